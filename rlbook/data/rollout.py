@@ -1,0 +1,86 @@
+"""Rollouts [T, N] as they were collected, and batches as a policy trains on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlbook.agent import State, Step
+
+
+@dataclasses.dataclass
+class Batch:
+    """Rows that a policy trains on: [B] steps, or [B, T] episodes. None where an algorithm has no use for the field."""
+
+    obs: Any                                 # [B, O] or [B, T, O]; a dict of tensors for a sequence model
+    action: Tensor                           # [B], [B, A], [B, T] or [B, T, A]
+    log_prob: Tensor                         # log π_old(a|s), in nats
+    mask: Tensor                             # bool; True marks the elements that count
+    value: Tensor | None = None              # V_old(s), in reward units
+    advantage: Tensor | None = None          # in reward units
+    target: Tensor | None = None             # what V should become, in reward units
+    reference_log_prob: Tensor | None = None # log π_ref(a|s), in nats
+    weight: Tensor | None = None             # share of each element in the average
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def __getitem__(self, rows: Any) -> Batch:
+        return Batch(**{field.name: _rows(getattr(self, field.name), rows) for field in dataclasses.fields(self)})
+
+
+def _rows(value: Any, rows: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return {key: item[rows] for key, item in value.items()}
+    return value[rows]
+
+
+def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[Batch]:
+    """Every row once, shuffled, `size` rows at a time; the last minibatch may be smaller."""
+    order = torch.from_numpy(rng.permutation(len(batch)))
+    for start in range(0, len(batch), size):
+        yield batch[order[start : start + size]]
+
+
+class Rollout:
+    """T vector steps of N streams, in the order they happened."""
+
+    def __init__(self, stores: str = "all") -> None:
+        self.stores = stores
+        self.clear()
+
+    def clear(self) -> None:
+        self.steps: list[Step] = []
+        self.log_probs: list[np.ndarray] = []
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def add(self, step: Step, log_prob: np.ndarray) -> None:
+        if self.stores == "first" and self.steps:
+            step = step._replace(obs=None)
+            self.steps[-1] = self.steps[-1]._replace(next_obs=None)
+        self.steps.append(step)
+        self.log_probs.append(log_prob)
+
+    def stacked(self, name: str) -> np.ndarray:
+        """One field of all steps: [T, N, ...]."""
+        return np.stack([getattr(step, name) for step in self.steps])
+
+    def log_prob(self) -> np.ndarray:
+        """log π(a|s) when the action was drawn: [T, N], in nats."""
+        return np.stack(self.log_probs)
+
+    def state_dict(self) -> State:
+        return {"steps": [dict(step._asdict()) for step in self.steps], "log_probs": list(self.log_probs)}
+
+    def load_state_dict(self, state: State) -> None:
+        self.steps = [Step(**fields) for fields in state["steps"]]
+        self.log_probs = list(state["log_probs"])

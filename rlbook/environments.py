@@ -1,0 +1,165 @@
+"""From a name to an environment: rlbook's short ids, gymnasium's ids, and clear answers to ids that do not exist."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.vector import AutoresetMode
+
+from rlbook.envs.registration import register
+from rlbook.errors import RequestError
+
+register()
+
+FAMILIES = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
+
+
+def environments() -> dict[str, EnvSpec]:
+    """Name → spec of every environment that runs with nothing else installed: rlbook's own (by short id), gymnasium's, and yours."""
+    ours = {id.removeprefix("rlbook/"): spec for id, spec in gymnasium.registry.items() if id.startswith("rlbook/")}
+    theirs = {id: spec for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith(FAMILIES) and _is_newest(spec)}
+    yours = {id: spec for id, spec in gymnasium.registry.items() if not _ships_with_gymnasium(spec) and not id.startswith("rlbook/")}
+    return dict(sorted(ours.items())) | dict(sorted(theirs.items())) | dict(sorted(yours.items()))
+
+
+def _ships_with_gymnasium(spec: EnvSpec) -> bool:
+    entry_point = spec.entry_point
+    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return module.startswith(("gymnasium.", "shimmy.")) or spec.id.startswith(("phys2d/", "tabular/", "GymV"))
+
+
+def _is_newest(spec: EnvSpec) -> bool:
+    return not any(other.name == spec.name and (other.version or 0) > (spec.version or 0) for other in gymnasium.registry.values())
+
+
+def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
+    """The spec of an id, short or long.
+
+    Raises:
+        RequestError: no such environment (the nearest name is given), or `module:Name` without `allow_import`.
+    """
+    if ":" in env_id:
+        if not allow_import:
+            raise RequestError(f"environment {env_id!r} would import the module {env_id.split(':')[0]!r}; give --allow-import (allow_import=True) if you trust it")
+        module, env_id = env_id.split(":", 1)
+        import importlib
+
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise RequestError(f"environment module {module!r} cannot be imported: {error}") from None
+    for name in (f"rlbook/{env_id}", env_id):
+        if name in gymnasium.registry:
+            return gymnasium.registry[name]
+    raise RequestError(_unknown(env_id))
+
+
+def _unknown(env_id: str) -> str:
+    known = environments()
+    base = env_id.removeprefix("rlbook/").rsplit("-v", 1)[0]
+    other_versions = [name for name, spec in known.items() if spec.name == base]
+    if other_versions:
+        return f"environment {env_id!r} does not exist in gymnasium {gymnasium.__version__}; use {other_versions[-1]!r}"
+    by_lower = {name.lower(): name for name in known}
+    nearest = difflib.get_close_matches(env_id.lower(), list(by_lower), n=1, cutoff=0.4)
+    hint = f"; did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
+    return f"unknown environment {env_id!r}{hint} (`rlbook list envs` shows all)"
+
+
+def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium.Env:
+    """`gymnasium.make`, where "Maze-v0" is short for "rlbook/Maze-v0".
+
+    Args:
+        env_id: an id of rlbook's, gymnasium's, or one you registered.
+        allow_import: let an id of the form "module:Name" import that module.
+        kwargs: the environment's own arguments.
+
+    Raises:
+        RequestError: unknown id, or an argument that the environment refuses.
+    """
+    return Recipe(find(env_id, allow_import=allow_import).id, kwargs).make()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make an environment again: what a run folder remembers of it."""
+
+    id: str | None
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    instance: gymnasium.Env | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, env: str | gymnasium.Env, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None) -> Recipe:
+        """The recipe of an id, or of an environment made by `rlbook.make` or `gymnasium.make`."""
+        if isinstance(env, str):
+            return cls(find(env, allow_import=allow_import).id, dict(kwargs or {}))
+        if not isinstance(env, gymnasium.Env):
+            raise RequestError(f"env must be an environment id or a gymnasium.Env, got {type(env).__name__}")
+        spec = env.spec
+        if spec is None:
+            return cls(None, {}, env)
+        settings = dict(spec.kwargs) | dict(kwargs or {})
+        registered = gymnasium.registry.get(spec.id)
+        if spec.max_episode_steps is not None and (registered is None or registered.max_episode_steps != spec.max_episode_steps):
+            settings["max_episode_steps"] = spec.max_episode_steps
+        return cls(spec.id, settings, env)
+
+    @property
+    def name(self) -> str:
+        return (self.id or type(self.instance).__name__).removeprefix("rlbook/")
+
+    def with_kwargs(self, kwargs: dict[str, Any]) -> Recipe:
+        return Recipe(self.id, self.kwargs | kwargs) if kwargs and self.id else self
+
+    def make(self) -> gymnasium.Env:
+        """One environment. An instance given by the user is used as it is when no recipe can make another."""
+        if self.id is None:
+            assert self.instance is not None
+            return self.instance
+        return self._guarded(lambda: gymnasium.make(self._source(), **self.kwargs))
+
+    def _source(self) -> str | EnvSpec:
+        wrapped = self.instance is not None and self.instance.spec is not None and self.instance.spec.additional_wrappers
+        return self.instance.spec if wrapped and self.instance is not None and self.instance.spec is not None else str(self.id)
+
+    def make_native_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv | None:
+        """The environment's own vector form, where it has one whose resets can be left to the loop; else None."""
+        if self.id is None or not isinstance(self._source(), str):
+            return None
+        spec = gymnasium.registry[self.id]
+        if spec.vector_entry_point is None:
+            return None
+        creator = spec.vector_entry_point if callable(spec.vector_entry_point) else load_env_creator(spec.vector_entry_point)
+        if getattr(creator, "metadata", {}).get("autoreset_mode") != AutoresetMode.DISABLED:
+            return None
+        return self._guarded(lambda: gymnasium.make_vec(str(self.id), num_envs=num_envs, **self.kwargs))
+
+    def _guarded(self, build: Any) -> Any:
+        """Bad arguments become one sentence."""
+        try:
+            return build()
+        except RequestError:
+            raise
+        except TypeError as error:
+            raise RequestError(self._bad_argument(error)) from error
+        except (ValueError, AssertionError, KeyError, OSError, ImportError, gymnasium.error.Error) as error:
+            raise RequestError(f"environment {self.name!r}: {' '.join(str(error).split())}") from error
+
+    def _bad_argument(self, error: TypeError) -> str:
+        entry_point = gymnasium.registry[str(self.id)].entry_point
+        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        assert creator is not None
+        parameters = inspect.signature(creator).parameters.values()
+        allowed = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
+        open_ended = any(p.kind == p.VAR_KEYWORD for p in parameters)
+        unknown = [] if open_ended else [key for key in self.kwargs if key not in (*allowed, "max_episode_steps")]
+        if not unknown:
+            return f"environment {self.name!r}: {error}"
+        nearest = difflib.get_close_matches(unknown[0], allowed, n=1, cutoff=0.4)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        return f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed: {', '.join(allowed) or 'none'})"

@@ -1,0 +1,179 @@
+"""A small multi-layer perceptron as a policy, with a critic beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlbook.data.rollout import Batch, Rollout
+from rlbook.policies.distributions import Categorical, Distribution, Gaussian, mode_categorical, sample_categorical
+from rlbook.policies.policy import Policy, Unit
+
+
+class MLP(nn.Module):
+    """[..., in] → [..., out] through hidden layers of `activation`."""
+
+    def __init__(
+        self, sizes: tuple[int, ...], generator: torch.Generator, *, activation: str = "tanh", orthogonal: bool = True, out_gain: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.utils.skip_init(nn.Linear, i, o) for i, o in zip(sizes[:-1], sizes[1:], strict=True))
+        self.activation = {"tanh": torch.tanh, "relu": F.relu}[activation]
+        for index, layer in enumerate(self.layers):
+            last = index == len(self.layers) - 1
+            gain = out_gain if last else 2**0.5
+            initialise(layer, generator, gain=gain if orthogonal else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            x = self.activation(F.linear(x, layer.weight, layer.bias))
+        return F.linear(x, self.layers[-1].weight, self.layers[-1].bias)
+
+
+@torch.no_grad()
+def initialise(layer: nn.Module, generator: torch.Generator, gain: float | None) -> None:
+    """Orthogonal weights scaled by `gain` and zero bias; uniform in ±1/√fan_in (torch's default for Linear) where `gain` is None."""
+    if gain is None:
+        bound = layer.weight.shape[1] ** -0.5
+        layer.weight.uniform_(-bound, bound, generator=generator)
+        layer.bias.uniform_(-bound, bound, generator=generator)
+    else:
+        nn.init.orthogonal_(layer.weight, gain, generator=generator)
+        layer.bias.zero_()
+
+
+class MLPPolicy(Policy):
+    """π and V as MLPs over float32 vectors [O]; discrete actions are categorical, continuous ones Gaussian.
+
+    Args:
+        observation_size: O.
+        action_space: Discrete, or Box [A] (the environment side clips; the policy keeps the action as drawn).
+        critic: whether there is a V.
+        shared: V as a second head on the policy's hidden layers, instead of a network of its own.
+        temperature: divides the logits of a discrete policy, when acting and when evaluating.
+        normalize_observation: standardise by running mean and variance, clipped to ±10.
+    """
+
+    def __init__(
+        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator, *, critic: bool, hidden_sizes: tuple[int, ...] = (64, 64),
+        shared: bool = False, orthogonal: bool = True, temperature: float = 1.0, normalize_observation: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.discrete = isinstance(action_space, spaces.Discrete)
+        action_size = int(action_space.n) if isinstance(action_space, spaces.Discrete) else int(action_space.shape[0])
+        body = (observation_size, *hidden_sizes)
+        self.actor = MLP((*body, action_size), generator, orthogonal=orthogonal, out_gain=0.01)
+        self.log_std = None if self.discrete else nn.Parameter(torch.zeros(action_size))
+        self.critic = MLP((*body, 1), generator, orthogonal=orthogonal, out_gain=1.0) if critic and not shared else None
+        self.value_head = MLP((body[-1], 1), generator, orthogonal=orthogonal, out_gain=1.0) if critic and shared else None
+        self.temperature = temperature
+        self.normalizer = Normalizer(observation_size) if normalize_observation else None
+
+    def act(self, obs: np.ndarray, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        with torch.inference_mode():
+            output = self.actor(self._input(torch.from_numpy(obs))).numpy()
+        if self.discrete:
+            logits = output if self.temperature == 1.0 else output / self.temperature
+            return mode_categorical(logits) if rng is None else sample_categorical(logits, rng.random(len(logits)))
+        assert self.log_std is not None
+        action = output
+        if rng is not None:
+            noise = rng.standard_normal(output.shape, dtype=np.float32)
+            action = output + noise * np.exp(self.log_std.detach().numpy())
+        with torch.inference_mode():
+            log_prob = Gaussian(torch.from_numpy(output), self.log_std).log_prob(torch.from_numpy(action))
+        return action, log_prob.numpy()
+
+    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
+        mask = torch.from_numpy(rollout.stacked("valid"))                            # [T, N]
+        fields = {name: torch.from_numpy(rollout.stacked(name)) for name in ("obs", "action")}
+        batch = Batch(**fields, log_prob=torch.from_numpy(rollout.log_prob()), mask=mask)
+        return rows(batch, mask, unit or self.unit)
+
+    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+        obs = self._input(batch.obs)
+        distribution, value = self._forward(obs)
+        return distribution.log_prob(batch.action), distribution.entropy(), value
+
+    @torch.inference_mode()
+    def value(self, obs: Tensor) -> Tensor:
+        """V(s) in reward units: [..., O] → [...]."""
+        return self._value(self._input(obs))
+
+    def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        value = self.value(torch.from_numpy(rollout.stacked("obs")))                  # [T, N]
+        next_value = torch.cat([value[1:], self.value(torch.from_numpy(rollout.steps[-1].next_obs))[None]])
+        truncated = rollout.stacked("truncated")
+        if truncated[:-1].any():                                                       # the next row there is another episode's
+            where = torch.from_numpy(truncated)
+            final = np.concatenate([step.next_obs[step.truncated] for step in rollout.steps])
+            next_value[where] = self.value(torch.from_numpy(final))
+        return value.clone(), next_value.clone()
+
+    def _input(self, obs: Tensor) -> Tensor:
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def _forward(self, obs: Tensor) -> tuple[Distribution, Tensor | None]:
+        if self.value_head is not None:
+            hidden = obs
+            for layer in self.actor.layers[:-1]:
+                hidden = self.actor.activation(layer(hidden))
+            return self._distribution(self.actor.layers[-1](hidden)), self.value_head(hidden).squeeze(-1)
+        value = None if self.critic is None else self.critic(obs).squeeze(-1)
+        return self._distribution(self.actor(obs)), value
+
+    def _value(self, obs: Tensor) -> Tensor:
+        value = self.critic(obs).squeeze(-1) if self.critic is not None else self._forward(obs)[1]
+        assert value is not None
+        return value
+
+    def _distribution(self, output: Tensor) -> Distribution:
+        if self.log_std is None:
+            return Categorical(output if self.temperature == 1.0 else output / self.temperature)
+        return Gaussian(output, self.log_std)
+
+
+def rows(batch: Batch, mask: Tensor, unit: Unit) -> Batch:
+    """A [T, N] batch as valid steps [B], or as episodes [N, T]."""
+    if unit == "episode":
+        return Batch(**{name: value.transpose(0, 1) for name, value in vars(batch).items() if value is not None})
+    return batch[mask]
+
+
+class Normalizer(nn.Module):
+    """Running mean and variance of observations; frozen except in `update`. Detail 8 of the 9 for continuous control.
+
+    Source: Chan et al. 1979, the parallel update of means and sums of squares.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., size] → [..., size], within ±10."""
+        scale = (self.variance + 1e-8).rsqrt()
+        return ((x - self.mean.float()) * scale.float()).clamp(-10.0, 10.0)
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Takes in a batch [B, size]."""
+        x = x.double()
+        count, mean, variance = len(x), x.mean(0), x.var(0, unbiased=False)
+        total = self.count + count
+        delta = mean - self.mean
+        squares = self.variance * self.count + variance * count + delta.square() * self.count * count / total
+        self.mean.add_(delta * count / total)
+        self.variance.copy_(squares / total)
+        self.count.copy_(total)

@@ -1,0 +1,60 @@
+"""The policy protocol: the torch module inside an agent. An MLP and a language model both keep it, so one PPO serves both.
+
+Shapes: N streams, T time, B minibatch rows, A action components. An MLP's batch is [B] steps (or [B, T] episodes); a sequence
+model's is [B, T], one row an episode. Everything an algorithm needs of a policy is below, and nothing else is called.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from rlbook.data.rollout import Batch, Rollout
+
+Unit = Literal["step", "episode"]
+
+
+class Policy(nn.Module):
+    """π(a|s), and V(s) where a critic was asked for."""
+
+    rollout: ClassVar[str] = "steps"
+    """"episodes" for a sequence model: it sees whole episodes or nothing."""
+    unit: ClassVar[Unit] = "step"
+    """What one row of a minibatch is by default."""
+    stores: ClassVar[Literal["all", "first"]] = "all"
+    """Which observations a rollout must keep. "first": the first one and the actions rebuild the row."""
+
+    def initial_state(self) -> Any:
+        """Memory for acting, beside the weights (a KV cache); None where none is needed. Evaluation owns another one."""
+        return None
+
+    @abstractmethod
+    def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """One action a stream, sampled with `rng`, or the mode where `rng` is None. Without gradients.
+
+        Returns:
+            action [N] or [N, A], and its log-probability [N] in nats (float32).
+        """
+
+    @abstractmethod
+    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
+        """The rollout as rows: [B, ...] valid steps, or [N, T, ...] episodes with `mask`."""
+
+    @abstractmethod
+    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+        """log π(a|s), the entropy of π(·|s) (both in nats) and V(s) (None without a critic), each shaped like `batch.mask`; with gradients."""
+
+    @abstractmethod
+    def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """V(obs) and V(next_obs), each [T, N], without gradients. Where the episode terminated, V(next_obs) is of no use."""
+
+    def frozen_copy(self) -> Policy:
+        """A reference policy: the same weights, never trained."""
+        import copy
+
+        reference = copy.deepcopy(self)
+        reference.requires_grad_(False)
+        return reference

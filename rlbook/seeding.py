@@ -1,0 +1,31 @@
+"""One seed feeds independent streams of randomness; nothing touches a global generator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+STREAMS = ("environment", "exploration", "initialisation", "minibatches", "evaluation")
+
+
+def stream(seed: int, name: str) -> np.random.Generator:
+    """The generator for one purpose; streams of one seed are independent of each other."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(STREAMS.index(name),)))
+
+
+def torch_generator(rng: np.random.Generator) -> Any:
+    """A torch generator whose seed is drawn from `rng`, for initialising weights."""
+    import torch
+
+    return torch.Generator().manual_seed(int(rng.integers(2**63 - 1)))
+
+
+def rng_state(rng: np.random.Generator) -> dict[str, Any]:
+    """A generator's state as plain JSON types."""
+    return rng.bit_generator.state
+
+
+def set_rng_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
+    """The inverse of `rng_state`."""
+    rng.bit_generator.state = state
