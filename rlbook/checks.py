@@ -1,0 +1,109 @@
+"""Ranges of hyper-parameters, for `__post_init__` of the config dataclasses.
+
+    check_fields(self, gamma=unit_interval, batch_size=positive_int, kl_in=one_of("reward", "loss"))
+    check_schedules(self, epsilon=unit_interval)
+
+Every refusal is a ValueError of one sentence: the field, what it must be, and what came.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from rlbook.functional.schedules import parse_schedule
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a field may be."""
+
+    description: str                         # fills "FIELD must be …"
+    allows: Callable[[Any], bool]            # True where the value is allowed
+    hint: Callable[[Any], str] = lambda value: ""  # ends the sentence, such as with the nearest name
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+finite = Kind("a finite number", _number)
+positive = Kind("a number above 0", lambda value: _number(value) and value > 0)
+non_negative = Kind("a number of at least 0", lambda value: _number(value) and value >= 0)
+unit_interval = Kind("a number in [0, 1]", lambda value: _number(value) and 0 <= value <= 1)
+positive_fraction = Kind("a number in (0, 1]", lambda value: _number(value) and 0 < value <= 1)
+boolean = Kind("true or false", lambda value: isinstance(value, bool))
+
+
+def number_in(low: float, high: float) -> Kind:
+    """A number from `low` to `high`, both included."""
+    return Kind(f"a number in [{low:g}, {high:g}]", lambda value: _number(value) and low <= value <= high)
+
+
+def at_least(low: int) -> Kind:
+    """An integer that is no smaller."""
+    return Kind(f"an integer of at least {low}", lambda value: _integer(value) and value >= low)
+
+
+positive_int = at_least(1)
+non_negative_int = at_least(0)
+positive_ints = Kind(
+    "a tuple of integers of at least 1",
+    lambda value: isinstance(value, tuple | list) and all(positive_int.allows(item) for item in value),
+)
+
+
+def one_of(*choices: str) -> Kind:
+    """One of these names."""
+
+    def hint(value: Any) -> str:
+        name = nearest(value, choices)
+        return f" (did you mean {name!r}?)" if name else ""
+
+    return Kind(f"one of {', '.join(map(repr, choices))}", lambda value: isinstance(value, str) and value in choices, hint)
+
+
+def optional(kind: Kind) -> Kind:
+    """None, or a value of this kind."""
+    return Kind(f"{kind.description}, or none", lambda value: value is None or kind.allows(value), kind.hint)
+
+
+def check(name: str, value: Any, kind: Kind) -> None:
+    """Raises ValueError with one sentence unless the value is of this kind."""
+    if not kind.allows(value):
+        raise ValueError(f"{name} must be {kind.description}, got {value!r}{kind.hint(value)}")
+
+
+def check_fields(config: Any, **kinds: Kind) -> None:
+    """Raises ValueError with one sentence at the first field that is not of its kind."""
+    for name, kind in kinds.items():
+        check(name, getattr(config, name), kind)
+
+
+def check_schedules(config: Any, **kinds: Kind) -> None:
+    """Turns each named field of a frozen dataclass (number, text or schedule) into a schedule, all of whose values are of its kind."""
+    for name, kind in kinds.items():
+        value = getattr(config, name)
+        try:
+            schedule = parse_schedule(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        for end in schedule.range:
+            if not kind.allows(end):
+                raise ValueError(f"{name} must be {kind.description} at all times, got {value!s}")
+        object.__setattr__(config, name, schedule)
+
+
+def nearest(name: Any, allowed: Iterable[str]) -> str | None:
+    """The allowed name that is most like the given one, or None where none is alike."""
+    by_lower = {choice.lower(): choice for choice in allowed}
+    matches = difflib.get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=0.5)
+    return by_lower[matches[0]] if matches else None

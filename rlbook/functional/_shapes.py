@@ -1,0 +1,30 @@
+"""The shape check that every function of this folder runs first: nothing here ever broadcasts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+FLAGS = frozenset({"mask", "valid", "terminated", "truncated"})
+
+
+def same_shape(**tensors: Tensor | None) -> None:
+    """Refuses tensors of different shapes, and flags that are not bool; None is skipped.
+
+    `[3, 1] * [3]` is silently `[3, 3]`, and `~mask` on an integer mask flips bits: both are wrong numbers, not errors.
+    """
+    first_name, first = "", None
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if name in FLAGS and tensor.dtype != torch.bool:
+            raise ValueError(f"{name} must be a bool tensor, got {tensor.dtype}")
+        if first is None:
+            first_name, first = name, tensor
+        elif tensor.shape != first.shape:
+            raise ValueError(f"{name} must have the shape of {first_name}, {list(first.shape)}, got {list(tensor.shape)}")
+
+
+def where_masked(tensor: Tensor, mask: Tensor | None) -> Tensor:
+    """The tensor with 0 outside the mask, in value and in gradient, whatever stood there."""
+    return tensor if mask is None else tensor.masked_fill(~mask, 0.0)

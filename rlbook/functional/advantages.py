@@ -1,0 +1,156 @@
+"""How much better an action was than what the policy does on average."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional.returns import backward_sum, td_target
+
+Scale = Literal["std", "batch", "none"]
+
+
+@torch.no_grad()
+def gae(
+    reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, truncated: Tensor, *,
+    gamma: float, gae_lambda: float, valid: Tensor | None = None,
+) -> Tensor:
+    """Generalised advantage estimation.
+
+    A_t = δ_t + γλ A_{t+1},   δ_t = r_t + γ V(s_{t+1}) - V(s_t)
+
+    The recursion is cut where the episode ended, by either flag; the bootstrap only where it terminated. λ = 0 is the TD error,
+    λ = 1 the discounted return minus V(s_t).
+
+    Steps that are not valid are passed over as if they were absent (a tool's tokens between two of the model's; a stream that waits):
+    the running advantage and the value to bootstrap from go through them unchanged and undiscounted, and they get 0. So the last
+    valid step before a gap bootstraps from `value` at the first valid step behind it, not from its own `next_value`, which looks
+    into the gap. If the episode ends within the gap, or the data do, the `next_value` of that row serves instead.
+    Rewards in a gap are not counted.
+
+    Args:
+        reward: [T] or [T, N], in reward units.
+        value: same shape. V(s_t), in reward units.
+        next_value: same shape. V at the true successor, also where the episode was cut by a time limit.
+        terminated, truncated: same shape, bool. Both at once count as terminated.
+        gamma: γ, discount per environment step, in [0, 1].
+        gae_lambda: λ, dimensionless, in [0, 1].
+        valid: same shape, bool. None means all.
+
+    Returns:
+        Same shape, in reward units, without gradient. A + V is the λ-return, the critic's target.
+
+    Source: Schulman et al. 2016, arXiv:1506.02438, eq. 16. Gaps: as verl's `compute_gae_advantage_return`.
+    """
+    same_shape(reward=reward, value=value, next_value=next_value, terminated=terminated, truncated=truncated, valid=valid)
+    ended = terminated | truncated
+    if valid is not None:
+        next_value = _value_behind_gaps(value, next_value, terminated, ended, valid)
+    delta = td_target(reward, terminated, next_value, gamma) - value
+    return backward_sum(delta, ended, gamma * gae_lambda, valid)
+
+
+def _value_behind_gaps(value: Tensor, next_value: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor) -> Tensor:
+    """`next_value`, where a valid step is followed by a gap replaced by the value behind the gap."""
+    before_gap = torch.zeros_like(valid)
+    before_gap[:-1] = valid[:-1] & ~valid[1:] & ~ended[:-1]
+    if not before_gap.any():
+        return next_value
+    successor = next_value.masked_fill(terminated, 0.0)
+    behind = successor[-1]
+    result = next_value.clone()
+    for t in range(len(value) - 1, -1, -1):
+        result[t] = torch.where(before_gap[t], behind, next_value[t])
+        behind = torch.where(valid[t], value[t], torch.where(ended[t], successor[t], behind))
+    return result
+
+
+@torch.no_grad()
+def group_advantage(reward: Tensor, group_size: int, *, scale: Scale = "std", ddof: int = 1, eps: float = 1e-4) -> Tensor:
+    """GRPO's advantage: how much better than the others that started from the same place. No critic.
+
+    A_i = (r_i - mean(r)) / (std(r) + ε)   within each group
+
+    A group whose rewards are all equal gets exactly 0. Special cases: scale="none" is Dr. GRPO; eps=1e-6 is verl's; ddof=0 the paper's.
+
+    Args:
+        reward: [B], one an episode, in reward units; each group's G rows are neighbours.
+        group_size: G, at least 2; divides B.
+        scale: "std" divides by the group's standard deviation, "batch" by the whole batch's, "none" by nothing.
+        ddof: 1 divides the sum of squares by G - 1, 0 by G.
+        eps: added to the standard deviation, in reward units.
+
+    Returns:
+        [B], without gradient.
+
+    Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, section 4.1.2. Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783, section 3.2.
+    ddof=1 and ε=1e-4 are TRL's.
+    """
+    group = _grouped(reward, group_size)
+    centred = group - group.mean(1, keepdim=True)
+    if scale == "none":
+        return centred.flatten()
+    if scale == "std":
+        spread = group.std(1, correction=ddof, keepdim=True)
+    elif scale == "batch":
+        spread = (reward - reward[:1]).std(correction=ddof)
+    else:
+        raise ValueError(f"scale must be one of 'std', 'batch', 'none', got {scale!r}")
+    return (centred / (spread + eps)).flatten()
+
+
+@torch.no_grad()
+def leave_one_out_advantage(reward: Tensor, group_size: int) -> Tensor:
+    """RLOO's advantage: the baseline of an episode is the mean of the *others* in its group, which keeps it unbiased.
+
+    A_i = r_i - mean of r_j over j ≠ i  =  G / (G - 1) · (r_i - mean(r))
+
+    Args:
+        reward: [B], one an episode, in reward units; each group's G rows are neighbours.
+        group_size: G, at least 2; divides B.
+
+    Returns:
+        [B], in reward units, without gradient.
+
+    Source: Kool et al. 2019, "Buy 4 REINFORCE Samples, Get a Baseline for Free!"; for language models (RLOO), Ahmadian et al. 2024,
+    arXiv:2402.14740.
+    """
+    group = _grouped(reward, group_size)
+    return (group_size / (group_size - 1) * (group - group.mean(1, keepdim=True))).flatten()
+
+
+def _grouped(reward: Tensor, group_size: int) -> Tensor:
+    """[B] → [B / G, G], measured from each group's first reward: equal rewards are then exactly 0, whatever rounding does to a mean."""
+    if group_size < 2:
+        raise ValueError(f"group_size must be an integer of at least 2, got {group_size!r}")
+    if reward.dim() != 1 or len(reward) % group_size:
+        raise ValueError(f"reward must have shape [B] with B a multiple of group_size {group_size}, got {list(reward.shape)}")
+    group = reward.view(-1, group_size)
+    return group - group[:, :1]
+
+
+@torch.no_grad()
+def normalize(advantage: Tensor, mask: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
+    """Zero mean, unit variance over the unmasked elements; fewer than two of them have no variance and stay as they are.
+
+    Args:
+        advantage: any shape, in reward units.
+        mask: same shape, bool; True marks the elements that count. None means all.
+        ddof: 1 divides the sum of squares by n - 1, 0 by n.
+        eps: added to the standard deviation, in reward units.
+
+    Returns:
+        Same shape, dimensionless, without gradient; 0 outside the mask.
+
+    Source: Huang et al. 2022, "The 37 Implementation Details of PPO", detail 7.
+    """
+    same_shape(advantage=advantage, mask=mask)
+    counted = advantage.flatten() if mask is None else advantage[mask]
+    if len(counted) < 2:
+        return where_masked(advantage, mask)
+    origin = counted[0]                     # equal advantages give exactly 0, whatever rounding does to their mean
+    std, mean = torch.std_mean(counted - origin, correction=ddof)
+    return where_masked((advantage - origin - mean) / (std + eps), mask)

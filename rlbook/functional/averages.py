@@ -1,0 +1,91 @@
+"""How the elements of a loss become one number. It is a choice, and it is part of the algorithm.
+
+An average turns a mask into weights, so that loss = (values * weights).sum(). Micro-batches then add up: compute the weights
+once for the whole batch and give each micro-batch its rows of them (`given`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rlbook.functional._shapes import same_shape, where_masked
+
+Average = Callable[[Tensor], Tensor]
+"""mask (bool, [B] or [B, T]) → weights (float, same shape, 0 outside the mask)."""
+
+
+def per_token(mask: Tensor) -> Tensor:
+    """Every unmasked element counts the same: 1 / (number of them). All zero where nothing is unmasked.
+
+    Args:
+        mask: [B] or [B, T], bool.
+
+    Source: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 12; TRL's `bnpo`, verl's `token-mean`.
+    """
+    return mask / mask.sum().clamp(min=1)
+
+
+def per_sequence(mask: Tensor) -> Tensor:
+    """The mean within each row, then the mean over rows; a row without an unmasked element is padding and does not count.
+
+    Args:
+        mask: [B, T], bool; [B] is B sequences of one element, which makes it the plain mean.
+
+    Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, eq. 3; TRL's `grpo`, verl's `seq-mean-token-mean`.
+    """
+    if mask.dim() == 1:
+        return per_token(mask)
+    length = mask.sum(-1, keepdim=True)
+    return mask / (length.clamp(min=1) * (length > 0).sum().clamp(min=1))
+
+
+def constant(divisor: float) -> Average:
+    """Sum over everything, divided by B * divisor: a long answer is not discounted for being long.
+
+    Args:
+        divisor: elements per row to divide by, > 0; usually the longest completion allowed, in tokens.
+
+    Source: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783, section 3.2 and listing 1; TRL's `dr_grpo`.
+    """
+    if not divisor > 0:
+        raise ValueError(f"divisor must be a number above 0, got {divisor!r}")
+
+    def average(mask: Tensor) -> Tensor:
+        return mask / (max(len(mask), 1) * float(divisor))
+
+    return average
+
+
+def given(weights: Tensor) -> Average:
+    """Weights that were decided earlier: a micro-batch's rows of the whole batch's, or importance weights.
+
+    Args:
+        weights: [B] or [B, T], float; the share of each element in the sum.
+    """
+
+    def average(mask: Tensor) -> Tensor:
+        same_shape(mask=mask, weights=weights)
+        return where_masked(weights, mask)
+
+    return average
+
+
+def averaged(values: Tensor, mask: Tensor | None = None, average: Average = per_token) -> Tensor:
+    """Σ values * weights: a scalar, 0 if nothing is unmasked.
+
+    Args:
+        values: [B] or [B, T]; finite outside the mask too (mask what goes in, not what comes out).
+        mask: same shape, bool; True marks the elements that count. None means all.
+        average: mask → weights.
+    """
+    same_shape(values=values, mask=mask)
+    if mask is None:
+        if values.numel() and (average is per_token or average is per_sequence):
+            return values.mean()
+        mask = torch.ones_like(values, dtype=torch.bool)
+    weights = average(mask)
+    same_shape(values=values, weights=weights)
+    return (values * weights).sum()

@@ -1,0 +1,112 @@
+"""Estimates of KL(π ‖ π_ref) from single samples a ~ π, and entropies.
+
+With x = log π(a) - log π_ref(a):   k1 = x,   k2 = ½ x²,   k3 = exp(-x) - 1 + x.
+
+As *values*, k1 and k3 are unbiased, and k3 varies far less. As *losses* they behave otherwise: the gradient of k1 has mean zero
+whatever π_ref is, the gradient of k2 is that of the KL, and the gradient of k3 is that of KL(π_ref ‖ π). "k1+" and "k3+" have the
+value of k1 and k3 and the gradient of k2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rlbook.functional._shapes import same_shape, where_masked
+
+Estimator = Callable[..., Tensor]
+
+
+def k1(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
+    """k1 = log π - log π_ref: unbiased, of either sign.
+
+    Args:
+        log_prob: any shape. log π(a|s) in nats of actions drawn from π.
+        reference_log_prob: same shape. log π_ref(a|s).
+        mask: same shape, bool. None means all.
+
+    Returns:
+        Same shape, in nats; 0 outside the mask.
+
+    Source: Schulman 2020, "Approximating KL Divergence", the estimator k1.
+    """
+    same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob, mask=mask)
+    return where_masked(log_prob - reference_log_prob, mask)
+
+
+def k2(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
+    """k2 = ½ (log π - log π_ref)²: biased, never negative; its gradient is unbiased. Shapes as in `k1`.
+
+    Source: Schulman 2020, "Approximating KL Divergence", the estimator k2.
+    """
+    return 0.5 * k1(log_prob, reference_log_prob, mask).square()
+
+
+def k3(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
+    """k3 = exp(-x) - 1 + x with x = log π - log π_ref: unbiased, never negative, of low variance. Shapes as in `k1`.
+
+    expm1 keeps its digits near x = 0, where the plain form loses them. Not clamped: a token that π_ref finds e^80 times likelier is
+    worth seeing.
+
+    Source: Schulman 2020, "Approximating KL Divergence", the estimator k3; Shao et al. 2024 (GRPO), arXiv:2402.03300, eq. 4.
+    """
+    x = k1(log_prob, reference_log_prob, mask)
+    return torch.expm1(-x) + x
+
+
+def k1_plus(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The value of k1 with the gradient of k2. Shapes as in `k1`.
+
+    Source: Tang and Munos 2025, arXiv:2506.09477 (why k2's gradient); the straight-through form is verl's `k1+`.
+    """
+    return _straight_through(k1(log_prob, reference_log_prob, mask), k2(log_prob, reference_log_prob, mask))
+
+
+def k3_plus(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The value of k3 with the gradient of k2. Shapes as in `k1`.
+
+    Source: as `k1_plus`; verl's `k3+`.
+    """
+    return _straight_through(k3(log_prob, reference_log_prob, mask), k2(log_prob, reference_log_prob, mask))
+
+
+ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k1+": k1_plus, "k3+": k3_plus}
+"""Name → estimator, as hyper-parameters spell them."""
+
+
+def _straight_through(value: Tensor, gradient: Tensor) -> Tensor:
+    """The first argument's value with the second's gradient."""
+    return value.detach() + (gradient - gradient.detach())
+
+
+def categorical_entropy(logits: Tensor) -> Tensor:
+    """H = -Σ_a π(a) log π(a); finite, and so is its gradient, where forbidden actions have a logit of -inf.
+
+    Args:
+        logits: [..., A], unnormalised log-probabilities; at least one finite in each row.
+
+    Returns:
+        [...], in nats, in [0, log A].
+
+    Source: Shannon 1948, section 6; as a bonus, Mnih et al. 2016 (A3C), arXiv:1602.01783, section 4.
+    """
+    log_prob = logits.log_softmax(-1)
+    prob = log_prob.exp()
+    return -(prob * log_prob.masked_fill(prob == 0, 0.0)).sum(-1)
+
+
+def gaussian_entropy(log_std: Tensor) -> Tensor:
+    """H = Σ_i ( ½ log(2πe) + log σ_i ): the entropy of a diagonal Gaussian.
+
+    Args:
+        log_std: [..., A]. log σ of each action component.
+
+    Returns:
+        [...], in nats (a differential entropy: it depends on the actions' unit and may be negative).
+
+    Source: Shannon 1948, section 20.
+    """
+    return (log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum(-1)

@@ -1,0 +1,107 @@
+"""Losses that make good actions likelier. All are minimised."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional.averages import Average, averaged, per_token
+
+MAX_LOG_RATIO = 20.0
+"""exp(20) = 4.9e8. Beyond it a ratio overflows to inf, and the gradient of even a clipped element turns NaN."""
+
+
+def clipped_surrogate_loss(
+    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, *,
+    clip: float = 0.2, clip_high: float | None = None, dual_clip: float | None = None,
+    mask: Tensor | None = None, average: Average = per_token,
+) -> Tensor:
+    """PPO's clipped policy loss; lower is better.
+
+    L = -mean( min(ρ A, clip(ρ, 1-ε, 1+ε) A) ),   ρ = exp(log_prob - old_log_prob)
+
+    Args:
+        log_prob: [B] or [B, T]. log π(a|s) under the current weights, in nats; carries gradient.
+        old_log_prob: same shape. log π(a|s) under the weights that acted, in nats.
+        advantage: same shape, in reward units or normalised.
+        clip: ε, a dimensionless bound on ρ - 1.
+        clip_high: ε for the upper side alone (DAPO's clip-higher). None means `clip`.
+        dual_clip: c > 1; where A < 0, the element's loss is at most -c A. None means no bound.
+        mask: same shape, bool; True marks the elements that count. None means all.
+        average: how the elements become one number; see functional/averages.py.
+
+    Returns:
+        A scalar; zero if nothing is unmasked.
+
+    Source: Schulman et al. 2017, arXiv:1707.06347, eq. 7. clip_high: Yu et al. 2025, arXiv:2503.14476, eq. 10.
+    dual_clip: Ye et al. 2020, arXiv:1912.09729, eq. 5. The mask is ours, and so is the bound on log ρ (`MAX_LOG_RATIO`, as in verl).
+    """
+    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, mask=mask)
+    advantage = where_masked(advantage, mask)
+    ratio = _ratio(log_prob, old_log_prob, mask)
+    clipped = ratio.clamp(1.0 - clip, 1.0 + (clip if clip_high is None else clip_high))
+    gain = torch.minimum(ratio * advantage, clipped * advantage)
+    if dual_clip is not None:
+        gain = torch.where(advantage < 0, torch.maximum(gain, dual_clip * advantage), gain)
+    return -averaged(gain, mask, average)
+
+
+def clip_fraction(
+    log_prob: Tensor, old_log_prob: Tensor, *,
+    clip: float = 0.2, clip_high: float | None = None, mask: Tensor | None = None, average: Average = per_token,
+) -> Tensor:
+    """The share of elements whose ratio lies outside [1-ε, 1+ε]: a diagnostic in [0, 1], without gradient.
+
+    Args:
+        log_prob, old_log_prob: [B] or [B, T], in nats.
+        clip, clip_high, mask, average: as in `clipped_surrogate_loss`.
+
+    Source: Huang et al. 2022, "The 37 Implementation Details of PPO", detail 12.
+    """
+    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, mask=mask)
+    ratio = _ratio(log_prob.detach(), old_log_prob, mask)
+    outside = (ratio < 1.0 - clip) | (ratio > 1.0 + (clip if clip_high is None else clip_high))
+    return averaged(outside.to(log_prob.dtype), mask, average)
+
+
+def _ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor | None) -> Tensor:
+    """ρ, and 1 outside the mask. Masked before the exponential: after it, a NaN in the padding would reach the gradient."""
+    return where_masked(log_prob - old_log_prob, mask).clamp(max=MAX_LOG_RATIO).exp()
+
+
+def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, *, mask: Tensor | None = None, average: Average = per_token) -> Tensor:
+    """The policy-gradient theorem as a loss: its gradient is minus the gradient of the expected return.
+
+    L = -mean( A log π(a|s) )
+
+    Args:
+        log_prob: [B] or [B, T]. log π(a|s), in nats; carries gradient.
+        advantage: same shape, in reward units or normalised; the return itself makes this REINFORCE.
+        mask, average: as in `clipped_surrogate_loss`, of which this is the gradient at ρ = 1.
+
+    Returns:
+        A scalar; zero if nothing is unmasked.
+
+    Source: Williams 1992, section 4; Sutton and Barto 2018, eq. 13.8 (without its γ^t).
+    """
+    same_shape(log_prob=log_prob, advantage=advantage, mask=mask)
+    return -averaged(where_masked(log_prob, mask) * where_masked(advantage, mask), mask, average)
+
+
+def negative_log_likelihood_loss(log_prob: Tensor, *, mask: Tensor | None = None, average: Average = per_token) -> Tensor:
+    """Cross-entropy with the actions taken: imitates them. In nats per element.
+
+    L = -mean( log π(a|s) )
+
+    Args:
+        log_prob: [B] or [B, T]. log π(a|s) of the action to imitate, in nats; carries gradient.
+        mask, average: as in `clipped_surrogate_loss`.
+
+    Returns:
+        A scalar; zero if nothing is unmasked.
+
+    Source: Pomerleau 1991 (behaviour cloning); as DPO's anchor, Pang et al. 2024, arXiv:2404.19733, eq. 1.
+    """
+    same_shape(log_prob=log_prob, mask=mask)
+    return -averaged(where_masked(log_prob, mask), mask, average)

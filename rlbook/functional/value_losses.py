@@ -1,0 +1,124 @@
+"""Losses that make a critic right, and the targets of Q-learning with a network. All losses are minimised.
+
+The squared losses carry the factor ½, as the Huber loss does: switching between them, or clipping, does not change the scale.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional.averages import Average, averaged, per_token
+from rlbook.functional.returns import td_target
+
+
+def squared_value_loss(value: Tensor, target: Tensor, *, mask: Tensor | None = None, average: Average = per_token) -> Tensor:
+    """Half the mean squared error; lower is better.
+
+    L = ½ mean( (V - y)² )
+
+    Args:
+        value: [B] or [B, T]. V(s) or Q(s, a), in reward units; carries gradient.
+        target: same shape, in reward units.
+        mask: same shape, bool; True marks the elements that count. None means all.
+        average: how the elements become one number; see functional/averages.py.
+
+    Returns:
+        A scalar, in reward units squared; zero if nothing is unmasked.
+
+    Source: Sutton and Barto 2018, eq. 9.1.
+    """
+    same_shape(value=value, target=target, mask=mask)
+    return 0.5 * averaged(where_masked(value - target, mask).square(), mask, average)
+
+
+def clipped_value_loss(
+    value: Tensor, old_value: Tensor, target: Tensor, *, clip: float = 0.2, mask: Tensor | None = None, average: Average = per_token,
+) -> Tensor:
+    """Half the mean squared error, without credit for moving V further than ε from where it was.
+
+    L = ½ mean( max( (V - y)², (V_old + clip(V - V_old, -ε, ε) - y)² ) )
+
+    Args:
+        value: [B] or [B, T]. V(s), in reward units; carries gradient.
+        old_value: same shape. V(s) under the weights that acted.
+        target: same shape, in reward units.
+        clip: ε, in reward units (so it depends on their scale).
+        mask, average: as in `squared_value_loss`.
+
+    Returns:
+        A scalar, in reward units squared; zero if nothing is unmasked.
+
+    Source: Huang et al. 2022, "The 37 Implementation Details of PPO", detail 9, as in CleanRL and verl. Stable-Baselines3 leaves
+    out the max.
+    """
+    same_shape(value=value, old_value=old_value, target=target, mask=mask)
+    near = old_value + (value - old_value).clamp(-clip, clip)
+    worse = torch.maximum(where_masked(value - target, mask).square(), where_masked(near - target, mask).square())
+    return 0.5 * averaged(worse, mask, average)
+
+
+def huber_loss(
+    value: Tensor, target: Tensor, *, delta: float = 1.0, mask: Tensor | None = None, average: Average = per_token,
+) -> Tensor:
+    """Squared for small errors, linear for large ones, so that one surprise does not throw the network.
+
+    L = mean( ½ e² if |e| ≤ δ else δ (|e| - ½ δ) ),   e = V - y
+
+    Args:
+        value: [B] or [B, T]. Q(s, a) or V(s), in reward units; carries gradient.
+        target: same shape, in reward units.
+        delta: δ, where the square becomes a line, in reward units.
+        mask, average: as in `squared_value_loss`; `given(weights)` makes it prioritised replay's weighted loss.
+
+    Returns:
+        A scalar; zero if nothing is unmasked.
+
+    Source: Huber 1964; with δ = 1 the error clipping of Mnih et al. 2015 (DQN), doi:10.1038/nature14236, Methods.
+    """
+    same_shape(value=value, target=target, mask=mask)
+    size = where_masked(value - target, mask).abs()
+    near = size.clamp(max=delta)
+    return averaged(near * (size - 0.5 * near), mask, average)
+
+
+def q_target(reward: Tensor, terminated: Tensor, next_q: Tensor, gamma: float) -> Tensor:
+    """Q-learning's target with a target network.
+
+    y = r + γ max_a' Q⁻(s', a')
+
+    Args:
+        reward: [B], in reward units.
+        terminated: [B], bool; alone stops bootstrapping.
+        next_q: [B, A]. Q⁻(s', ·) of the target network, in reward units.
+        gamma: γ, discount per environment step, in [0, 1].
+
+    Returns:
+        [B], in reward units, without gradient.
+
+    Source: Mnih et al. 2015 (DQN), doi:10.1038/nature14236, algorithm 1.
+    """
+    return td_target(reward, terminated, next_q.amax(-1), gamma)
+
+
+def double_q_target(reward: Tensor, terminated: Tensor, next_q: Tensor, next_q_online: Tensor, gamma: float) -> Tensor:
+    """Double DQN's target: one network chooses, the other judges, so that no noise is both chosen and believed.
+
+    y = r + γ Q⁻(s', argmax_a' Q(s', a'))
+
+    Args:
+        reward: [B], in reward units.
+        terminated: [B], bool; alone stops bootstrapping.
+        next_q: [B, A]. Q⁻(s', ·) of the target network, in reward units.
+        next_q_online: [B, A]. Q(s', ·) of the network being trained.
+        gamma: γ, discount per environment step, in [0, 1].
+
+    Returns:
+        [B], in reward units, without gradient.
+
+    Source: van Hasselt et al. 2016, arXiv:1509.06461, eq. 4, with the target network as the judge.
+    """
+    same_shape(next_q=next_q, next_q_online=next_q_online)
+    chosen = next_q_online.argmax(-1, keepdim=True)
+    return td_target(reward, terminated, next_q.gather(-1, chosen).squeeze(-1), gamma)
