@@ -1,0 +1,107 @@
+"""A run's two growing files: metrics.jsonl, one JSON object a report, and episodes.csv, one line a training episode.
+
+Both are append-only and flushed line by line, so that kill -9 costs at most half a line, which readers skip. Their lengths are part of
+a checkpoint: a resumed run cuts both back to where the checkpoint saw them, and ends with the bytes of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, SupportsFloat, SupportsInt
+
+from rlbook.agent import State
+
+METRICS, EPISODES = "metrics.jsonl", "episodes.csv"
+_COLUMNS = b"step,return,length\n"
+
+
+class MetricsLog:
+    """Appends to both files of a run folder. Close it, or use it in a `with` statement."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._files = {name: open(self.folder / name, "ab", buffering=0) for name in (METRICS, EPISODES)}  # noqa: SIM115
+        if self._size(EPISODES) == 0:
+            self._append(EPISODES, _COLUMNS)
+
+    def report(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """One line of metrics.jsonl: the step and numbers, Python's or numpy's; one that is not finite is written as null."""
+        line = {"step": int(step)} | {name: _plain(value) for name, value in metrics.items()}
+        self._append(METRICS, json.dumps(line, allow_nan=False).encode() + b"\n")
+
+    def episode(self, step: int, episode_return: SupportsFloat, length: SupportsInt) -> None:
+        """One line of episodes.csv: the step it ended at, its return in reward units, its length in environment steps."""
+        self._append(EPISODES, f"{int(step)},{float(episode_return)!r},{int(length)}\n".encode())
+
+    def position(self) -> State:
+        """How many bytes both files have; store it in the checkpoint."""
+        return {name: self._size(name) for name in self._files}
+
+    def truncate(self, position: State) -> None:
+        """Cuts both files back to `position`. Raises ValueError, and changes nothing, if a file is shorter than that."""
+        for name in self._files:
+            if self._size(name) < position[name]:
+                raise ValueError(f"{self.folder / name} has {self._size(name)} bytes, but the checkpoint saw {position[name]}.")
+        for name, file in self._files.items():
+            file.truncate(position[name])
+
+    def flush(self) -> None:
+        """Both files to the disk itself; call it before a checkpoint that stores their position."""
+        for file in self._files.values():
+            os.fsync(file.fileno())
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _size(self, name: str) -> int:
+        return os.fstat(self._files[name].fileno()).st_size
+
+    def _append(self, name: str, line: bytes) -> None:
+        """The whole line or nothing: what a full disk let through is cut off again, so that the next line starts a line."""
+        size, file = self._size(name), self._files[name]
+        try:
+            written = file.write(line)
+            if written != len(line):
+                file.write(line[written:])   # raises the error that cut the first write short
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
+    """The reports of a run, in order. A last line without its end is left out; a missing file has none."""
+    return [json.loads(line) for line in _whole_lines(Path(folder) / METRICS)]
+
+
+def read_episodes(folder: str | Path) -> list[tuple[int, float, int]]:
+    """(step, return, length) of each training episode, in order."""
+    rows = csv.reader(line.decode() for line in _whole_lines(Path(folder) / EPISODES)[1:])
+    return [(int(step), float(episode_return), int(length)) for step, episode_return, length in rows]
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return data.split(b"\n")[:-1]
+
+
+def _plain(value: Any) -> Any:
+    """A number as JSON has it: integers stay integers, and what is not finite is null."""
+    number = value.item() if hasattr(value, "item") else value
+    if isinstance(number, float) and not math.isfinite(number):
+        return None
+    return number
