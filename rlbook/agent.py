@@ -54,6 +54,8 @@ class Agent(ABC):
     """What `rlbook.spaces` must turn observations into: "index" (one integer), "vector" (float32 [O]), "policy" (what the policy takes) or "any"."""
     actions: ClassVar[str] = "any"
     """What the environment's actions must look like: "discrete" or "any" (discrete or a bounded box)."""
+    default_num_envs: ClassVar[int] = 1
+    """Streams side by side where the user names no number."""
     rollout: str = "steps"
     """"episodes": all N streams start together, and a finished one waits (`step.valid` is false) until the last one ends."""
     group_size: int = 1

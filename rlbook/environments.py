@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 from dataclasses import dataclass, field
@@ -101,7 +102,7 @@ class Recipe:
         if not isinstance(env, gymnasium.Env):
             raise RequestError(f"env must be an environment id or a gymnasium.Env, got {type(env).__name__}")
         spec = env.spec
-        if spec is None:
+        if spec is None or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
             return cls(None, {}, env)
         settings = dict(spec.kwargs) | dict(kwargs or {})
         registered = gymnasium.registry.get(spec.id)
@@ -113,8 +114,12 @@ class Recipe:
     def name(self) -> str:
         return (self.id or type(self.instance).__name__).removeprefix("rlbook/")
 
-    def with_kwargs(self, kwargs: dict[str, Any]) -> Recipe:
-        return Recipe(self.id, self.kwargs | kwargs) if kwargs and self.id else self
+    def for_evaluation(self) -> Recipe:
+        """The same environment as evaluation wants it: an environment may name arguments to replace (`evaluation_kwargs`: held-out prompts)."""
+        if self.id is None:
+            return Recipe(None, {}, copy.deepcopy(self.instance))
+        replaced = getattr(self.make().unwrapped, "evaluation_kwargs", {})
+        return Recipe(self.id, self.kwargs | replaced, self.instance) if replaced else self
 
     def make(self) -> gymnasium.Env:
         """One environment. An instance given by the user is used as it is when no recipe can make another."""

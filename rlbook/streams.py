@@ -105,22 +105,13 @@ class SyncStreams(SyncVectorEnv):
         self._autoreset_envs = self._terminations | self._truncations
 
 
-class Finished(list[tuple[int, float, int]]):
-    """Episodes that ended since they were last taken: (environment step, return, length)."""
-
-    def take(self) -> list[tuple[int, float, int]]:
-        items = list(self)
-        self.clear()
-        return items
-
-
 class OneStream:
     """One environment, scalars. What a tabular agent learns from."""
 
     def __init__(self, env: gymnasium.Env, rng: np.random.Generator) -> None:
         self.env, self.rng = env, rng
-        self.finished = Finished()
-        self.steps = 0
+        self.finished: list[tuple[int, float, int]] = []       # (environment step, return, length) of episodes that ended
+        self.steps = self.episodes = 0
         self._return, self._length, self._over = 0.0, 0, False
         self.obs: Any = None
 
@@ -143,6 +134,7 @@ class OneStream:
         """Resets what has ended. True where all streams start afresh."""
         if self._over:
             self.finished.append((self.steps, self._return, self._length))
+            self.episodes += 1
             self._return, self._length, self._over = 0.0, 0, False
             self.obs, _ = self.env.reset()
             check_finite("observation", self.obs, self.steps)
@@ -151,11 +143,12 @@ class OneStream:
 
     def state_dict(self) -> State:
         env = _outermost(self.env, Recorder).snapshot()
-        return {"env": env, "obs": self.obs, "return": self._return, "length": self._length, "steps": self.steps, "rng": self.rng.bit_generator.state}
+        return {"env": env, "obs": self.obs, "return": self._return, "length": self._length, "steps": self.steps, "episodes": self.episodes, "rng": self.rng.bit_generator.state}
 
     def load_state_dict(self, state: State) -> None:
         _outermost(self.env, Recorder).restore(state["env"])
-        self.obs, self._return, self._length, self.steps = state["obs"], state["return"], state["length"], state["steps"]
+        self.obs, self._return, self._length = state["obs"], state["return"], state["length"]
+        self.steps, self.episodes = state["steps"], state["episodes"]
         self.rng.bit_generator.state = state["rng"]
 
 
@@ -169,8 +162,8 @@ class ManyStreams:
 
     def __init__(self, env: VectorEnv, rng: np.random.Generator, *, rollout: str = "steps", group_size: int = 1) -> None:
         self.env, self.rng, self.rollout, self.group_size = env, rng, rollout, group_size
-        self.finished = Finished()
-        self.steps = 0
+        self.finished: list[tuple[int, float, int]] = []       # (environment step, return, length) of episodes that ended
+        self.steps = self.episodes = 0
         self.valid = np.ones(env.num_envs, dtype=bool)
         self._return, self._length = np.zeros(env.num_envs), np.zeros(env.num_envs, dtype=np.int64)
         self._over = np.zeros(env.num_envs, dtype=bool)
@@ -200,6 +193,7 @@ class ManyStreams:
             return False
         for i in np.flatnonzero(self._over):
             self.finished.append((self.steps, float(self._return[i]), int(self._length[i])))
+        self.episodes += int(np.count_nonzero(self._over))
         self._return[self._over], self._length[self._over] = 0.0, 0
         if self.rollout == "episodes":
             self.valid = self.valid & ~self._over
@@ -216,12 +210,12 @@ class ManyStreams:
     def state_dict(self) -> State:
         return {
             "env": self.env.unwrapped.snapshot(), "obs": self.obs, "valid": self.valid, "return": self._return, "length": self._length,
-            "steps": self.steps, "rng": self.rng.bit_generator.state,
+            "steps": self.steps, "episodes": self.episodes, "rng": self.rng.bit_generator.state,
         }  # type: ignore[attr-defined]  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
         self.env.unwrapped.restore(state["env"])  # type: ignore[attr-defined]
-        self.obs, self.valid, self.steps = state["obs"], state["valid"], state["steps"]
+        self.obs, self.valid, self.steps, self.episodes = state["obs"], state["valid"], state["steps"], state["episodes"]
         self._return, self._length = state["return"].copy(), state["length"].copy()
         self.rng.bit_generator.state = state["rng"]
 

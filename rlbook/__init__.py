@@ -1,0 +1,46 @@
+"""rlbook: reinforcement learning as a book that runs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rlbook.agent import Agent as Agent
+    from rlbook.agent import Planner as Planner
+    from rlbook.agent import Step as Step
+    from rlbook.environments import environments as environments
+    from rlbook.environments import make as make
+    from rlbook.errors import RequestError as RequestError
+    from rlbook.errors import TrainingError as TrainingError
+    from rlbook.evaluation import evaluate as evaluate
+    from rlbook.registry import algorithms as algorithms
+    from rlbook.runs import Run as Run
+    from rlbook.runs import load as load
+    from rlbook.training import train as train
+
+_HOME = {
+    "Agent": "agent", "Planner": "agent", "Step": "agent", "environments": "environments", "make": "environments",
+    "RequestError": "errors", "TrainingError": "errors", "evaluate": "evaluation", "algorithms": "registry", "Run": "runs",
+    "load": "runs", "train": "training", "PPO": "algorithms.policy.ppo", "GRPO": "algorithms.policy.grpo",
+    "DPO": "algorithms.policy.dpo", "DQN": "algorithms.deep.dqn", "QLearning": "algorithms.tabular.q_learning",
+    "ValueIteration": "algorithms.planning.value_iteration",
+}  # fmt: skip
+_MODULES = ("agent", "envs", "functional", "policies", "llm", "plots", "spaces", "training", "evaluation", "registry", "runs")
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads on first use, so that `import rlbook` loads neither torch nor transformers."""
+    if name in _HOME:
+        return getattr(importlib.import_module(f"rlbook.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"rlbook.{name}")
+    raise AttributeError(f"module 'rlbook' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME, *_MODULES})

@@ -1,0 +1,88 @@
+"""Which algorithms there are, which environment each of them trains on, and with which settings."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+from rlbook.agent import Agent, Planner
+from rlbook.environments import Recipe, environments
+from rlbook.errors import RequestError
+from rlbook.spaces import Fit, fit
+
+ALGORITHMS = {
+    "value_iteration": "rlbook.algorithms.planning.value_iteration:ValueIteration",
+    "q_learning": "rlbook.algorithms.tabular.q_learning:QLearning",
+    "dqn": "rlbook.algorithms.deep.dqn:DQN",
+    "ppo": "rlbook.algorithms.policy.ppo:PPO",
+    "grpo": "rlbook.algorithms.policy.grpo:GRPO",
+    "dpo": "rlbook.algorithms.policy.dpo:DPO",
+}
+
+BUDGET: dict[str, dict[str, Any]] = {
+    "value_iteration": {"steps": 10_000},
+    "q_learning": {"episodes": 500},
+    "dqn": {"steps": 50_000},
+    "ppo": {"steps": 100_000},
+    "grpo": {"steps": 100_000},
+    "dpo": {"steps": 100_000},
+}
+"""What `train` does without --steps and --episodes, where no preset says otherwise."""
+
+PRESETS: dict[tuple[str, str], dict[str, Any]] = {}
+"""(algorithm, environment) → settings that replace the defaults: a budget, num_envs, hyper-parameters."""
+
+
+def algorithms() -> dict[str, type[Agent]]:
+    """Name → agent class."""
+    return {name: agent_class(name) for name in ALGORITHMS}
+
+
+def agent_class(name: str) -> type[Agent]:
+    """The class behind a name.
+
+    Raises:
+        RequestError: no such algorithm; the nearest name is given.
+    """
+    if name not in ALGORITHMS:
+        nearest = difflib.get_close_matches(name.lower().replace("-", "_"), list(ALGORITHMS), n=1, cutoff=0.4)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise RequestError(f"unknown algorithm {name!r}{hint} (known: {', '.join(ALGORITHMS)})")
+    module, attribute = ALGORITHMS[name].split(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def preset(algorithm: str, env_name: str) -> dict[str, Any]:
+    """The settings that `train` starts from for this pair; what the user gives goes before them."""
+    return BUDGET[algorithm] | PRESETS.get((algorithm, env_name), {})
+
+
+def fit_to(agent: type[Agent], env: Any, config: Any) -> Fit:
+    """The translation between `env` (an Env or a VectorEnv) and an agent class; see `rlbook.spaces.fit`."""
+    observation_space = getattr(env, "single_observation_space", None) or env.observation_space
+    action_space = getattr(env, "single_action_space", None) or env.action_space
+    bins = {name: getattr(config, name) for name in ("bins", "action_bins") if hasattr(config, name)}
+    return fit(observation_space, action_space, agent, own_policy=hasattr(env.unwrapped, "build_policy"), **bins)
+
+
+def misfit(algorithm: str, env_name: str) -> str | None:
+    """Why this algorithm does not train on this environment; None where it does."""
+    agent = agent_class(algorithm)
+    env = Recipe.of(env_name).make()
+    try:
+        if issubclass(agent, Planner):
+            from rlbook.envs.mdp import TabularMDP
+
+            TabularMDP.from_env(env)
+        fit_to(agent, env, agent.Config())
+    except ValueError as error:
+        return str(error)
+    finally:
+        env.close()
+    return None
+
+
+def table() -> dict[str, dict[str, str | None]]:
+    """Algorithm → environment → None (it trains) or the reason why not."""
+    return {algorithm: {env: misfit(algorithm, env) for env in environments()} for algorithm in ALGORITHMS}
