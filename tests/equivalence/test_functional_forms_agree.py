@@ -1,0 +1,140 @@
+"""One batch, many shapes: [B] = [B, 1], a batch = its samples, a batch = its micro-batches; and ours = the peers' numbers."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rlbook.functional.averages import averaged, constant, given, per_sequence, per_token
+from rlbook.functional.divergences import k3
+from rlbook.functional.policy_losses import clipped_surrogate_loss, negative_log_likelihood_loss, policy_gradient_loss
+from rlbook.functional.preference_losses import dpo_loss, hinge_preference_loss, ipo_loss
+from rlbook.functional.value_losses import clipped_value_loss, huber_loss, squared_value_loss
+
+ELEMENTWISE = {
+    "clipped_surrogate": (clipped_surrogate_loss, 3),
+    "clipped_surrogate_dual": (lambda *args, **options: clipped_surrogate_loss(*args, clip_high=0.3, dual_clip=2.0, **options), 3),
+    "policy_gradient": (policy_gradient_loss, 2),
+    "likelihood": (negative_log_likelihood_loss, 1),
+    "squared_value": (squared_value_loss, 2),
+    "clipped_value": (clipped_value_loss, 3),
+    "huber": (huber_loss, 2),
+}
+AVERAGES = {"per_token": per_token, "per_sequence": per_sequence, "constant": constant(6)}
+
+
+@pytest.fixture(params=ELEMENTWISE)
+def loss_and_inputs(request):
+    loss, arguments = ELEMENTWISE[request.param]
+    generator = torch.Generator().manual_seed(7)
+    return loss, [torch.randn(6, 5, generator=generator, dtype=torch.float64) for _ in range(arguments)]
+
+
+def ragged(rows=6, length=5):
+    return torch.arange(length) < torch.tensor([5, 3, 1, 4, 2, 5])[:rows, None]
+
+
+def test_a_batch_of_steps_is_a_batch_of_one_step_sequences(loss_and_inputs):
+    loss, inputs = loss_and_inputs
+    flat = [tensor[:, 0] for tensor in inputs]
+    column = [tensor[:, :1] for tensor in inputs]
+    for average in (per_token, per_sequence):
+        assert_close(loss(*flat, average=average), loss(*column, average=average))
+        mask = torch.tensor([True, False, True, True, False, True])
+        assert_close(loss(*flat, mask=mask, average=average), loss(*column, mask=mask[:, None], average=average))
+
+
+def test_a_batchs_loss_is_the_mean_of_its_samples_losses(loss_and_inputs):
+    loss, inputs = loss_and_inputs
+    flat = [tensor.flatten() for tensor in inputs]
+    alone = torch.stack([loss(*(tensor[i : i + 1] for tensor in flat)) for i in range(30)])
+    assert_close(loss(*flat), alone.mean())
+
+
+def test_no_mask_is_a_mask_of_ones(loss_and_inputs):
+    loss, inputs = loss_and_inputs
+    everything = torch.ones(6, 5, dtype=torch.bool)
+    for average in AVERAGES.values():
+        assert_close(loss(*inputs, average=average), loss(*inputs, mask=everything, average=average))
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_micro_batches_add_up_to_the_batch_in_loss_and_gradient(loss_and_inputs, name):
+    loss, (first, *rest) = loss_and_inputs
+    mask = ragged()
+    first.requires_grad_()
+    whole = loss(first, *rest, mask=mask, average=AVERAGES[name])
+    (whole_gradient,) = torch.autograd.grad(whole, first)
+    weights = AVERAGES[name](mask)
+    for split in ([6], [1, 5], [2, 2, 2], [1] * 6):
+        parts, start = [], 0
+        for size in split:
+            rows = slice(start, start + size)
+            parts.append(loss(first[rows], *(t[rows] for t in rest), mask=mask[rows], average=given(weights[rows])))
+            start += size
+        total = torch.stack(parts).sum()
+        assert_close(total, whole, rtol=1e-6, atol=1e-9)
+        assert_close(torch.autograd.grad(total, first)[0], whole_gradient, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_more_padding_changes_nothing(loss_and_inputs, name):
+    loss, inputs = loss_and_inputs
+    mask = ragged()
+    for extra in range(1, 8):
+        padded = [torch.nn.functional.pad(tensor, (0, extra), value=float("nan")) for tensor in inputs]
+        padded_mask = torch.nn.functional.pad(mask, (0, extra), value=False)
+        assert_close(loss(*padded, mask=padded_mask, average=AVERAGES[name]), loss(*inputs, mask=mask, average=AVERAGES[name]))
+
+
+@pytest.mark.parametrize("loss", [dpo_loss, ipo_loss, hinge_preference_loss])
+def test_preference_pairs_add_up_too(loss):
+    pairs = torch.randn(4, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64).unbind()
+    whole = loss(*pairs)
+    assert_close(whole, torch.stack([loss(*(tensor[i : i + 1] for tensor in pairs)) for i in range(6)]).mean())
+    weights = per_token(torch.ones(6, dtype=torch.bool))
+    parts = [loss(*(t[rows] for t in pairs), average=given(weights[rows])) for rows in (slice(0, 2), slice(2, 6))]
+    assert_close(torch.stack(parts).sum(), whole, rtol=1e-6, atol=1e-9)
+
+
+def language_model_case(fixtures):
+    case = fixtures["language_model_losses"]
+    new, old, reference = (torch.tensor(case[name], dtype=torch.float64) for name in ("log_prob", "old_log_prob", "reference_log_prob"))
+    advantage = torch.tensor(case["advantage"], dtype=torch.float64)[:, None].expand(2, 3)
+    return case, new, old, reference, advantage, torch.tensor(case["mask"]).bool()
+
+
+@pytest.mark.parametrize(
+    "golden, average", [("token_mean", per_token), ("seq_mean_token_mean", per_sequence), ("seq_mean_token_sum", constant(1))]
+)
+def test_the_clipped_loss_is_verls(fixtures, golden, average):
+    case, new, old, _, advantage, mask = language_model_case(fixtures)
+    loss = clipped_surrogate_loss(
+        new, old, advantage, clip=case["clip"], clip_high=case["clip_high"], dual_clip=case["dual_clip"], mask=mask, average=average
+    )
+    assert loss.item() == pytest.approx(case[golden], abs=1e-6)
+
+
+def test_k3_is_verls(fixtures):
+    case, new, _, reference, *_ = language_model_case(fixtures)
+    assert_close(k3(new, reference), torch.tensor(case["k3"], dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "golden, average, beta",
+    [
+        ("loss_grpo(seq-mean-then-mean)", per_sequence, 0.04),
+        ("loss_bnpo/dapo(token-mean)", per_token, 0.04),
+        ("loss_dr_grpo(maxlen=4)", constant(4), 0.04),
+        ("loss_grpo_beta0", per_sequence, 0.0),
+    ],
+)
+def test_surrogate_and_kl_together_are_trls_grpo_loss(fixtures, golden, average, beta):
+    case = fixtures["losses"]["grpo"]["loss_case"]
+    new, old, reference = (torch.tensor(case[name], dtype=torch.float64) for name in ("logp", "logp_old", "ref"))
+    mask = torch.tensor(case["mask"]).bool()
+    advantage = torch.tensor(case["adv"], dtype=torch.float64)[:, None].expand(2, 4)
+    assert_close(k3(new, reference, mask), torch.tensor(case["k3_kl"], dtype=torch.float64), rtol=0, atol=1e-9)
+    loss = clipped_surrogate_loss(new, old, advantage, clip=case["eps"], mask=mask, average=average)
+    loss = loss + beta * averaged(k3(new, reference, mask), mask, average)
+    assert loss.item() == pytest.approx(case[golden], abs=1e-6)
+    assert loss.item() != pytest.approx(case["loss_unmasked_BUG"], abs=1e-3)

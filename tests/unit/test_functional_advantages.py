@@ -1,0 +1,230 @@
+"""GAE against a hand-computed case and against its own definition; group advantages and normalisation."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from rlbook.functional.advantages import gae, group_advantage, leave_one_out_advantage, normalize
+from rlbook.functional.returns import discounted_returns, td_target
+
+NAN = float("nan")
+
+
+def flags(*values):
+    return torch.tensor(values, dtype=torch.bool)
+
+
+def scripted(case, dtype=torch.float64):
+    """Rewards, V, V(true successor) and flags of the fixture: terminated at t = 2, truncated at t = 4, still running at t = 5."""
+    reward, value = (torch.tensor(case[name], dtype=dtype) for name in ("rewards", "values"))
+    next_value = torch.cat([value[1:], torch.tensor([case["last_value"]], dtype=dtype)])
+    next_value[4] = case["V_final_obs_at_t4"]
+    return reward, value, next_value, flags(*case["terminated"]), flags(*case["truncated"])
+
+
+def test_gae_is_the_hand_computed_one(fixtures):
+    # δ = 1.4, 2.35, 1.5, 4.25, 8.8, 6.15 and γλ = .72; A_0 = 1.4 + .72 (2.35 + .72 · 1.5), A_3 = 4.25 + .72 · 8.8
+    expected = torch.tensor([1.4 + 0.72 * (2.35 + 0.72 * 1.5), 2.35 + 0.72 * 1.5, 1.5, 4.25 + 0.72 * 8.8, 8.8, 6.15], dtype=torch.float64)
+    result = gae(*scripted(fixtures["losses"]["gae"]), gamma=0.9, gae_lambda=0.8)
+    assert_close(result, expected, rtol=0, atol=1e-9)
+    assert_close(result, torch.tensor(fixtures["losses"]["gae"]["advantages"]["correct"], dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("bug", ["trunc_as_term", "trunc_bootstrap_from_reset_obs", "trunc_leak", "mask_off_by_one", "ignore_done"])
+def test_gae_does_not_show_the_signature_of_a_classic_bug(fixtures, bug):
+    case = fixtures["losses"]["gae"]
+    signature = torch.tensor(case["advantages"][bug], dtype=torch.float64)
+    assert (gae(*scripted(case), gamma=0.9, gae_lambda=0.8) - signature).abs().max() > 0.5
+
+
+def test_advantage_plus_value_is_the_critics_target(fixtures):
+    case = fixtures["losses"]["gae"]
+    reward, value, *rest = scripted(case)
+    target = gae(reward, value, *rest, gamma=0.9, gae_lambda=0.8) + value
+    assert_close(target, torch.tensor(case["returns_correct"], dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+def direct_sum(reward, value, next_value, terminated, truncated, gamma, gae_lambda):
+    """Σ_k (γλ)^k δ_{t+k}, summed forwards until the episode ends: the definition, one stream, plain Python."""
+    result = []
+    for start in range(len(reward)):
+        total, weight = 0.0, 1.0
+        for t in range(start, len(reward)):
+            bootstrap = 0.0 if terminated[t] else gamma * next_value[t]
+            total += weight * (reward[t] + bootstrap - value[t])
+            weight *= gamma * gae_lambda
+            if terminated[t] or truncated[t]:
+                break
+        result.append(total)
+    return result
+
+
+step = st.tuples(st.floats(-5, 5), st.floats(-5, 5), st.floats(-5, 5), st.booleans(), st.booleans())
+fraction = st.floats(0, 1)
+
+
+@settings(deadline=None, max_examples=150)
+@given(steps=st.lists(step, min_size=1, max_size=12), gamma=fraction, gae_lambda=fraction)
+def test_gae_is_the_discounted_sum_of_td_errors(steps, gamma, gae_lambda):
+    reward, value, next_value, terminated, truncated = map(list, zip(*steps, strict=True))
+    tensors = [torch.tensor(column, dtype=torch.float64) for column in (reward, value, next_value)]
+    result = gae(*tensors, flags(*terminated), flags(*truncated), gamma=gamma, gae_lambda=gae_lambda)
+    expected = direct_sum(reward, value, next_value, terminated, truncated, gamma, gae_lambda)
+    assert_close(result, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+
+
+@settings(deadline=None, max_examples=100)
+@given(steps=st.lists(step, min_size=1, max_size=8), gaps=st.lists(st.integers(0, 3), min_size=8, max_size=8), gamma=fraction, lam=fraction)
+def test_gae_passes_over_gaps_as_if_they_were_absent(steps, gaps, gamma, lam):
+    rows, columns = [], []
+    for number, (reward, value, _, terminated, truncated) in enumerate(steps):
+        behind = steps[number + 1][1] if number + 1 < len(steps) else 1.5
+        ended = terminated or truncated
+        gap = 0 if ended else gaps[number]
+        rows.append((reward, value, behind if not ended else 2.5, terminated, truncated, True))
+        columns.append(len(rows) - 1)
+        rows += [(NAN, NAN, behind if number + 1 == len(steps) else NAN, False, False, False)] * gap
+        if gap:
+            rows[columns[-1]] = (reward, value, NAN, False, False, True)     # it looks into the gap: of no use
+    *numbers, terminated, truncated, valid = zip(*rows, strict=True)
+    valid = flags(*valid)
+    five = [*(torch.tensor(column, dtype=torch.float64) for column in numbers), flags(*terminated), flags(*truncated)]
+    dense = [column[columns].clone() for column in five]
+    dense[2] = torch.tensor(
+        [2.5 if s[3] or s[4] else (steps[i + 1][1] if i + 1 < len(steps) else 1.5) for i, s in enumerate(steps)], dtype=torch.float64
+    )
+    result = gae(*five, gamma=gamma, gae_lambda=lam, valid=valid)
+    assert_close(result[columns], gae(*dense, gamma=gamma, gae_lambda=lam), rtol=1e-9, atol=1e-9)
+    assert (result[~valid] == 0).all()
+
+
+@pytest.mark.parametrize("terminated, bootstrap", [(True, 0.0), (False, 7.0)])
+def test_an_episode_that_ends_inside_a_gap_does_not_leak_into_the_next(terminated, bootstrap):
+    value, next_value = torch.tensor([1.0, NAN, NAN, 50.0]), torch.tensor([NAN, NAN, 7.0, 60.0])
+    ends = flags(False, False, True, False)
+    nothing = torch.zeros(4, dtype=torch.bool)
+    result = gae(
+        torch.tensor([2.0, NAN, NAN, 3.0]), value, next_value, ends if terminated else nothing, nothing if terminated else ends,
+        gamma=0.5, gae_lambda=1.0, valid=flags(True, False, False, True),
+    )
+    assert_close(result, torch.tensor([2 + 0.5 * bootstrap - 1, 0.0, 0.0, 3 + 0.5 * 60 - 50]))
+
+
+def test_streams_are_independent_and_waiting_ones_get_nothing():
+    generator = torch.Generator().manual_seed(1)
+    reward, value, next_value = torch.randn(3, 9, 4, generator=generator, dtype=torch.float64)
+    terminated = torch.zeros(9, 4, dtype=torch.bool)
+    truncated = torch.zeros_like(terminated)
+    lengths = [9, 3, 1, 6]
+    valid = torch.arange(9)[:, None] < torch.tensor(lengths)
+    for stream, length in enumerate(lengths):
+        (terminated if stream % 2 else truncated)[length - 1 :, stream] = True
+    result = gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.7, valid=valid)
+    for n, length in enumerate(lengths):
+        alone = [column[:length, n] for column in (reward, value, next_value, terminated, truncated)]
+        assert_close(result[:length, n], gae(*alone, gamma=0.9, gae_lambda=0.7))
+        assert (result[length:, n] == 0).all()
+
+
+def test_lambda_zero_is_the_td_error_and_lambda_one_the_return_minus_the_value(fixtures):
+    reward, value, next_value, terminated, truncated = scripted(fixtures["losses"]["gae"])
+    td_error = td_target(reward, terminated, next_value, 0.9) - value
+    assert_close(gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.0), td_error)
+    whole = discounted_returns(reward, terminated, truncated, 0.9, next_value=next_value) - value
+    assert_close(gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=1.0), whole)
+
+
+def test_nothing_behind_an_end_changes_an_earlier_advantage(fixtures):
+    reward, value, next_value, terminated, truncated = scripted(fixtures["losses"]["gae"])
+    before = gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.8)
+    reward[3:], value[3:], next_value[3:] = 99.0, -99.0, 99.0
+    after = gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.8)
+    assert before[:3].tolist() == after[:3].tolist()
+
+
+def test_gae_carries_no_gradient_and_refuses_other_shapes():
+    ones, never = torch.ones(3, 2), torch.zeros(3, 2, dtype=torch.bool)
+    assert not gae(ones, ones.clone().requires_grad_(), ones, never, never, gamma=0.9, gae_lambda=0.8).requires_grad
+    with pytest.raises(ValueError, match=r"value must have the shape of reward, \[3, 2\], got \[3\]"):
+        gae(ones, torch.ones(3), ones, never, never, gamma=0.9, gae_lambda=0.8)
+
+
+def test_group_advantage_is_trls_and_its_other_forms_are_the_peers(fixtures):
+    case, peers = fixtures["losses"]["grpo"], fixtures["language_model_losses"]
+    reward = torch.tensor(case["rewards"], dtype=torch.float64).flatten()
+    expected = torch.tensor(case["adv_ddof1_eps1e-4"], dtype=torch.float64).flatten()
+    assert_close(group_advantage(reward, 4), expected, rtol=0, atol=1e-9)
+    expected = torch.tensor(case["adv_ddof0_eps1e-8"], dtype=torch.float64).flatten()
+    assert_close(group_advantage(reward, 4, ddof=0, eps=1e-8), expected, rtol=0, atol=1e-9)
+    expected = torch.tensor(case["adv_no_std(dr_grpo)"], dtype=torch.float64).flatten()
+    assert_close(group_advantage(reward, 4, scale="none"), expected)
+    assert group_advantage(reward, 4)[0] == pytest.approx(peers["group_trl"], abs=1e-6)
+    assert group_advantage(reward, 4, eps=1e-6)[0] == pytest.approx(peers["group_verl"], abs=1e-6)
+    # others' mean of the first is (0 + 0 + 1) / 3, so 1 - 1/3 = 2/3
+    assert leave_one_out_advantage(reward, 4)[:4].tolist() == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3], abs=1e-9)
+
+
+def test_batch_scale_divides_every_group_by_the_spread_of_the_whole_batch():
+    reward = torch.tensor([0.0, 2.0, 10.0, 10.0], dtype=torch.float64)
+    spread = torch.tensor([0.0, 2.0, 10.0, 10.0], dtype=torch.float64).std()
+    expected = torch.tensor([-1.0, 1.0, 0.0, 0.0], dtype=torch.float64) / (spread + 1e-4)
+    assert_close(group_advantage(reward, 2, scale="batch"), expected)
+
+
+@pytest.mark.parametrize("reward", [0.35, 0.1, 1e6 + 1 / 3, -7.7])
+@pytest.mark.parametrize("size", [2, 3, 7, 8])
+def test_equal_rewards_have_no_advantage_at_all(reward, size):
+    equal = torch.full((2 * size,), reward)
+    for scale in ("std", "batch", "none"):
+        assert group_advantage(equal, size, scale=scale, eps=1e-8).tolist() == [0.0] * (2 * size)
+    assert leave_one_out_advantage(equal, size).tolist() == [0.0] * (2 * size)
+
+
+def test_one_odd_reward_in_eight_stays_bounded():
+    result = group_advantage(torch.tensor([0.35] * 7 + [0.3]), 8)
+    assert result.abs().max() <= 7 / 8**0.5        # (G - 1) / √G, the largest z-score that G numbers can have
+    assert result[:7].unique().numel() == 1
+
+
+def test_permuting_groups_permutes_their_advantages():
+    reward = torch.rand(6, 4, generator=torch.Generator().manual_seed(2))
+    order = torch.tensor([3, 0, 5, 1, 2, 4])
+    assert_close(group_advantage(reward[order].flatten(), 4), group_advantage(reward.flatten(), 4).view(6, 4)[order].flatten())
+
+
+def test_groups_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"\[B\] with B a multiple of group_size 4, got \[6\]"):
+        group_advantage(torch.zeros(6), 4)
+    with pytest.raises(ValueError, match="group_size must be an integer of at least 2"):
+        leave_one_out_advantage(torch.zeros(6), 1)
+    with pytest.raises(ValueError, match="scale must be one of"):
+        group_advantage(torch.zeros(4), 2, scale="group")
+
+
+def test_normalised_advantages_have_mean_zero_and_variance_one():
+    result = normalize(torch.tensor([1.0, -1.0, 0.5, -2.0], dtype=torch.float64))
+    assert result.mean().item() == pytest.approx(0.0, abs=1e-12)
+    assert result.var().item() == pytest.approx(1.0, abs=1e-6)     # ddof = 1
+    assert normalize(torch.tensor([1.0, -1.0, 0.5, -2.0]), ddof=0).var(correction=0).item() == pytest.approx(1.0, abs=1e-6)
+
+
+def test_fewer_than_two_advantages_stay_as_they_are():
+    assert normalize(torch.tensor([3.0])).tolist() == [3.0]
+    assert normalize(torch.tensor([3.0, NAN]), flags(True, False)).tolist() == [3.0, 0.0]
+    assert normalize(torch.tensor([3.0, 4.0]), flags(False, False)).tolist() == [0.0, 0.0]
+    assert normalize(torch.tensor([])).tolist() == []
+
+
+def test_equal_advantages_become_zero_and_not_amplified_rounding():
+    for count in (3, 7, 10, 1000):
+        assert not normalize(torch.full((count,), 0.35)).any()
+
+
+def test_padding_does_not_change_the_normalisation_and_gets_zero():
+    advantage = torch.tensor([[1.0, 2.0, NAN], [5.0, NAN, NAN]])
+    mask = flags(*[[1, 1, 0], [1, 0, 0]])
+    result = normalize(advantage, mask)
+    assert_close(result[mask], normalize(torch.tensor([1.0, 2.0, 5.0])))
+    assert (result[~mask] == 0).all()

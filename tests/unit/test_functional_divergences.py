@@ -1,0 +1,119 @@
+"""KL estimators: their values, their gradients, and which of the two is unbiased; entropies."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from rlbook.functional.divergences import ESTIMATORS, categorical_entropy, gaussian_entropy, k1, k2, k3, k3_plus
+
+NAN = float("nan")
+
+
+def test_k1_and_k3_are_the_ppo_fixtures(fixtures):
+    case = fixtures["losses"]["ppo"]
+    new, old = (torch.tensor(case[name], dtype=torch.float64) for name in ("logp_new", "logp_old"))
+    # KL(old ‖ new) from samples of old: the roles are swapped
+    assert k1(old, new).mean().item() == pytest.approx(case["approx_kl_k1"], abs=1e-9)
+    assert k3(old, new).mean().item() == pytest.approx(case["approx_kl_k3"], abs=1e-9)
+
+
+def test_expectations_and_variances_are_the_exact_ones(fixtures):
+    case = fixtures["losses"]["kl_estimators"]
+    p, q = (torch.tensor(case[name], dtype=torch.float64) for name in "pq")
+    for name, estimator in (("k1", k1), ("k2", k2), ("k3", k3)):
+        sample = estimator(p.log(), q.log())
+        mean = (p * sample).sum()
+        assert mean.item() == pytest.approx(case[f"E[{name}]"], abs=1e-9)
+        if f"Var[{name}]" in case:
+            assert (p * (sample - mean).square()).sum().item() == pytest.approx(case[f"Var[{name}]"], abs=1e-9)
+
+
+def expected_gradient(estimator, p_logits, q):
+    """E_{a ~ p}[∇ estimator], with p held fixed as the distribution that is sampled from."""
+    log_p = p_logits.log_softmax(0)
+    sample = estimator(log_p, q.log())
+    return torch.autograd.grad((log_p.exp().detach() * sample).sum(), p_logits)[0]
+
+
+def test_as_a_loss_k1_has_no_gradient_k2_the_kls_and_k3_the_reverse_kls():
+    logits = torch.tensor([0.3, -0.4, 0.9], dtype=torch.float64, requires_grad=True)
+    q = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    p = logits.softmax(0)
+    kl = (p * (p.log() - q.log())).sum()
+    reverse = (q * (q.log() - p.log())).sum()
+    (kl_gradient,) = torch.autograd.grad(kl, logits, retain_graph=True)
+    (reverse_gradient,) = torch.autograd.grad(reverse, logits)
+    assert_close(expected_gradient(k1, logits, q), torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert_close(expected_gradient(k3, logits, q), reverse_gradient)
+    for name in ("k2", "k1+", "k3+"):
+        assert_close(expected_gradient(ESTIMATORS[name], logits, q), kl_gradient)
+
+
+def test_the_plus_forms_keep_the_value_and_take_k2s_gradient():
+    log_prob = torch.tensor([-1.0, -2.0], requires_grad=True)
+    reference = torch.tensor([-1.5, -1.0])
+    for name in ("k1", "k3"):
+        assert_close(ESTIMATORS[f"{name}+"](log_prob, reference), ESTIMATORS[name](log_prob, reference))
+    (gradient,) = torch.autograd.grad(k3_plus(log_prob, reference).sum(), log_prob)
+    assert_close(gradient, (log_prob - reference).detach())
+    (gradient,) = torch.autograd.grad(k3(log_prob, reference).sum(), log_prob)
+    assert_close(gradient, (1 - (reference - log_prob).exp()).detach())
+
+
+@settings(deadline=None)
+@given(x=st.floats(-30, 30, width=32))
+def test_k3_keeps_its_digits_and_is_never_negative(x):
+    log_prob, reference = torch.tensor([x]), torch.zeros(1)
+    exact = math.expm1(-x) + x
+    result = k3(log_prob, reference).item()
+    assert result >= -1e-9
+    assert result == pytest.approx(exact, rel=1e-5, abs=3e-7 * abs(x))
+
+
+def test_the_naive_form_of_k3_would_lose_what_ours_keeps():
+    x = torch.tensor([1e-3])
+    exact = 1e-6 / 2 - 1e-9 / 6
+    assert k3(x, torch.zeros(1)).item() == pytest.approx(exact, rel=1e-3)
+    assert ((-x).exp() - 1 + x).item() != pytest.approx(exact, rel=1e-2)
+
+
+@pytest.mark.parametrize("name", list(ESTIMATORS))
+def test_padding_is_zero_in_value_and_gradient(name):
+    mask = torch.tensor([True, False, False])
+    log_prob = torch.tensor([-1.0, NAN, 300.0], requires_grad=True)
+    result = ESTIMATORS[name](log_prob, torch.tensor([-1.3, -1.0, -300.0]), mask)
+    assert result[1:].tolist() == [0.0, 0.0] and result[0] != 0
+    (gradient,) = torch.autograd.grad(result.sum(), log_prob)
+    assert gradient[1:].tolist() == [0.0, 0.0] and gradient.isfinite().all()
+    with pytest.raises(ValueError, match="reference_log_prob must have the shape of log_prob"):
+        ESTIMATORS[name](torch.zeros(2), torch.zeros(2, 1))
+
+
+def test_k2_is_half_the_square():
+    assert k2(torch.tensor([-1.0]), torch.tensor([-3.0])).item() == pytest.approx(2.0)
+
+
+def test_the_entropy_of_a_uniform_choice_is_the_log_of_its_size():
+    assert categorical_entropy(torch.zeros(2, 3, 8)).flatten().tolist() == pytest.approx([math.log(8)] * 6)
+    prob = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    expected = -(0.5 * math.log(0.5) + 0.3 * math.log(0.3) + 0.2 * math.log(0.2))
+    assert categorical_entropy(prob.log() + 7.0).item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_forbidden_and_impossible_actions_leave_entropy_and_gradient_finite():
+    logits = torch.tensor([[0.0, -math.inf, 0.0], [5.0, -math.inf, -math.inf], [0.0, -500.0, 0.0]], requires_grad=True)
+    entropy = categorical_entropy(logits)
+    assert entropy.tolist() == pytest.approx([math.log(2), 0.0, math.log(2)])
+    (gradient,) = torch.autograd.grad(entropy.sum(), logits)
+    assert gradient.isfinite().all()
+
+
+def test_the_entropy_of_a_gaussian_is_the_textbook_one():
+    std = torch.tensor([[0.5, 2.0]], dtype=torch.float64)
+    expected = sum(0.5 * math.log(2 * math.pi * math.e * s**2) for s in (0.5, 2.0))
+    assert gaussian_entropy(std.log()).tolist() == pytest.approx([expected], abs=1e-12)
+    assert_close(gaussian_entropy(std.log()), torch.distributions.Normal(0.0, std).entropy().sum(-1))

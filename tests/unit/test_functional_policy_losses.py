@@ -1,0 +1,121 @@
+"""Policy losses against hand-computed numbers, and what padding must never do."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rlbook.functional.advantages import normalize
+from rlbook.functional.averages import per_sequence
+from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss, negative_log_likelihood_loss, policy_gradient_loss
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def case(fixtures):
+    ppo = fixtures["losses"]["ppo"]
+    tensors = [torch.tensor(ppo[name], dtype=torch.float64) for name in ("logp_new", "logp_old", "adv_unnormalised")]
+    return tensors[0].requires_grad_(), tensors[1], tensors[2]
+
+
+def test_the_clipped_surrogate_is_the_hand_computed_one(case, fixtures):
+    log_prob, old, advantage = case
+    loss = clipped_surrogate_loss(log_prob, old, advantage, clip=0.2)
+    # ρ = e^.4, e^-.4, 1, e^.5: clipped to 1.2 · 1, clipped to .8 · -1, 1 · .5, unclipped e^.5 · -2
+    expected = -(1.2 - 0.8 + 0.5 - 2 * math.exp(0.5)) / 4
+    assert loss.item() == pytest.approx(expected, abs=1e-12)
+    assert loss.item() == pytest.approx(fixtures["losses"]["ppo"]["policy_loss"], abs=1e-9)
+    (gradient,) = torch.autograd.grad(loss, log_prob)
+    assert_close(gradient, torch.tensor(fixtures["losses"]["ppo"]["grad_logp"], dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("ddof", [1, 0])
+def test_the_clipped_surrogate_of_normalised_advantages(case, fixtures, ddof):
+    log_prob, old, advantage = case
+    loss = clipped_surrogate_loss(log_prob, old, normalize(advantage, ddof=ddof), clip=0.2)
+    assert loss.item() == pytest.approx(fixtures["losses"]["ppo"][f"policy_loss_normalised_adv(ddof={ddof})"], abs=1e-7)
+
+
+def test_the_clip_fraction_counts_ratios_outside_the_range(case):
+    assert clip_fraction(*case[:2], clip=0.2).item() == 0.75              # all but ρ = 1
+    assert clip_fraction(*case[:2], clip=0.2, clip_high=0.5).item() == 0.5   # e^.4 = 1.49 is inside now
+
+
+def test_each_side_has_its_own_clip_range():
+    log_ratio = torch.tensor([1.0, -1.0], requires_grad=True)
+    loss = clipped_surrogate_loss(log_ratio, torch.zeros(2), torch.tensor([1.0, -1.0]), clip=0.2, clip_high=0.28)
+    assert loss.item() == pytest.approx(-(1.28 - 0.8) / 2, abs=1e-6)
+
+
+def test_dual_clip_bounds_the_loss_of_a_bad_action_and_leaves_good_ones_alone():
+    log_prob, old = torch.log(torch.tensor([10.0, 10.0])), torch.zeros(2)
+    advantage = torch.tensor([-1.0, 1.0])
+    assert clipped_surrogate_loss(log_prob, old, advantage).item() == pytest.approx((10 - 1.2) / 2, abs=1e-5)
+    assert clipped_surrogate_loss(log_prob, old, advantage, dual_clip=3.0).item() == pytest.approx((3 - 1.2) / 2, abs=1e-5)
+
+
+def test_nan_in_the_padding_reaches_neither_loss_nor_gradient():
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    clean = torch.tensor([[-1.0, -2.0, 0.0], [-0.5, 0.0, 0.0]])
+    log_prob = clean.masked_fill(~mask, NAN).requires_grad_()
+    other = (clean - 0.1).masked_fill(~mask, NAN)
+    losses = {
+        "clipped": clipped_surrogate_loss(log_prob, other, other, mask=mask),
+        "gradient": policy_gradient_loss(log_prob, other, mask=mask),
+        "likelihood": negative_log_likelihood_loss(log_prob, mask=mask, average=per_sequence),
+    }
+    for name, loss in losses.items():
+        (gradient,) = torch.autograd.grad(loss, log_prob, retain_graph=True)
+        assert loss.isfinite() and gradient.isfinite().all(), name
+        assert gradient[mask].all() and not gradient[~mask].any(), name
+
+
+def test_a_huge_ratio_gives_a_finite_gradient():
+    log_prob = torch.tensor([200.0, 200.0, -200.0], requires_grad=True)
+    loss = clipped_surrogate_loss(log_prob, torch.zeros(3), torch.tensor([1.0, 0.0, 1.0]))
+    (gradient,) = torch.autograd.grad(loss, log_prob)
+    assert loss.isfinite() and gradient.isfinite().all()
+
+
+def test_nothing_unmasked_is_zero_loss_and_zero_gradient():
+    log_prob = torch.randn(2, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    nothing = torch.zeros(2, 3, dtype=torch.bool)
+    for average in ({}, {"average": per_sequence}):
+        loss = clipped_surrogate_loss(log_prob, log_prob.detach(), torch.ones(2, 3), mask=nothing, **average)
+        assert loss.item() == 0.0
+        assert not torch.autograd.grad(loss, log_prob)[0].any()
+
+
+def test_at_ratio_one_the_surrogate_has_the_policy_gradient():
+    log_prob = torch.tensor([-1.0, -0.2, -3.0], requires_grad=True)
+    advantage = torch.tensor([2.0, -1.0, 0.5])
+    (surrogate,) = torch.autograd.grad(clipped_surrogate_loss(log_prob, log_prob.detach(), advantage), log_prob)
+    (plain,) = torch.autograd.grad(policy_gradient_loss(log_prob, advantage), log_prob)
+    assert_close(surrogate, plain)
+
+
+def test_the_policy_gradient_of_a_two_armed_bandit_is_the_exact_one(fixtures):
+    case = fixtures["losses"]["pg_exact_2arm"]
+    theta = torch.tensor(case["theta"], dtype=torch.float64, requires_grad=True)
+    log_prob = theta.log_softmax(0)
+    prob, reward = log_prob.exp().detach(), torch.tensor(case["r"], dtype=torch.float64)
+    # the expectation over both arms: weight each arm's term by its probability
+    loss = policy_gradient_loss(log_prob, reward, average=lambda mask: prob)
+    (gradient,) = torch.autograd.grad(loss, theta)
+    assert_close(-gradient, torch.tensor(case["grad"], dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+def test_the_likelihood_loss_is_the_mean_negative_log_probability():
+    assert negative_log_likelihood_loss(torch.tensor([-1.0, -3.0])).item() == 2.0
+
+
+def test_shapes_are_never_broadcast_and_masks_are_bool():
+    three = torch.zeros(3)
+    with pytest.raises(ValueError, match="advantage must have the shape of log_prob"):
+        clipped_surrogate_loss(three, three, torch.zeros(3, 1))
+    with pytest.raises(ValueError, match="mask must be a bool tensor"):
+        policy_gradient_loss(three, three, mask=torch.ones(3))
+    with pytest.raises(ValueError, match="mask must have the shape of log_prob"):
+        negative_log_likelihood_loss(three, mask=torch.ones(2, dtype=torch.bool))

@@ -1,0 +1,61 @@
+"""Schedules: values, text and refusals."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlbook.functional.schedules import Constant, Exponential, Linear, parse_schedule
+
+number = st.floats(-1e6, 1e6)
+positive = st.floats(1e-6, 1e6)
+fraction = st.floats(1e-3, 1)
+schedules = st.one_of(
+    st.builds(Constant, number), st.builds(Linear, number, number, fraction), st.builds(Exponential, positive, positive, fraction)
+)
+
+
+def test_the_linear_schedule_hits_the_scripted_values(fixtures):
+    case = fixtures["losses"]["linear_eps"]
+    epsilon = Linear(case["start"], case["end"], case["fraction"])
+    for step in (0, 50, 100, 999):
+        expected = case[f"eps_at_step{step}" if step == 0 else f"eps_at_{step}"]     # 1, (1 + .05) / 2, .05, .05
+        assert epsilon(step / case["total"]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_every_schedule_starts_at_its_start_and_stays_at_its_end():
+    for kind in (Linear, Exponential):
+        schedule = kind(0.7, 0.01, 0.3)
+        assert schedule(0.0) == 0.7
+        assert schedule(0.3) == schedule(0.5) == schedule(1.0) == pytest.approx(0.01, abs=1e-15)
+
+
+def test_the_exponential_schedule_is_halfway_at_the_geometric_mean():
+    assert Exponential(1.0, 0.01)(0.5) == pytest.approx(math.sqrt(1.0 * 0.01))
+
+
+@given(schedule=schedules, progress=st.floats(0, 1))
+def test_text_and_schedule_are_the_same_thing(schedule, progress):
+    again = parse_schedule(str(schedule))
+    assert again == schedule and again(progress) == schedule(progress)
+    low, high = schedule.range
+    assert low - 1e-9 * abs(low) <= schedule(progress) <= high + 1e-9 * abs(high)
+
+
+def test_a_number_alone_is_a_constant():
+    assert parse_schedule(0.1) == parse_schedule("0.1") == parse_schedule("constant(0.1)") == Constant(0.1)
+    assert parse_schedule("linear(1.0, 0.05, 0.1)") == parse_schedule(" Linear( 1, .05,.1 ) ") == Linear(1.0, 0.05, 0.1)
+    assert parse_schedule(Linear(1, 0)) == Linear(1.0, 0.0, 1.0)
+    assert parse_schedule(Constant(3))(0.5) == 3.0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["", "fast", "nan", "inf", "linear", "linear()", "linear(1)", "linear(1,2,3,4)", "linear(1, x)", "constant(1, 2)", "cosine(1, 0)",
+     "linear(1, 0, 0)", "linear(1, 0, 1.5)", "linear(1, nan)", "exponential(0, 1)", "exponential(1, -1)", float("nan"), True, None, [0.1]],
+)
+def test_anything_else_is_refused_in_one_sentence(bad):
+    with pytest.raises(ValueError, match="schedule must be") as refusal:
+        parse_schedule(bad)
+    assert "\n" not in str(refusal.value) and "got" in str(refusal.value)

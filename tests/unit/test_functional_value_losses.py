@@ -1,0 +1,111 @@
+"""Critic losses and Q-learning targets against hand-computed numbers."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rlbook.functional.averages import given
+from rlbook.functional.value_losses import clipped_value_loss, double_q_target, huber_loss, q_target, squared_value_loss
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def value_case(fixtures):
+    case = fixtures["losses"]["ppo"]["value"]
+    return {name: torch.tensor(case[name], dtype=torch.float64) for name in ("v_new", "v_old", "returns")} | {"expected": case}
+
+
+@pytest.fixture
+def dqn(fixtures):
+    case = fixtures["losses"]["dqn"]
+    tensors = {name: torch.tensor(case[name], dtype=torch.float64) for name in ("q", "r", "q_target_next", "q_online_next")}
+    tensors["value"] = tensors["q"].gather(1, torch.tensor(case["a"])[:, None]).squeeze(1)
+    return tensors | {"terminated": torch.tensor(case["terminated"]).bool(), "gamma": case["gamma"], "expected": case}
+
+
+def test_the_squared_loss_is_half_the_mean_squared_error(value_case):
+    loss = squared_value_loss(value_case["v_new"], value_case["returns"])
+    assert loss.item() == pytest.approx((0.5**2 + 0.1**2 + 0) / 3 / 2, abs=1e-12)
+    assert loss.item() == pytest.approx(value_case["expected"]["cleanrl_unclipped_0.5"], abs=1e-9)
+    assert 2 * loss.item() == pytest.approx(value_case["expected"]["mse"], abs=1e-9)
+
+
+def test_the_clipped_loss_takes_the_worse_of_both(value_case):
+    loss = clipped_value_loss(value_case["v_new"], value_case["v_old"], value_case["returns"], clip=0.2)
+    # clipped values 1.2, 1.9, 2.8: errors max(.25, .64), max(.01, .01), max(0, .64)
+    assert loss.item() == pytest.approx((0.64 + 0.01 + 0.64) / 3 / 2, abs=1e-12)
+    assert loss.item() == pytest.approx(value_case["expected"]["cleanrl_clipped_0.5*max_mean"], abs=1e-9)
+
+
+def test_a_wide_clip_changes_nothing(value_case):
+    new, old, target = value_case["v_new"], value_case["v_old"], value_case["returns"]
+    assert_close(clipped_value_loss(new, old, target, clip=100.0), squared_value_loss(new, target))
+
+
+def test_q_targets_are_the_hand_computed_ones(dqn):
+    target = q_target(dqn["r"], dqn["terminated"], dqn["q_target_next"], dqn["gamma"])
+    assert_close(target, torch.tensor([1 + 0.99 * 5, -1.0, 2 + 0.99 * 4], dtype=torch.float64))
+    # the online network prefers action 0, (a tie), 1
+    double = double_q_target(dqn["r"], dqn["terminated"], dqn["q_target_next"], dqn["q_online_next"], dqn["gamma"])
+    assert_close(double, torch.tensor([1 + 0.99 * 2, -1.0, 2 + 0.99 * 4], dtype=torch.float64))
+    assert target.tolist() == pytest.approx(dqn["expected"]["target"])
+    assert double.tolist() == pytest.approx(dqn["expected"]["double_target"])
+
+
+def test_targets_carry_no_gradient_and_ignore_what_lies_behind_the_end(dqn):
+    after = dqn["q_target_next"].clone()
+    after[1] = NAN
+    target = q_target(dqn["r"], dqn["terminated"], after.requires_grad_(), dqn["gamma"])
+    assert target.isfinite().all() and not target.requires_grad
+    assert not double_q_target(dqn["r"], dqn["terminated"], after, after, dqn["gamma"]).requires_grad
+
+
+def test_the_huber_loss_is_the_hand_computed_one(dqn):
+    target = q_target(dqn["r"], dqn["terminated"], dqn["q_target_next"], dqn["gamma"])
+    # errors -3.95, 1.5, -2.96, all beyond δ = 1: |e| - ½
+    assert huber_loss(dqn["value"], target).item() == pytest.approx((3.45 + 1.0 + 2.46) / 3, abs=1e-12)
+    assert huber_loss(dqn["value"], target).item() == pytest.approx(dqn["expected"]["huber_loss"], abs=1e-9)
+    assert 2 * squared_value_loss(dqn["value"], target).item() == pytest.approx(dqn["expected"]["mse"], abs=1e-9)
+    double = double_q_target(dqn["r"], dqn["terminated"], dqn["q_target_next"], dqn["q_online_next"], dqn["gamma"])
+    assert huber_loss(dqn["value"], double).item() == pytest.approx(dqn["expected"]["huber_double"], abs=1e-9)
+
+
+def test_the_huber_loss_is_a_square_inside_and_a_line_outside():
+    zero = torch.zeros(1, dtype=torch.float64)
+    for delta in (0.5, 1.0, 3.0):
+        inside, outside = torch.tensor([0.9 * delta], dtype=torch.float64), torch.tensor([-4 * delta], dtype=torch.float64)
+        assert huber_loss(inside, zero, delta=delta).item() == pytest.approx(0.5 * (0.9 * delta) ** 2)
+        assert huber_loss(outside, zero, delta=delta).item() == pytest.approx(delta * (4 * delta - 0.5 * delta))
+        both = torch.cat([inside, outside])
+        assert_close(huber_loss(both, torch.zeros_like(both), delta=delta) * 2, torch.nn.functional.huber_loss(
+            both, torch.zeros_like(both), reduction="sum", delta=delta))
+
+
+def test_the_column_against_row_mistake_is_refused_not_broadcast(dqn):
+    target = q_target(dqn["r"], dqn["terminated"], dqn["q_target_next"], dqn["gamma"])
+    column = dqn["value"][:, None]
+    broadcast = (column - target).square().mean().item()
+    assert broadcast == pytest.approx(dqn["expected"]["BUG_mse_broadcast_(N,1)vs(N)"], abs=1e-9)
+    for loss in (squared_value_loss, huber_loss):
+        with pytest.raises(ValueError, match=r"target must have the shape of value, \[3, 1\], got \[3\]"):
+            loss(column, target)
+    with pytest.raises(ValueError, match="next_value must have the shape of reward"):
+        q_target(dqn["r"][:, None], dqn["terminated"][:, None], dqn["q_target_next"], dqn["gamma"])
+
+
+def test_nan_in_the_padding_reaches_neither_loss_nor_gradient():
+    mask = torch.tensor([True, False])
+    value = torch.tensor([1.0, NAN], requires_grad=True)
+    target = torch.tensor([3.0, NAN])
+    losses = squared_value_loss(value, target, mask=mask), huber_loss(value, target, mask=mask), clipped_value_loss(
+        value, target, target, mask=mask)
+    for loss, expected in zip(losses, (0.5 * 4, 2 - 0.5, 0.5 * 4), strict=True):
+        assert loss.item() == pytest.approx(expected)
+        assert torch.autograd.grad(loss, value)[0].isfinite().all()
+
+
+def test_importance_weights_of_prioritised_replay_weigh_each_error():
+    value, target = torch.tensor([1.0, 5.0]), torch.zeros(2)
+    weights = torch.tensor([0.5, 0.25]) / 2
+    assert huber_loss(value, target, average=given(weights)).item() == pytest.approx((0.5 * 0.5 + 0.25 * 4.5) / 2)
