@@ -24,7 +24,7 @@ from rlbook.seeding import stream
 from rlbook.spaces import FittedEnv
 from rlbook.state_encoding import StateError
 from rlbook.streams import ManyStreams, OneStream, Recorder
-from rlbook.training import Budget, interruptible, loop
+from rlbook.training import Budget, Interrupted, interruptible, loop
 
 REPORTS = 100          # in a run
 DEFAULT_EVALUATIONS = 10
@@ -252,7 +252,7 @@ class Run:
             check_interrupt = stack.enter_context(interruptible())
             try:
                 self._go(on_report or (lambda run: None), check_interrupt)
-            except KeyboardInterrupt:
+            except Interrupted:
                 self.save()
                 raise
             except OSError as error:

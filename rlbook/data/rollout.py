@@ -42,6 +42,11 @@ def _rows(value: Any, rows: Any) -> Any:
     return value[rows]
 
 
+def as_rows(value: Tensor, mask: Tensor, unit: str) -> Tensor:
+    """[T, N, ...] as the rows of a batch: the valid steps [B, ...], or the episodes [N, T, ...]."""
+    return value.transpose(0, 1) if unit == "episode" else value[mask]
+
+
 def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[Batch]:
     """Every row once, shuffled, `size` rows at a time; the last minibatch may be smaller."""
     order = torch.from_numpy(rng.permutation(len(batch)))
@@ -74,9 +79,13 @@ class Rollout:
         """One field of all steps: [T, N, ...]."""
         return np.stack([getattr(step, name) for step in self.steps])
 
-    def log_prob(self) -> np.ndarray:
+    def tensor(self, name: str) -> Tensor:
+        """One field of all steps as a tensor: [T, N, ...]."""
+        return torch.from_numpy(self.stacked(name))
+
+    def log_prob(self) -> Tensor:
         """log π(a|s) when the action was drawn: [T, N], in nats."""
-        return np.stack(self.log_probs)
+        return torch.from_numpy(np.stack(self.log_probs))
 
     def state_dict(self) -> State:
         return {"steps": [dict(step._asdict()) for step in self.steps], "log_probs": list(self.log_probs)}

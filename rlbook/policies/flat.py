@@ -1,4 +1,4 @@
-"""A network's parameters in one flat tensor: one clip and one fused Adam call, however many layers there are."""
+"""A network's parameters in one flat tensor: one clip and one Adam step of five tensor operations, however many layers there are."""
 
 from __future__ import annotations
 
@@ -13,26 +13,33 @@ from rlbook.agent import State
 class FlatAdam:
     """Adam over all trainable parameters of some modules, which become views into one tensor.
 
+    m ← β₁ m + (1-β₁) g,   v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η m̂ / (√v̂ + ε),   m̂ = m / (1-β₁ᵗ),   v̂ = v / (1-β₂ᵗ)
+
     Args:
         modules: the networks to train; a parameter shared between them counts once.
-        learning_rate: Adam's step size.
-        eps: Adam's ε; PPO uses 1e-5 (detail 3 of the 37).
-        weight_decay: decoupled (AdamW).
+        learning_rate: η.
+        eps: ε, added to √v̂; PPO uses 1e-5 (detail 3 of the 37).
+        weight_decay: w, decoupled (AdamW).
 
-    Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1. The flat layout is ours and changes no number but the norm's rounding.
+    Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
+    torch.optim's Adam gives the same numbers; building one costs a second of imports, and each step 25 µs more.
     """
 
-    def __init__(self, modules: Iterable[nn.Module], learning_rate: float, *, eps: float = 1e-8, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self, modules: Iterable[nn.Module], learning_rate: float, *, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.0,
+    ) -> None:  # fmt: skip
         parameters = list(dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad))
-        self.flat = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in parameters]))
-        self.flat.grad = torch.zeros_like(self.flat)
+        self.learning_rate, self.eps, self.betas, self.weight_decay = learning_rate, eps, betas, weight_decay
+        self.flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self.grad = torch.zeros_like(self.flat)
+        self.mean, self.square, self.steps = torch.zeros_like(self.flat), torch.zeros_like(self.flat), 0
         start = 0
         for p in parameters:
             span = slice(start, start + p.numel())
-            p.data = self.flat.data[span].view_as(p)
-            p.grad = self.flat.grad[span].view_as(p)
+            p.data = self.flat[span].view_as(p)
+            p.grad = self.grad[span].view_as(p)
             start = span.stop
-        self.adam = torch.optim.AdamW([self.flat], lr=learning_rate, eps=eps, weight_decay=weight_decay, fused=True)
 
     def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
         """Minimises the sum of `losses` by one Adam step. Several losses are micro-batches: each is backpropagated in turn.
@@ -40,39 +47,33 @@ class FlatAdam:
         Returns:
             The gradient's L2 norm before clipping, a scalar tensor.
         """
-        grad = self.gradient([losses] if isinstance(losses, Tensor) else losses)
-        norm = torch.linalg.vector_norm(grad)
+        self.grad.zero_()
+        for loss in [losses] if isinstance(losses, Tensor) else losses:
+            loss.backward()
+        norm = torch.linalg.vector_norm(self.grad)
         if max_grad_norm is not None:
-            grad.mul_((max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
-        self._adam_step()
+            self.grad.mul_((max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
+        self._descend()
         return norm
 
-    def gradient(self, losses: Iterable[Tensor]) -> Tensor:
-        """The gradient of the sum of `losses`, flat; valid until the next call."""
-        grad = self.flat.grad
-        assert grad is not None
-        grad.zero_()
-        for loss in losses:
-            loss.backward()
-        return grad
-
-    def _adam_step(self) -> None:
-        self.adam.step()
-
-    def set_learning_rate(self, learning_rate: float) -> None:
-        self.adam.param_groups[0]["lr"] = learning_rate
+    def _descend(self) -> None:
+        beta1, beta2 = self.betas
+        self.steps += 1
+        self.mean.lerp_(self.grad, 1.0 - beta1)
+        self.square.mul_(beta2).addcmul_(self.grad, self.grad, value=1.0 - beta2)
+        root = self.square.sqrt().div_((1.0 - beta2**self.steps) ** 0.5).add_(self.eps)
+        if self.weight_decay:
+            self.flat.mul_(1.0 - self.learning_rate * self.weight_decay)
+        self.flat.addcdiv_(self.mean, root, value=-self.learning_rate / (1.0 - beta1**self.steps))
 
     def state_dict(self) -> State:
-        """Adam's moments, and the parameters themselves."""
-        moments = self.adam.state.get(self.flat, {})
-        return {"parameters": self.flat.detach().clone(), **{name: value.clone() for name, value in moments.items()}}
+        """The moments. The parameters belong to their modules."""
+        return {"mean": self.mean.clone(), "square": self.square.clone(), "steps": self.steps}
 
     def load_state_dict(self, state: State) -> None:
-        with torch.no_grad():
-            self.flat.copy_(state["parameters"])
-        moments = {name: value.clone() for name, value in state.items() if name != "parameters"}
-        if moments:
-            self.adam.state[self.flat] = moments
+        self.mean.copy_(state["mean"])
+        self.square.copy_(state["square"])
+        self.steps = state["steps"]
 
 
 def micro_batches(rows: int, size: int | None, loss: Callable[[slice], Tensor]) -> Iterable[Tensor]:

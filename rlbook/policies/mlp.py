@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlbook.data.rollout import Batch, Rollout
+from rlbook.data.rollout import Batch, Rollout, as_rows
 from rlbook.policies.distributions import Categorical, Distribution, Gaussian, mode_categorical, sample_categorical
 from rlbook.policies.policy import Policy, Unit
 
@@ -90,10 +90,9 @@ class MLPPolicy(Policy):
         return action, log_prob.numpy()
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
-        mask = torch.from_numpy(rollout.stacked("valid"))                            # [T, N]
-        fields = {name: torch.from_numpy(rollout.stacked(name)) for name in ("obs", "action")}
-        batch = Batch(**fields, log_prob=torch.from_numpy(rollout.log_prob()), mask=mask)
-        return rows(batch, mask, unit or self.unit)
+        mask = rollout.tensor("valid")                                                 # [T, N]
+        fields = {"obs": rollout.tensor("obs"), "action": rollout.tensor("action"), "log_prob": rollout.log_prob(), "mask": mask}
+        return Batch(**{name: as_rows(value, mask, unit or self.unit) for name, value in fields.items()})
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
         obs = self._input(batch.obs)
@@ -106,13 +105,12 @@ class MLPPolicy(Policy):
         return self._value(self._input(obs))
 
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        value = self.value(torch.from_numpy(rollout.stacked("obs")))                  # [T, N]
+        value = self.value(rollout.tensor("obs"))                                      # [T, N]
         next_value = torch.cat([value[1:], self.value(torch.from_numpy(rollout.steps[-1].next_obs))[None]])
-        truncated = rollout.stacked("truncated")
+        truncated = rollout.tensor("truncated")
         if truncated[:-1].any():                                                       # the next row there is another episode's
-            where = torch.from_numpy(truncated)
             final = np.concatenate([step.next_obs[step.truncated] for step in rollout.steps])
-            next_value[where] = self.value(torch.from_numpy(final))
+            next_value[truncated] = self.value(torch.from_numpy(final))
         return value.clone(), next_value.clone()
 
     def _input(self, obs: Tensor) -> Tensor:
@@ -136,13 +134,6 @@ class MLPPolicy(Policy):
         if self.log_std is None:
             return Categorical(output if self.temperature == 1.0 else output / self.temperature)
         return Gaussian(output, self.log_std)
-
-
-def rows(batch: Batch, mask: Tensor, unit: Unit) -> Batch:
-    """A [T, N] batch as valid steps [B], or as episodes [N, T]."""
-    if unit == "episode":
-        return Batch(**{name: value.transpose(0, 1) for name, value in vars(batch).items() if value is not None})
-    return batch[mask]
 
 
 class Normalizer(nn.Module):

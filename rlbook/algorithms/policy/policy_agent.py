@@ -1,0 +1,98 @@
+"""What the policy-gradient and preference agents share: a policy that acts, a rollout that fills, one optimiser, a reference."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlbook.agent import Agent, State, Step
+from rlbook.data.rollout import Batch, Rollout
+from rlbook.functional import averages, divergences
+from rlbook.policies.build import build_policy
+from rlbook.policies.flat import FlatAdam
+from rlbook.seeding import rng_state, set_rng_state, stream
+
+AVERAGES = ("token", "sequence", "constant")
+KL_ESTIMATORS = {"k1": divergences.k1, "k2": divergences.k2, "k3": divergences.k3}
+
+
+class PolicyAgent(Agent):
+    """Acts with `self.policy`, collects into `self.rollout_data`; a subclass says what a full rollout teaches."""
+
+    batched = True
+    observations = "policy"
+    default_num_envs = 8
+    critic: ClassVar[bool] = False
+
+    def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
+        super().__init__(env, config, seed)
+        self.policy = build_policy(
+            env, stream(seed, "initialisation"), critic=self.critic, hidden_sizes=config.hidden_sizes, temperature=config.temperature,
+            shared=not getattr(config, "separate_networks", True), orthogonal=getattr(config, "orthogonal_init", True),
+            normalize_observation=getattr(config, "normalize_observation", False),
+        )  # fmt: skip
+        self.reference = self.policy.frozen_copy() if self.needs_reference(config) else None
+        self.optimizer = FlatAdam([self.policy], config.learning_rate, eps=config.adam_eps)
+        self.exploration, self.shuffling = stream(seed, "exploration"), stream(seed, "minibatches")
+        self.rollout_data = Rollout(self.policy.stores)
+        self._log_prob = np.zeros(0, dtype=np.float32)
+        self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
+
+    @staticmethod
+    def needs_reference(config: Any) -> bool:
+        """Whether a frozen copy of the first policy is kept."""
+        return getattr(config, "kl_coef", 0.0) > 0
+
+    def act(self, observation: Any, *, explore: bool = True) -> np.ndarray:
+        if not explore:
+            return self.policy.act(observation, None, self._judging)[0]
+        action, self._log_prob = self.policy.act(observation, self.exploration, self._acting)
+        return action
+
+    def begin(self) -> None:
+        self._acting = self.policy.initial_state()
+
+    def round_over(self, step: Step) -> bool:
+        """Whether the last stream of this round has just ended (`rollout = "episodes"`)."""
+        return not (step.valid & ~(step.terminated | step.truncated)).any()
+
+    @torch.no_grad()
+    def reference_log_prob(self, batch: Batch) -> Tensor | None:
+        """log π_ref(a|s), shaped like `batch.mask`, in nats; None where no reference is kept."""
+        return None if self.reference is None else self.reference.evaluate(batch)[0]
+
+    def average(self) -> averages.Average:
+        """How this agent's losses become one number."""
+        if self.config.average == "constant":
+            return averages.constant(self.config.average_divisor)
+        return averages.per_sequence if self.config.average == "sequence" else averages.per_token
+
+    def anneal(self) -> float:
+        """Sets and returns the learning rate for this point of training."""
+        self.optimizer.learning_rate = self.config.learning_rate * (1.0 - self.progress if self.config.anneal_learning_rate else 1.0)
+        return self.optimizer.learning_rate
+
+    def state_dict(self) -> State:
+        return {
+            "policy": dict(self.policy.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "reference": None if self.reference is None else dict(self.reference.state_dict()),
+            "rngs": [rng_state(self.exploration), rng_state(self.shuffling)],
+            "rollout": self.rollout_data.state_dict(),
+            "acting": None if self._acting is None else self._acting.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.policy.load_state_dict(state["policy"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.reference is not None:
+            self.reference.load_state_dict(state["reference"])
+        for rng, saved in zip((self.exploration, self.shuffling), state["rngs"], strict=True):
+            set_rng_state(rng, saved)
+        self.rollout_data.load_state_dict(state["rollout"])
+        self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
+        if self._acting is not None:
+            self._acting.load_state_dict(state["acting"])

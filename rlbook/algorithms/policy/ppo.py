@@ -1,0 +1,236 @@
+"""Proximal policy optimisation: take several gradient steps on one rollout, but not so far that the data no longer fit the policy.
+
+    repeat
+        act for T steps in N streams with π_old; A ← GAE(V)
+        repeat for K epochs, over shuffled minibatches
+            ρ = π(a|s) / π_old(a|s)
+            minimise  -mean min(ρ A, clip(ρ, 1-ε, 1+ε) A)  +  c_v ½ mean (V - (A + V_old))²  -  c_e mean H(π)
+
+The clip removes the incentive to move ρ out of [1-ε, 1+ε]. The same file trains an MLP on a maze and a language model on tokens: a
+sequence model collects whole episodes, and its minibatches are episodes; a reference policy may pull the policy back through a KL penalty.
+Source: Schulman et al. 2017, arXiv:1707.06347, algorithm 1 and eq. 9; the 13 core details of Huang et al. 2022, "The 37 Implementation
+Details of PPO", numbered in the config. Difference: all values of a rollout are computed once, when it is full.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Metrics, State, Step
+from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent
+from rlbook.data.rollout import Batch, as_rows, minibatches
+from rlbook.functional.advantages import gae, normalize
+from rlbook.functional.averages import averaged, given
+from rlbook.functional.divergences import k3
+from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss
+from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
+from rlbook.policies.flat import micro_batches
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    gamma: float = 0.99  # discount per environment step, in [0, 1]
+    gae_lambda: float = 0.95  # λ of the advantage estimate, in [0, 1]; 0 trusts the critic, 1 the returns (detail 5)
+    rollout_steps: int = 128  # T, steps of each stream between updates (detail 1); a sequence model collects one episode a stream instead
+    batch_size: int = 256  # rows of a minibatch: steps, or episodes for a sequence model (detail 6)
+    epochs: int = 4  # K, passes over a rollout
+    clip: float = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0 (detail 8)
+    clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
+    clip_value: float | None = None  # how far V may move from its old value in one update, in reward units; none means no clipping (detail 9)
+    learning_rate: float = 2.5e-4  # Adam's step size, > 0
+    anneal_learning_rate: bool = True  # lower the step size linearly to 0 over the run (detail 4)
+    adam_eps: float = 1e-5  # Adam's ε (detail 3)
+    value_coef: float = 1.0  # c_v, weight of the value loss (½ mean square, detail 10)
+    entropy_coef: float = 0.0  # c_e, weight of the entropy bonus, in reward units per nat (detail 10)
+    max_grad_norm: float = 0.5  # the gradient's L2 norm is clipped to this (detail 11)
+    normalize_advantage: bool = True  # standardise advantages within each minibatch (detail 7)
+    orthogonal_init: bool = True  # orthogonal weights of gain √2, 0.01 for the policy's output and 1 for the value's (detail 2)
+    separate_networks: bool = True  # a network of its own for V; false makes it a second head on the policy's (detail 13)
+    target_kl: float | None = None  # stop an update's epochs when the policy has moved this far, in nats (diagnostics: detail 12)
+    normalize_observation: bool = False  # standardise observations by running statistics, clipped to ±10
+    normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return, clipped to ±10
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    temperature: float = 1.0  # divides the logits of a discrete policy, acting and learning alike, > 0
+    truncation: Literal["bootstrap", "terminal"] = "bootstrap"  # a time limit: V goes on behind it, or it ends the task (a token budget)
+    kl_coef: float = 0.0  # β, weight of the KL penalty that pulls towards the first policy, in reward units per nat; 0 keeps no reference
+    kl_in: Literal["reward", "loss"] = "reward"  # where the penalty goes
+    kl_estimator: Literal["k1", "k2", "k3"] = "k1"  # Schulman's estimators of the KL divergence from samples
+    average: Literal["token", "sequence", "constant"] = "token"  # what the loss of an episode batch is a mean over
+    average_divisor: int = 1  # elements per episode that average = constant divides by
+    micro_batch_size: int | None = None  # rows that are backpropagated at once; changes memory, not the gradient
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval, rollout_steps=checks.positive_int,
+            batch_size=checks.positive_int, epochs=checks.positive_int, clip=checks.positive, clip_high=checks.optional(checks.positive),
+            clip_value=checks.optional(checks.positive), learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, value_coef=checks.non_negative, entropy_coef=checks.non_negative, max_grad_norm=checks.positive,
+            normalize_advantage=checks.boolean, orthogonal_init=checks.boolean, separate_networks=checks.boolean,
+            target_kl=checks.optional(checks.positive), normalize_observation=checks.boolean, normalize_reward=checks.boolean,
+            hidden_sizes=checks.positive_ints, temperature=checks.positive, truncation=checks.one_of("bootstrap", "terminal"),
+            kl_coef=checks.non_negative, kl_in=checks.one_of("reward", "loss"), kl_estimator=checks.one_of(*KL_ESTIMATORS),
+            average=checks.one_of(*AVERAGES), average_divisor=checks.positive_int, micro_batch_size=checks.optional(checks.positive_int),
+        )  # fmt: skip
+
+
+class PPO(PolicyAgent):
+    """Proximal policy optimisation; see the module docstring."""
+
+    Config = PPOConfig
+    critic = True
+    METRICS = {
+        "policy_loss": "clipped surrogate, minimised; its size means little, since advantages are standardised",
+        "value_loss": "½ mean (V - target)², in squared reward units",
+        "entropy": "mean entropy of π(·|s), in nats; falls as the policy makes up its mind",
+        "approx_kl": "KL(π_old ‖ π) after the update, estimated by k3, in nats; above 0.05 the steps are too large",
+        "clip_fraction": "share of samples whose probability ratio left [1-ε, 1+ε], in the last epoch",
+        "grad_norm": "L2 norm of the gradient before clipping, mean over the last epoch",
+        "explained_variance": "1 - Var(target - V) / Var(target); 1 is a perfect critic, 0 no better than a constant",
+        "learning_rate": "Adam's step size in this update",
+        "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0)",
+    }
+
+    def __init__(self, env: Any, config: PPOConfig, seed: int = 0) -> None:
+        super().__init__(env, config, seed)
+        self.config: PPOConfig = config
+        self.rollout = self.policy.rollout
+        self.reward_scale = RewardScale(env.num_envs, config.gamma) if config.normalize_reward else None
+
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        """V of a batch of observations: [N, ...] → [N], in reward units."""
+        return self.policy.value(torch.as_tensor(observations)).numpy()
+
+    def learn(self, step: Step) -> Metrics:
+        self.rollout_data.add(step, self._log_prob)
+        full = self.round_over(step) if self.rollout == "episodes" else len(self.rollout_data) == self.config.rollout_steps
+        if not full:
+            return {}
+        batch, metrics = self.prepare()
+        metrics |= self.update(batch)
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.update(batch.obs)
+        self.rollout_data.clear()
+        return metrics
+
+    @torch.no_grad()
+    def prepare(self) -> tuple[Batch, Metrics]:
+        """Advantages and value targets for everything in the rollout, as rows to train on."""
+        data, config = self.rollout_data, self.config
+        reward, mask = data.tensor("reward"), data.tensor("valid")                     # [T, N]
+        terminated, truncated = data.tensor("terminated"), data.tensor("truncated")
+        if self.reward_scale is not None:
+            reward = self.reward_scale(reward, terminated | truncated)
+        reference_log_prob, metrics = None, {}
+        if self.reference is not None:
+            episodes = self.policy.batch(data, "episode")
+            reference_log_prob = self.reference_log_prob(episodes).T                   # [T, N]
+            kl = KL_ESTIMATORS[config.kl_estimator](episodes.log_prob.T, reference_log_prob, mask)
+            metrics["reference_kl"] = float(averaged(kl, mask))
+            reward = reward - config.kl_coef * kl if config.kl_in == "reward" else reward
+        value, next_value = self.policy.values(data)
+        if config.truncation == "terminal":
+            terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
+        advantage = gae(reward, value, next_value, terminated, truncated, gamma=config.gamma, gae_lambda=config.gae_lambda, valid=mask)
+        target = advantage + value
+        metrics["explained_variance"] = 1.0 - float(advantage[mask].var() / target[mask].var().clamp(min=1e-12))
+        fields = {"value": value, "advantage": advantage, "target": target, "reference_log_prob": reference_log_prob}
+        unit = self.policy.unit
+        return dataclasses.replace(
+            self.policy.batch(data), **{name: as_rows(item, mask, unit) for name, item in fields.items() if item is not None}
+        ), metrics
+
+    def update(self, batch: Batch) -> Metrics:
+        """K epochs of minibatches; returns the diagnostics of the last one."""
+        rate, diagnostics = self.anneal(), []
+        for _ in range(self.config.epochs):
+            diagnostics = []
+            for minibatch in minibatches(batch, self.config.batch_size, self.shuffling):
+                diagnostics.append(self.train_on(minibatch))
+            if self.config.target_kl is not None and float(torch.stack(diagnostics)[:, 3].mean()) > self.config.target_kl:
+                break
+        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
+        return dict(zip(names, torch.stack(diagnostics).mean(0).tolist(), strict=True)) | {"learning_rate": rate}
+
+    def train_on(self, batch: Batch) -> Tensor:
+        """One gradient step. Returns the diagnostics [6]: losses, entropy, KL, clip fraction, gradient norm."""
+        assert batch.advantage is not None
+        mask = None if self.policy.unit == "step" else batch.mask
+        if self.config.normalize_advantage:
+            batch.advantage = normalize(batch.advantage, mask)
+        if mask is not None or self.config.micro_batch_size:
+            batch.weight = self.average()(batch.mask)
+        parts: list[Tensor] = []
+
+        def loss(rows: slice) -> Tensor:
+            total, diagnostics = self.loss(batch[rows])
+            parts.append(diagnostics)
+            return total
+
+        norm = self.optimizer.step(micro_batches(len(batch), self.config.micro_batch_size, loss), self.config.max_grad_norm)
+        return torch.cat([torch.stack(parts).sum(0), norm[None]])
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The total loss of some rows, and its parts [5] without gradient: policy loss, value loss, entropy, KL, clip fraction."""
+        config = self.config
+        over: dict[str, Any] = {} if batch.weight is None else {"mask": batch.mask, "average": given(batch.weight)}
+        log_prob, entropy, value = self.policy.evaluate(batch)
+        policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, batch.advantage, clip=config.clip, clip_high=config.clip_high, **over)
+        if config.clip_value is None:
+            value_loss = squared_value_loss(value, batch.target, **over)
+        else:
+            value_loss = clipped_value_loss(value, batch.value, batch.target, clip=config.clip_value, **over)
+        entropy = averaged(entropy, **over)
+        total = policy_loss + config.value_coef * value_loss
+        if config.entropy_coef:
+            total = total - config.entropy_coef * entropy
+        if config.kl_coef and config.kl_in == "loss":
+            kl = KL_ESTIMATORS[config.kl_estimator](log_prob, batch.reference_log_prob, over.get("mask"))
+            total = total + config.kl_coef * averaged(kl, **over)
+        with torch.no_grad():
+            moved = averaged(k3(batch.log_prob, log_prob, over.get("mask")), **over)
+            clipped = clip_fraction(log_prob, batch.log_prob, clip=config.clip, clip_high=config.clip_high, **over)
+            return total, torch.stack([policy_loss, value_loss, entropy, moved, clipped])
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        if self.reward_scale is not None:
+            self.reward_scale.load_state_dict(state["reward_scale"])
+
+
+class RewardScale:
+    """Divides rewards by the running standard deviation of the discounted return, and clips them to ±10 (detail 9 of continuous control)."""
+
+    def __init__(self, num_envs: int, gamma: float) -> None:
+        self.gamma = gamma
+        self.running = torch.zeros(num_envs)             # discounted return so far, of each stream
+        self.moments = torch.zeros(3, dtype=torch.float64)  # count, mean, sum of squared deviations
+
+    def __call__(self, reward: Tensor, ended: Tensor) -> Tensor:
+        """reward [T, N], ended [T, N] bool → [T, N]. Takes the rewards in first."""
+        returns = []
+        for r, over in zip(reward, ended, strict=True):
+            self.running = self.gamma * self.running + r
+            returns.append(self.running)
+            self.running = self.running.masked_fill(over, 0.0)
+        batch = torch.stack(returns).double().flatten()
+        count, mean, squares = self.moments.tolist()
+        total, delta = count + len(batch), float(batch.mean()) - mean
+        squares += float(batch.var(unbiased=False)) * len(batch) + delta**2 * count * len(batch) / total
+        self.moments = torch.tensor([total, mean + delta * len(batch) / total, squares], dtype=torch.float64)
+        return (reward / (squares / total + 1e-8) ** 0.5).clamp(-10.0, 10.0)
+
+    def state_dict(self) -> State:
+        return {"running": self.running, "moments": self.moments}
+
+    def load_state_dict(self, state: State) -> None:
+        self.running, self.moments = state["running"], state["moments"]
