@@ -1,0 +1,22 @@
+"""Makes rlbook's environments known to gymnasium: the id, where the class lives, and the time limit."""
+
+from __future__ import annotations
+
+import gymnasium
+
+
+def register() -> None:
+    """Registers every rlbook environment with gymnasium. Calling it again changes nothing.
+
+    Only names are stored: the classes are imported when an environment is made, so this loads neither torch nor scipy.
+    """
+    _register("rlbook/Maze-v0", "rlbook.envs.maze:Maze", "rlbook.envs.maze_vector:MazeVector", max_episode_steps=100)
+    _register("rlbook/Addition-v0", "rlbook.llm.token_env:Addition", "rlbook.llm.token_env:AdditionVector")
+    _register("rlbook/Reverse-v0", "rlbook.llm.token_env:Reverse", "rlbook.llm.token_env:ReverseVector")
+
+
+def _register(env_id: str, entry_point: str, vector_entry_point: str, max_episode_steps: int | None = None) -> None:
+    if env_id not in gymnasium.registry:
+        gymnasium.register(
+            id=env_id, entry_point=entry_point, vector_entry_point=vector_entry_point, max_episode_steps=max_episode_steps
+        )

@@ -1,0 +1,44 @@
+"""Drawing a maze: as text for the terminal, as pixels for films and notebooks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlbook.envs.layouts import FREE, GOAL, START, WALL, Layout
+
+AGENT = "A"
+
+COLOURS = {
+    WALL: (38, 50, 66),
+    FREE[0]: (245, 243, 236),
+    START: (214, 223, 233),
+    GOAL: (120, 184, 128),
+    AGENT: (204, 92, 60),
+}
+
+
+def draw_text(layout: Layout, state: int) -> str:
+    """The map as lines of text, the agent as `A`."""
+    cells = _cells(layout)
+    cells.flat[state] = AGENT
+    return "\n".join("".join(row) for row in cells)
+
+
+def draw_pixels(layout: Layout, state: int, cell: int | None = None) -> np.ndarray:
+    """The map as an image [H, W, 3] uint8: `cell` pixels a side for each cell, the agent as a disc."""
+    cell = cell or int(np.clip(480 // max(layout.rows, layout.columns), 4, 48))
+    palette = np.array([[COLOURS[character] for character in row] for row in _cells(layout)], dtype=np.uint8)
+    image = palette.repeat(cell, axis=0).repeat(cell, axis=1)
+    row, column = divmod(state, layout.columns)
+    offset = np.arange(cell) - (cell - 1) / 2
+    disc = offset[:, None] ** 2 + offset[None, :] ** 2 <= (0.36 * cell) ** 2
+    image[row * cell : (row + 1) * cell, column * cell : (column + 1) * cell][disc] = COLOURS[AGENT]
+    return image
+
+
+def _cells(layout: Layout) -> np.ndarray:
+    """[rows, columns] of one character each."""
+    cells = np.where(layout.walls, WALL, FREE[0])
+    cells.flat[layout.start] = START
+    cells.flat[layout.goal] = GOAL
+    return cells

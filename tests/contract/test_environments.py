@@ -1,0 +1,208 @@
+"""Every registered environment keeps gymnasium's contract; native vector forms keep ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from rlbook.envs.registration import register
+
+register()
+OURS = sorted(name for name in gymnasium.registry if name.startswith("rlbook/"))
+OBSERVATIONS = ("index", "coordinates", "onehot", "local")
+
+
+@pytest.mark.parametrize("env_id", OURS)
+def test_gymnasium_finds_nothing_to_complain_about(env_id: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gymnasium.make(env_id).unwrapped)
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("render_mode", [None, "ansi", "rgb_array", "human"])
+def test_every_view_and_drawing_of_the_maze_passes_the_checker(observation: str, render_mode: str | None) -> None:
+    check_env(gymnasium.make("rlbook/Maze-v0", observation=observation, slip=0.3, render_mode=render_mode).unwrapped)
+
+
+def test_registering_twice_changes_nothing() -> None:
+    before = dict(gymnasium.registry)
+    register()
+    assert gymnasium.registry == before
+
+
+def test_importing_the_environments_loads_no_torch() -> None:
+    code = (
+        "import sys, gymnasium, rlbook.envs.registration as r; r.register();"
+        "from rlbook.envs import Maze, MazeVector, TabularMDP;"
+        "TabularMDP.from_env(gymnasium.make('rlbook/Maze-v0'));"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def random_episodes(env: gymnasium.Env, actions: np.ndarray, seed: int) -> list[tuple[Any, ...]]:
+    """What one stream shows for a given list of actions: at an end it waits, as the vector form does, and is then reset."""
+    shown = [(env.reset(seed=seed)[0], 0.0, False, False)]
+    ended = False
+    for time, action in enumerate(actions):
+        if ended:
+            shown.append((shown[-1][0], 0.0, *shown[-1][2:]))
+        else:
+            observation, reward, terminated, truncated, _ = env.step(action)
+            shown.append((observation, reward, terminated, truncated and not terminated))
+            ended = terminated or truncated
+        if ended and time % 3 == 0:
+            shown.append((env.reset()[0], 0.0, False, False))
+            ended = False
+    return shown
+
+
+@pytest.mark.parametrize("slip", [0.0, 0.3])
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("rewards", ["standard", "shaped"])
+def test_single_and_vector_mazes_agree_step_by_step(slip: float, observation: str, rewards: str) -> None:
+    options: dict[str, Any] = {"slip": slip, "observation": observation, "rewards": rewards, "max_episode_steps": 20}
+    rng = np.random.default_rng(0)
+    num_envs, seeds = 7, [3, 3, 1, 4, 1, 5, 9]
+    actions = rng.choice(4, size=(400, num_envs), p=[0.1, 0.3, 0.1, 0.5])
+    many = gymnasium.make_vec("rlbook/Maze-v0", num_envs=num_envs, **options)
+    expected = [random_episodes(gymnasium.make("rlbook/Maze-v0", **options), actions[:, i], seeds[i]) for i in range(num_envs)]
+
+    shown: list[list[tuple[Any, ...]]] = [[] for _ in range(num_envs)]
+    observations, _ = many.reset(seed=seeds)  # type: ignore[arg-type]
+    for stream in range(num_envs):
+        shown[stream].append((observations[stream], 0.0, False, False))
+    for time, row in enumerate(actions):
+        observations, reward, terminated, truncated, _ = many.step(row)
+        for stream in range(num_envs):
+            shown[stream].append((observations[stream], reward[stream], terminated[stream], truncated[stream]))
+        mask = (terminated | truncated) & (time % 3 == 0)
+        if mask.any():
+            observations, _ = many.reset(options={"reset_mask": mask})
+            for stream in np.flatnonzero(mask):
+                shown[stream].append((observations[stream], 0.0, False, False))
+
+    flags = np.array([[step[2:] for step in stream] for stream in shown[:1]])
+    assert flags.any(axis=(0, 1)).any(), "some episodes must have ended for this to be a test"
+    for one, other in zip(shown, expected, strict=True):
+        assert len(one) == len(other)
+        for left, right in zip(one, other, strict=True):
+            np.testing.assert_array_equal(left[0], right[0])
+            assert left[1:] == right[1:]
+
+
+def vector_maze(num_envs: int = 5, **options: Any) -> Any:
+    return gymnasium.make_vec("rlbook/Maze-v0", num_envs=num_envs, **options)
+
+
+RIGHT_WAY = [3, 3, 1, 1, 3, 3, 0, 0]
+
+
+def test_the_vector_maze_leaves_resets_to_the_loop() -> None:
+    assert vector_maze().metadata["autoreset_mode"] is AutoresetMode.DISABLED
+
+
+def test_an_ended_stream_ignores_its_action_until_it_is_reset() -> None:
+    envs = vector_maze(2)
+    envs.reset(seed=0)
+    for action in RIGHT_WAY:
+        observation, reward, terminated, truncated, _ = envs.step(np.array([action, 0]))
+    assert (observation.tolist(), reward.tolist(), terminated.tolist()) == ([4, 0], [10.0, -5.0], [True, False])
+    for action in (1, 2, 3):
+        observation, reward, terminated, truncated, _ = envs.step(np.array([action, 3]))
+    assert (observation.tolist(), reward.tolist()) == ([4, 2], [0.0, -5.0])
+    assert (terminated.tolist(), truncated.tolist()) == ([True, False], [False, False])
+    assert envs.reset(options={"reset_mask": np.array([True, False])})[0].tolist() == [0, 2]
+    assert envs.step(np.array([3, 3]))[0].tolist() == [1, 2]
+
+
+def test_a_truncated_stream_keeps_its_flag_and_its_observation() -> None:
+    envs = vector_maze(2, max_episode_steps=3)
+    envs.reset(seed=0)
+    for time in range(1, 6):
+        observation, reward, terminated, truncated, _ = envs.step(np.array([3, 1]))
+        assert truncated.tolist() == [time >= 3] * 2
+        assert not terminated.any()
+    assert (observation.tolist(), reward.tolist()) == ([2, 15], [0.0, 0.0])
+    envs.reset(options={"reset_mask": np.array([False, True])})
+    assert [envs.step(np.array([0, 1]))[3].tolist() for _ in range(3)] == [[True, False], [True, False], [True, True]]
+
+
+def test_reaching_the_goal_with_the_last_step_allowed_is_a_termination() -> None:
+    envs = vector_maze(1, max_episode_steps=8)
+    envs.reset(seed=0)
+    for action in RIGHT_WAY:
+        _, reward, terminated, truncated, _ = envs.step(np.array([action]))
+    assert (reward[0], terminated[0], truncated[0]) == (10.0, True, False)
+
+
+def test_equal_seeds_start_equal_streams_and_an_integer_counts_up() -> None:
+    envs, others = vector_maze(3, slip=0.5), vector_maze(3, slip=0.5)
+    envs.reset(seed=[8, 8, 9])
+    others.reset(seed=8)
+    actions = np.random.default_rng(1).integers(4, size=50)
+    walks = np.array([envs.step(np.full(3, action))[0] for action in actions])
+    counted = np.array([others.step(np.full(3, action))[0] for action in actions])
+    assert (walks[:, 0] == walks[:, 1]).all()
+    assert (walks[:, 1] != walks[:, 2]).any()
+    np.testing.assert_array_equal(counted[:, :2], walks[:, [0, 2]])
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+def test_observations_once_returned_are_never_changed(observation: str) -> None:
+    envs = vector_maze(4, observation=observation)
+    kept = [envs.reset(seed=0)[0]]
+    copies = [kept[0].copy()]
+    for action in (*RIGHT_WAY, 1, 1):
+        kept.append(envs.step(np.full(4, action))[0])
+        copies.append(kept[-1].copy())
+    kept.append(envs.reset(options={"reset_mask": np.array([True, False, True, False])})[0])
+    np.testing.assert_array_equal(np.array(kept[:-1]), np.array(copies))
+
+
+@pytest.mark.parametrize("slip", [0.0, 0.4])
+def test_a_snapshot_taken_in_the_middle_of_an_episode_brings_back_the_same_future(slip: float) -> None:
+    one: Any = gymnasium.make("rlbook/Maze-v0", slip=slip).unwrapped
+    many = vector_maze(6, slip=slip, max_episode_steps=30)
+    actions = np.random.default_rng(2).integers(4, size=(60, 6))
+    one.reset(seed=4)
+    many.reset(seed=4)
+    for row in actions[:25]:
+        one.step(row[0])
+        many.step(row)
+    snapshots = one.snapshot(), many.snapshot()
+    futures = [one.step(row[0])[:3] for row in actions[25:]], [many.step(row)[:4] for row in actions[25:]]
+    fresh: Any = gymnasium.make("rlbook/Maze-v0", slip=slip).unwrapped
+    others = vector_maze(6, slip=slip, max_episode_steps=30)
+    fresh.restore(snapshots[0])
+    others.restore(snapshots[1])
+    assert [fresh.step(row[0])[:3] for row in actions[25:]] == futures[0]
+    for row, expected in zip(actions[25:], futures[1], strict=True):
+        for left, right in zip(others.step(row)[:4], expected, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize(
+    ("actions", "complaint"),
+    [
+        ([0, 1], "actions must be 5 integers, got an array of shape (2,) and type int64."),
+        ([0.0] * 5, "actions must be 5 integers, got an array of shape (5,) and type float64."),
+        ([0, 1, 2, 3, 4], "actions must be 0, 1, 2 or 3, got values from 0 to 4."),
+        ([0, 1, 2, 3, -1], "actions must be 0, 1, 2 or 3, got values from -1 to 3."),
+    ],
+)
+def test_the_vector_maze_refuses_impossible_actions(actions: list[Any], complaint: str) -> None:
+    envs = vector_maze(5)
+    envs.reset(seed=0)
+    with pytest.raises(ValueError) as error:
+        envs.step(np.array(actions))
+    assert str(error.value) == complaint
