@@ -1,0 +1,179 @@
+"""Direct preference optimisation: make the better of two episodes likelier than the worse one, with no reward model and no critic.
+
+    repeat
+        play groups of episodes with π; in each, pair the best with the worst, the second best with the second worst, …
+        Δ = [log π(τ_w) - log π_ref(τ_w)] - [log π(τ_l) - log π_ref(τ_l)]        τ_w the better episode, τ_l the worse
+        minimise  -mean log σ(β Δ)  -  c mean log π(τ_w)
+
+log π(τ) sums over the steps of an episode. Only differences count in the first term, so both log-probabilities may fall while Δ grows;
+the second term (NLL) holds the better episode up. Pairs come from the policy as it is now (online DPO), ranked by their return; equal
+returns make no pair. On the maze a pair is two episodes from one start, on a token environment two completions of one prompt.
+Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 7. NLL term: Pang et al. 2024, arXiv:2404.19733, eq. 1 (here per step, averaged).
+Online pairs: Guo et al. 2024, arXiv:2402.04792. `reference_period` is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Metrics, State, Step
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.data.rollout import Batch
+from rlbook.functional.averages import averaged, given, per_token
+from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.preference_losses import dpo_loss, hinge_preference_loss, implicit_reward, ipo_loss, preference_accuracy, sequence_log_prob
+from rlbook.policies.flat import micro_batches
+
+
+@dataclass(frozen=True)
+class DPOConfig:
+    group_size: int = 2  # G, episodes from one start, at least 2; divides num_envs; makes up to G / 2 pairs
+    beta: float = 0.1  # β, how strongly the policy is held to the reference, in nats⁻¹, > 0
+    preference_loss: Literal["sigmoid", "ipo", "hinge"] = "sigmoid"  # DPO's, IPO's (sums of log-probabilities) or SLiC's
+    label_smoothing: float = 0.0  # probability that a preference is the wrong way round (conservative DPO), in [0, 0.5]
+    nll_coef: float = 0.0  # c, weight of the better episode's negative log-likelihood, in loss per nat
+    reference_period: int = 0  # rounds after which the reference becomes the present policy; 0 never
+    batch_size: int = 64  # pairs of a minibatch
+    epochs: int = 1  # passes over a round's pairs
+    learning_rate: float = 1e-3  # Adam's step size, > 0
+    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    adam_eps: float = 1e-8  # Adam's ε
+    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    temperature: float = 1.0  # divides the logits of a discrete policy, acting and learning alike, > 0
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    micro_batch_size: int | None = None  # pairs that are backpropagated at once; changes memory, not the gradient
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, group_size=checks.at_least(2), beta=checks.positive, preference_loss=checks.one_of("sigmoid", "ipo", "hinge"),
+            label_smoothing=checks.number_in(0.0, 0.5), nll_coef=checks.non_negative, reference_period=checks.non_negative_int,
+            batch_size=checks.positive_int, epochs=checks.positive_int, learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, max_grad_norm=checks.positive, temperature=checks.positive, hidden_sizes=checks.positive_ints,
+            micro_batch_size=checks.optional(checks.positive_int),
+        )  # fmt: skip
+
+
+class DPO(PolicyAgent):
+    """Direct preference optimisation; see the module docstring."""
+
+    Config = DPOConfig
+    rollout = "episodes"
+    default_num_envs = 32
+    METRICS = {
+        "preference_loss": "the chosen preference loss, minimised; ln 2 = 0.693 for sigmoid at the start",
+        "nll": "-log π(a|s) per step of the better episodes, in nats",
+        "accuracy": "share of pairs whose better episode has the larger implicit reward, in [0, 1]",
+        "reward_margin": "mean β Δ, the implicit reward of the better episode minus the worse one's",
+        "chosen_log_ratio": "mean log π(τ_w) - log π_ref(τ_w), in nats; below 0, the better episodes have become less likely than they were",
+        "rejected_log_ratio": "the same of the worse episodes",
+        "pairs": "pairs in the round; ties make none",
+        "group_return": "mean undiscounted return of the round, in reward units",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "learning_rate": "Adam's step size in this update",
+    }
+
+    def __init__(self, env: Any, config: DPOConfig, seed: int = 0) -> None:
+        if env.num_envs % config.group_size:
+            raise ValueError(f"group_size must divide num_envs {env.num_envs}, got {config.group_size}")
+        super().__init__(env, config, seed)
+        self.config: DPOConfig = config
+        self.group_size = config.group_size
+        self.rounds = 0
+
+    @staticmethod
+    def needs_reference(config: DPOConfig) -> bool:
+        return True
+
+    def learn(self, step: Step) -> Metrics:
+        self.rollout_data.add(step, self._log_prob)
+        if not self.round_over(step):
+            return {}
+        batch = self.policy.batch(self.rollout_data, "episode")                       # [N, T]
+        batch.reference_log_prob = self.reference_log_prob(batch)
+        returns = self.rollout_data.tensor("reward").sum(0)                            # [N]
+        better, worse = ranked_pairs(returns, self.group_size)
+        metrics = {"group_return": float(returns.mean()), "pairs": float(len(better))}
+        if len(better):
+            metrics |= self.update(batch, better, worse)
+        self.rollout_data.clear()
+        self.rounds += 1
+        if self.config.reference_period and self.rounds % self.config.reference_period == 0:
+            assert self.reference is not None
+            self.reference.load_state_dict(self.policy.state_dict())
+        return metrics
+
+    def update(self, batch: Batch, better: Tensor, worse: Tensor) -> Metrics:
+        """Epochs over the pairs (rows `better` [P] and `worse` [P] of `batch`); returns the mean diagnostics."""
+        rate, diagnostics = self.anneal(), []
+        for _ in range(self.config.epochs):
+            order = torch.from_numpy(self.shuffling.permutation(len(better)))
+            for pairs in order.split(self.config.batch_size):
+                diagnostics.append(self.train_on(batch[better[pairs]], batch[worse[pairs]]))
+        names = ("preference_loss", "nll", "accuracy", "reward_margin", "chosen_log_ratio", "rejected_log_ratio", "grad_norm")
+        return dict(zip(names, torch.stack(diagnostics).mean(0).tolist(), strict=True)) | {"learning_rate": rate}
+
+    def train_on(self, better: Batch, worse: Batch) -> Tensor:
+        """One gradient step on P pairs, row i of `better` against row i of `worse`. Returns the diagnostics [7]."""
+        better.weight, pairs = per_token(better.mask), len(better)
+        parts: list[Tensor] = []
+
+        def loss(rows: slice) -> Tensor:
+            total, diagnostics = self.loss(better[rows], worse[rows], pairs)
+            parts.append(diagnostics)
+            return total
+
+        norm = self.optimizer.step(micro_batches(pairs, self.config.micro_batch_size, loss), self.config.max_grad_norm)
+        return torch.cat([torch.stack(parts).sum(0), norm[None]])
+
+    def loss(self, better: Batch, worse: Batch, pairs: int) -> tuple[Tensor, Tensor]:
+        """The share that some pairs have in the loss of all `pairs`, and their share [6] in the diagnostics."""
+        config = self.config
+        assert better.weight is not None and better.reference_log_prob is not None and worse.reference_log_prob is not None
+        log_prob, _, _ = self.policy.evaluate(better)
+        chosen, rejected = sequence_log_prob(log_prob, better.mask), sequence_log_prob(self.policy.evaluate(worse)[0], worse.mask)
+        reference = sequence_log_prob(better.reference_log_prob, better.mask), sequence_log_prob(worse.reference_log_prob, worse.mask)
+        average = given(torch.full_like(chosen, 1.0 / pairs))
+        if config.preference_loss == "sigmoid":
+            preference = dpo_loss(chosen, rejected, *reference, beta=config.beta, label_smoothing=config.label_smoothing, average=average)
+        else:
+            function = ipo_loss if config.preference_loss == "ipo" else hinge_preference_loss
+            preference = function(chosen, rejected, *reference, beta=config.beta, average=average)
+        nll = negative_log_likelihood_loss(log_prob, mask=better.mask, average=given(better.weight))
+        total = preference + config.nll_coef * nll
+        with torch.no_grad():
+            ratios = chosen - reference[0], rejected - reference[1]
+            rewards = implicit_reward(chosen, reference[0], config.beta), implicit_reward(rejected, reference[1], config.beta)
+            share = len(chosen) / pairs
+            diagnostics = [preference, nll, preference_accuracy(*rewards) * share]
+            diagnostics += [averaged(x, average=average) for x in (rewards[0] - rewards[1], *ratios)]
+            return total, torch.stack(diagnostics)
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"rounds": self.rounds}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.rounds = state["rounds"]
+
+
+def ranked_pairs(returns: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
+    """Within each group the best episode against the worst, the second best against the second worst, and so on; ties make no pair.
+
+    Args:
+        returns: [N], groups of neighbours.
+        group_size: G.
+
+    Returns:
+        Rows of the better and of the worse episodes: [P] and [P], P at most N / G · (G // 2).
+    """
+    half = group_size // 2
+    order = returns.view(-1, group_size).argsort(dim=1, descending=True, stable=True)
+    order = order + torch.arange(0, len(returns), group_size)[:, None]
+    better, worse = order[:, :half].reshape(-1), order.flip(1)[:, :half].reshape(-1)
+    differs = returns[better] > returns[worse]
+    return better[differs], worse[differs]

@@ -1,0 +1,165 @@
+"""Group-relative policy optimisation: judge an episode by the others that started from the same place, and do without a critic.
+
+    repeat
+        from each of several starts, play G episodes with π_old; R_i is the return of episode i
+        A_i = (R_i - mean of the group) / (standard deviation of the group + 1e-4), the same for every step of the episode
+        minimise  -mean min(ρ A, clip(ρ, 1-ε, 1+ε) A)  +  β KL(π ‖ π_ref)
+
+A group whose episodes all did equally well teaches nothing. On the maze a group is G episodes from one start; on a token environment,
+G completions of one prompt. Without the clip and the deviation this is REINFORCE with the group's mean as baseline.
+Source: Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, eq. 3; `scale` and `average` = none, constant: Liu et al. 2025 (Dr. GRPO),
+arXiv:2503.20783; clip_high and average = token: Yu et al. 2025 (DAPO), arXiv:2503.14476. Difference: β is 0 by default, as in TRL.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Metrics, Step
+from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent
+from rlbook.data.rollout import Batch, minibatches
+from rlbook.functional.advantages import group_advantage
+from rlbook.functional.averages import averaged, given
+from rlbook.functional.divergences import k3
+from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss
+from rlbook.policies.flat import micro_batches
+
+
+@dataclass(frozen=True)
+class GRPOConfig:
+    group_size: int = 8  # G, episodes from one start, at least 2; divides num_envs
+    scale: Literal["std", "batch", "none"] = "std"  # what centred returns are divided by: the group's deviation, the batch's, or nothing
+    batch_size: int | None = None  # episodes of a minibatch; none takes all streams at once
+    epochs: int = 1  # passes over a round of episodes
+    clip: float = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0
+    clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
+    average: Literal["token", "sequence", "constant"] = "token"  # what the loss is a mean over: all steps, each episode's mean, or a constant
+    average_divisor: int = 1  # steps per episode that average = constant divides by
+    mask_truncated: bool = False  # leave episodes out of the loss that a limit cut short
+    kl_coef: float = 0.0  # β, weight of the KL penalty that pulls towards the first policy, in reward units per nat; 0 keeps no reference
+    kl_in: Literal["reward", "loss"] = "loss"  # where the penalty goes
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # Schulman's estimators of the KL divergence from samples
+    entropy_coef: float = 0.0  # weight of the entropy bonus, per nat
+    learning_rate: float = 1e-3  # Adam's step size, > 0
+    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    adam_eps: float = 1e-8  # Adam's ε
+    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    temperature: float = 1.0  # divides the logits of a discrete policy, acting and learning alike, > 0
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    micro_batch_size: int | None = None  # episodes that are backpropagated at once; changes memory, not the gradient
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, group_size=checks.at_least(2), scale=checks.one_of("std", "batch", "none"), batch_size=checks.optional(checks.positive_int),
+            epochs=checks.positive_int, clip=checks.positive, clip_high=checks.optional(checks.positive), average=checks.one_of(*AVERAGES),
+            average_divisor=checks.positive_int, mask_truncated=checks.boolean, kl_coef=checks.non_negative,
+            kl_in=checks.one_of("reward", "loss"), kl_estimator=checks.one_of(*KL_ESTIMATORS), entropy_coef=checks.non_negative,
+            learning_rate=checks.positive, anneal_learning_rate=checks.boolean, adam_eps=checks.positive, max_grad_norm=checks.positive,
+            temperature=checks.positive, hidden_sizes=checks.positive_ints, micro_batch_size=checks.optional(checks.positive_int),
+        )  # fmt: skip
+
+
+class GRPO(PolicyAgent):
+    """Group-relative policy optimisation; see the module docstring."""
+
+    Config = GRPOConfig
+    rollout = "episodes"
+    default_num_envs = 32
+    METRICS = {
+        "policy_loss": "clipped surrogate, minimised",
+        "entropy": "mean entropy of π(·|s), in nats",
+        "approx_kl": "KL(π_old ‖ π) over the round, estimated by k3, in nats; exactly 0 with one epoch of one minibatch",
+        "clip_fraction": "share of steps whose probability ratio left [1-ε, 1+ε]",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "group_return": "mean undiscounted return of the round, in reward units, without any KL penalty",
+        "silent_groups": "share of groups whose returns are all equal and which therefore teach nothing",
+        "learning_rate": "Adam's step size in this update",
+        "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0)",
+    }
+
+    def __init__(self, env: Any, config: GRPOConfig, seed: int = 0) -> None:
+        if env.num_envs % config.group_size:
+            raise ValueError(f"group_size must divide num_envs {env.num_envs}, got {config.group_size}")
+        super().__init__(env, config, seed)
+        self.config: GRPOConfig = config
+        self.group_size = config.group_size
+
+    def learn(self, step: Step) -> Metrics:
+        self.rollout_data.add(step, self._log_prob)
+        if not self.round_over(step):
+            return {}
+        batch, metrics = self.prepare()
+        metrics |= self.update(batch)
+        self.rollout_data.clear()
+        return metrics
+
+    @torch.no_grad()
+    def prepare(self) -> tuple[Batch, Metrics]:
+        """Group-relative advantages for every episode of the round: rows [N, T]."""
+        config, data = self.config, self.rollout_data
+        batch = self.policy.batch(data, "episode")
+        returns, metrics = data.tensor("reward").sum(0), {}                            # [N]
+        metrics["group_return"] = float(returns.mean())
+        batch.reference_log_prob = self.reference_log_prob(batch)
+        if batch.reference_log_prob is not None:
+            kl = KL_ESTIMATORS[config.kl_estimator](batch.log_prob, batch.reference_log_prob, batch.mask)
+            metrics["reference_kl"] = float(averaged(kl, batch.mask))
+            returns = returns - config.kl_coef * kl.sum(1) if config.kl_in == "reward" else returns
+        groups = returns.view(-1, config.group_size)
+        metrics["silent_groups"] = float((groups == groups[:, :1]).all(1).float().mean())
+        advantage = group_advantage(returns, config.group_size, scale=config.scale)
+        batch.advantage = advantage[:, None].expand(batch.mask.shape).contiguous()
+        if config.mask_truncated:
+            batch.mask = batch.mask & ~data.tensor("truncated").any(0)[:, None]
+        return batch, metrics
+
+    def update(self, batch: Batch) -> Metrics:
+        """One or more epochs over the round; returns the mean diagnostics."""
+        rate = self.anneal()
+        size = self.config.batch_size or len(batch)
+        diagnostics = [
+            self.train_on(minibatch)
+            for _ in range(self.config.epochs)
+            for minibatch in minibatches(batch, size, self.shuffling)
+        ]
+        names = ("policy_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
+        return dict(zip(names, torch.stack(diagnostics).mean(0).tolist(), strict=True)) | {"learning_rate": rate}
+
+    def train_on(self, batch: Batch) -> Tensor:
+        """One gradient step. Returns the diagnostics [5]: loss, entropy, KL, clip fraction, gradient norm."""
+        batch = dataclasses.replace(batch, weight=self.average()(batch.mask))
+        parts: list[Tensor] = []
+
+        def loss(rows: slice) -> Tensor:
+            total, diagnostics = self.loss(batch[rows])
+            parts.append(diagnostics)
+            return total
+
+        norm = self.optimizer.step(micro_batches(len(batch), self.config.micro_batch_size, loss), self.config.max_grad_norm)
+        return torch.cat([torch.stack(parts).sum(0), norm[None]])
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The total loss of some episodes, and its parts [4] without gradient: policy loss, entropy, KL, clip fraction."""
+        config, mask = self.config, batch.mask
+        assert batch.advantage is not None and batch.weight is not None
+        average = given(batch.weight)
+        log_prob, entropy, _ = self.policy.evaluate(batch)
+        policy_loss = clipped_surrogate_loss(
+            log_prob, batch.log_prob, batch.advantage, clip=config.clip, clip_high=config.clip_high, mask=mask, average=average
+        )
+        total, entropy = policy_loss, averaged(entropy, mask, average)
+        if config.entropy_coef:
+            total = total - config.entropy_coef * entropy
+        if batch.reference_log_prob is not None and config.kl_in == "loss":
+            kl = KL_ESTIMATORS[config.kl_estimator](log_prob, batch.reference_log_prob, mask)
+            total = total + config.kl_coef * averaged(kl, mask, average)
+        with torch.no_grad():
+            moved = averaged(k3(batch.log_prob, log_prob, mask), mask, average)
+            clipped = clip_fraction(log_prob, batch.log_prob, clip=config.clip, clip_high=config.clip_high, mask=mask, average=average)
+            return total, torch.stack([policy_loss, entropy, moved, clipped])
