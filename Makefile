@@ -1,0 +1,68 @@
+# Everything happens in .venv, which is made on first use with the versions of constraints.txt.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+DEPENDS := pyproject.toml constraints.txt
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export PYTHONUNBUFFERED := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all check docs notebooks bench clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv/.runtime  ## train on the maze, then teach a small language model to add
+	@$(BIN)/python -m rlbook.demo
+
+test: .venv/.dev  ## the tests without the slow ones
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow"
+
+test-all: .venv/.dev  ## all tests, the slow ones included
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+
+check: .venv/.dev  ## lint and types
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+
+docs: .venv/.docs  ## build the site into docs/_build/html; warnings are errors
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+notebooks: .venv/.dev  ## run every notebook from top to bottom
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=600 notebooks
+
+bench: .venv/.bench  ## measure speed beside the peers
+	@$(BIN)/python -m benchmarks
+
+clean:  ## remove .venv and everything that was built
+	@rm -rf .venv build dist docs/_build docs/jupyter_execute docs/api/generated .pytest_cache .ruff_cache .hypothesis
+	@find rlbook tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and no python3 was found."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this one is " + sys.version.split()[0])'
+	@echo "Making .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv
+
+.venv/.runtime: $(DEPENDS) | .venv/bin/python
+	@echo "Installing rlbook (a few minutes the first time)"
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.dev: $(DEPENDS) | .venv/bin/python
+	@echo "Installing rlbook and what its tests need (a few minutes the first time)"
+	@$(PIP) -e ".[dev,log]"
+	@touch $@ .venv/.runtime
+
+.venv/.docs: .venv/.dev
+	@echo "Installing what the site needs"
+	@$(PIP) -e ".[dev,log,docs]"
+	@touch $@
+
+.venv/.bench: .venv/.dev
+	@echo "Installing the peers to measure against"
+	@$(PIP) -e ".[dev,log,fast,peers]"
+	@touch $@
