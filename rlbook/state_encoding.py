@@ -14,7 +14,7 @@ import numpy as np
 
 from rlbook.agent import State
 
-DTYPES = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
+DTYPES = frozenset(["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"])
 MAX_DEPTH = 64
 Arrays = dict[str, np.ndarray]
 

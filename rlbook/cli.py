@@ -1,0 +1,294 @@
+"""The `rlbook` command: parses, calls, prints; decides nothing.
+
+Exit codes: 0 done · 1 training failed · 2 the request was wrong · 130 and 143 interrupted by SIGINT or SIGTERM.
+Results go to standard output (with --json, one JSON object and nothing else); progress, notes and errors go to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlbook.errors import RequestError, TrainingError
+from rlbook.safe_files import CheckpointError
+from rlbook.training import Interrupted
+
+if TYPE_CHECKING:
+    from rlbook.cli_train import Training
+    from rlbook.runs import Run
+
+Result = tuple[dict[str, Any], str]
+"""What --json prints, and what is printed otherwise."""
+
+USAGE = """\
+usage: rlbook COMMAND ...
+
+Reinforcement learning as a book that runs: six agents, one loop, a maze and a language model.
+
+commands:
+  train ALGORITHM ENV   learn, in front of your eyes: rlbook train ppo Maze-v0
+  evaluate FOLDER       play greedy episodes, and report the mean return
+  watch FOLDER          see the agent act, in the terminal or as a GIF
+  plot FOLDER...        draw learning curves; several seeds become a band
+  list                  algorithms, environments, and which trains on which
+  explain ALGORITHM     idea, equation, hyper-parameters, logged numbers, source
+
+rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help shows the hyper-parameters too.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug, as_json = "--debug" in words, "--json" in words
+    try:
+        with _termination_raises():
+            code = _dispatch(words)
+            sys.stdout.flush()
+            return code
+    except SystemExit as stop:               # --help has been printed
+        return stop.code if isinstance(stop.code, int) else 0
+    except BrokenPipeError:
+        _abandon_stdout()
+        return 0
+    except KeyboardInterrupt as stop:
+        signum = stop.signum if isinstance(stop, Interrupted) else signal.SIGINT
+        return _fail(128 + signum, "interrupted; nothing was kept", as_json)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        if isinstance(error, RequestError | CheckpointError):
+            return _fail(2, str(error), as_json)
+        if isinstance(error, TrainingError):
+            return _fail(1, str(error), as_json)
+        return _fail(1, f"unexpected {type(error).__name__}: {error} (--debug shows where)", as_json)
+
+
+def _dispatch(words: list[str]) -> int:
+    from rlbook.checks import nearest
+
+    command, rest = (words[0], words[1:]) if words else ("--help", [])
+    if command in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0 if words else 2
+    if command == "--version":
+        from rlbook import __version__
+
+        print(f"rlbook {__version__}")
+        return 0
+    if command not in COMMANDS:
+        match = nearest(command, COMMANDS)
+        hint = f"; did you mean {match!r}?" if match else ""
+        raise RequestError(f"unknown command {command!r}{hint} (known: {', '.join(COMMANDS)})")
+    return COMMANDS[command](rest)
+
+
+# The commands
+
+
+def train(words: Sequence[str]) -> int:
+    """`rlbook train`."""
+    from rlbook.cli_train import parse_train
+    from rlbook.progress import progress, tensorboard
+
+    training = parse_train(words)
+    folder = Path(training.resume or training.out or _free_folder(training))
+    start = time.monotonic()
+    try:
+        with progress() as show, tensorboard(folder, wanted=training.run.tensorboard) as log:
+
+            def on_report(run: Run) -> None:
+                show(run)
+                log(run)
+
+            run = _resumed(training, folder, on_report) if training.resume else _started(training, folder, on_report)
+    except Interrupted as stop:
+        return _interrupted(stop, folder, as_json=training.run.json)
+    except TrainingError as error:
+        raise TrainingError(f"{error}; {_last_good(folder)}") from error
+    _print(training.run.json, _trained(run, folder, time.monotonic() - start))
+    return 0
+
+
+def _started(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
+    import rlbook
+
+    options = {"folder": folder, "env_kwargs": training.env_kwargs, "allow_import": training.run.allow_import, "on_report": on_report}
+    return rlbook.train(str(training.algorithm), training.env, **options, **training.counts, **training.hyperparameters)
+
+
+def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
+    import rlbook
+    from rlbook.cli_train import check_unchanged
+
+    run = rlbook.load(folder, allow_import=training.run.allow_import)
+    check_unchanged(training, run.request, folder)
+    return run.resume(on_report=on_report)
+
+
+def evaluate(words: Sequence[str]) -> int:
+    """`rlbook evaluate`."""
+    from rlbook.cli_options import Evaluate, integer, parse, word
+
+    options = parse(Evaluate, words, "rlbook evaluate")
+    counts = {name: value for name in ("episodes", "seed") if (value := integer(name, getattr(options, name))) is not None}
+    folder = str(word(options.folder))
+    import rlbook
+
+    result = rlbook.evaluate(folder, **counts, checkpoint=_checkpoint(options.checkpoint), allow_import=options.allow_import)
+    low, high = result.confidence_interval
+    returns, lengths = result.returns.tolist(), result.lengths.tolist()
+    facts = {
+        "folder": folder, "episodes": len(returns), "mean": result.mean, "confidence_interval": [low, high],
+        "mean_length": sum(lengths) / len(lengths), "returns": returns, "lengths": lengths,
+    }  # fmt: skip
+    text = (
+        f"mean return   {result.mean:.4g}   (95 % confidence interval {low:.4g} to {high:.4g})\n"
+        f"episodes      {len(returns)}, greedy\n"
+        f"mean length   {facts['mean_length']:.4g} steps"
+    )
+    _print(options.json, (facts, text))
+    return 0
+
+
+def list_(words: Sequence[str]) -> int:
+    """`rlbook list`."""
+    from rlbook import listing
+    from rlbook.cli_options import List, parse, word
+
+    options = parse(List, words, "rlbook list")
+    _print(options.json, listing.listing(word(options.what) or "all"))
+    return 0
+
+
+def explain(words: Sequence[str]) -> int:
+    """`rlbook explain`."""
+    from rlbook.cli_options import Explain, parse, word
+
+    options = parse(Explain, words, "rlbook explain")
+    from rlbook.explain import as_text, explanation
+
+    facts = explanation(str(word(options.algorithm)))
+    _print(options.json, (facts, as_text(facts)))
+    return 0
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "evaluate": evaluate, "list": list_, "explain": explain}
+
+
+# Telling how it went
+
+
+def _trained(run: Run, folder: Path, seconds: float) -> Result:
+    returns = run.episode_returns[-100:]
+    evaluated = next((report["eval_return"] for report in reversed(run.metrics) if report.get("eval_return") is not None), None)
+    request = run.request
+    facts = {
+        "algorithm": request.algorithm, "env": request.recipe.name, "seed": request.seed, "steps": run.steps,
+        "episodes": len(run.episode_returns), "return": math.fsum(returns) / len(returns) if returns else None,
+        "eval_return": evaluated, "seconds": round(seconds, 3), "folder": str(folder), "notes": list(run.notes),
+        "metrics": run.metrics[-1] if run.metrics else {},
+    }  # fmt: skip
+    lines = [f"{request.algorithm} on {facts['env']}: {run.steps:,} steps, {facts['episodes']:,} episodes, {seconds:.1f} s"]
+    if returns:
+        lines.append(f"mean return of the last {len(returns)} training episodes: {facts['return']:.4g}")
+    if evaluated is not None:
+        lines.append(f"mean return of {request.eval_episodes} greedy episodes: {evaluated:.4g}")
+    return facts, "\n".join([*lines, "", *(f"  rlbook {command} {folder}" for command in ("evaluate", "watch", "plot"))])
+
+
+def _interrupted(stop: Interrupted, folder: Path, *, as_json: bool) -> int:
+    from rlbook.checkpoints import latest
+
+    step = latest(folder)
+    if step is None:
+        return _fail(128 + stop.signum, "interrupted before the first checkpoint", as_json)
+    return _fail(128 + stop.signum, f"interrupted at step {step}; continue with: rlbook train --resume {folder}", as_json)
+
+
+def _last_good(folder: Path) -> str:
+    from rlbook.checkpoints import latest
+
+    step = latest(folder)
+    return "no checkpoint was written before" if step is None else f"the last good checkpoint is {folder / 'checkpoints' / str(step)}"
+
+
+def _print(as_json: bool, result: Result) -> None:
+    facts, text = result
+    print(json.dumps(_finite(facts), allow_nan=False) if as_json else text)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _fail(code: int, sentence: str, as_json: bool) -> int:
+    """One line on standard error; with --json, one object on standard output too."""
+    line = " ".join(sentence.split())
+    with contextlib.suppress(BrokenPipeError):
+        print(f"rlbook: {line}", file=sys.stderr, flush=True)
+        if as_json:
+            print(json.dumps({"error": line, "exit_code": code}), flush=True)
+    return code
+
+
+# Small necessities
+
+
+def _checkpoint(option: Any) -> int | str | None:
+    from rlbook.cli_options import word
+
+    given = word(option)
+    if given is None or given == "last":
+        return None
+    if given != "best" and not given.isdecimal():
+        raise RequestError(f"--checkpoint must be a step, best or last, got {given!r}")
+    return given if given == "best" else int(given)
+
+
+def _free_folder(training: Training) -> Path:
+    """runs/ALGORITHM-ENV-SEED, or the first of -2, -3, … that is free."""
+    env = str(training.env).removeprefix("rlbook/").replace("/", "-").replace(":", "-")
+    base = f"runs/{training.algorithm}-{env}-{training.counts.get('seed', 0)}"
+    number = 1
+    while (path := Path(base if number == 1 else f"{base}-{number}")).exists():
+        number += 1
+    return path
+
+
+@contextlib.contextmanager
+def _termination_raises() -> Iterator[None]:
+    """SIGTERM becomes an exception, as SIGINT is already, so that everything is closed on the way out."""
+
+    def stop(signum: int, _frame: Any) -> None:
+        raise Interrupted(signum)
+
+    try:
+        previous = signal.signal(signal.SIGTERM, stop)
+    except ValueError:                       # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _abandon_stdout() -> None:
+    """The reader has gone (`| head`); what is left in the buffer goes nowhere, quietly."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,272 @@
+"""What may stand on the command line: one dataclass a command, read by tyro, which writes the help from the comments.
+
+Values arrive as text and become numbers here, so that every mistake is one sentence; ranges are the config's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import re
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import tyro
+import yaml
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, PositionalMetavarFromFieldName, arg
+from tyro.constructors import PrimitiveConstructorSpec
+
+from rlbook.checks import nearest
+from rlbook.errors import RequestError
+
+Command = TypeVar("Command")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Text from the command line; what is not `Given` is a default."""
+
+    words: tuple[str, ...]
+
+
+def text(metavar: str, count: int | typing.Literal["*"] = 1) -> Any:
+    """An option that tyro takes as text."""
+    return PrimitiveConstructorSpec(
+        nargs=count, metavar=metavar, instance_from_str=lambda words: Given(tuple(words)), is_instance=lambda value: True,
+        str_from_instance=lambda value: str(value).split(" ") if count == "*" else [str(value)],
+    )  # fmt: skip
+
+
+_NO_DEFAULT = arg(help_behavior_hint="")
+Number = Annotated[Any, text("N"), _NO_DEFAULT]
+Folder = Annotated[Any, text("FOLDER"), _NO_DEFAULT]
+File = Annotated[Any, text("FILE"), _NO_DEFAULT]
+Word = Annotated[Any, text("NAME"), _NO_DEFAULT]
+Folders = Annotated[Any, text("FOLDER", "*"), _NO_DEFAULT]
+Flag = Annotated[bool, _NO_DEFAULT]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What to run, for how long, and where to keep it."""
+
+    steps: Number = None  # environment steps to train for; without --steps and --episodes, a budget that suits the pair
+    episodes: Number = None  # finished episodes to train for
+    seed: Number = None  # feeds every source of randomness: the same seed gives the same bytes (default: 0)
+    num_envs: Number = None  # environments side by side, for algorithms that take many
+    eval_every: Number = None  # environment steps between greedy evaluations; 0 for none (default: ten in the run)
+    out: Folder = None  # the run's folder (default: a new one under runs/)
+    resume: Folder = None  # continue the run in FOLDER, or in --out's, bit for bit from its last checkpoint
+    config: File = None  # take everything from a YAML file such as a run's config.yaml; what the command line says goes first
+    model: Folder = None  # token environments: start from this local Hugging Face model; the same as --env.model
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    tensorboard: Flag = False  # write TensorBoard events into the run's folder too
+    allow_import: Flag = False  # let an environment id of the form module:Name import that module
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play greedy episodes with a trained agent, and report the mean return with its 95 % confidence interval.
+
+    Example:  rlbook evaluate runs/ppo-Maze-v0-0 --episodes 500
+    """
+
+    folder: Positional[Folder]  # a run's folder
+    episodes: Number = None  # how many episodes (default: 100)
+    seed: Number = None  # decides the episodes' starts (default: the run's seed)
+    checkpoint: Word = None  # a step, or best (default: the last one)
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    allow_import: Flag = False  # let an environment id of the form module:Name import that module
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Watch a trained agent act: in the terminal, or as a GIF. Token runs print prompts and completions, each token coloured.
+
+    Example:  rlbook watch runs/ppo-Maze-v0-0 --gif maze.gif
+    """
+
+    folder: Positional[Folder]  # a run's folder
+    gif: File = None  # write a GIF there instead of playing in the terminal
+    episodes: Number = None  # how many episodes (default: 1; token runs: 5)
+    seed: Number = None  # decides the episodes' starts (default: the run's seed)
+    checkpoint: Word = None  # a step, or best (default: the last one)
+    allow_import: Flag = False  # let an environment id of the form module:Name import that module
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw learning curves. Runs that differ only in their seed become one curve: their mean, with a 95 % bootstrap band.
+
+    Example:  rlbook plot runs/ppo-Maze-v0-0 runs/ppo-Maze-v0-1 --out ppo.png
+    """
+
+    folders: Positional[Folders]  # one run's folder, or several
+    out: File = None  # the PNG to write (default: curve.png in the first folder)
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
+class List:
+    """Show the algorithms, the environments, and which trains on which, with the reason where it does not.
+
+    Example:  rlbook list algorithms
+    """
+
+    what: Positional[Word] = "all"  # algorithms, envs, or nothing for both and the table
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Explain an algorithm: the idea, the equation, every hyper-parameter with unit and default, every logged number, the source.
+
+    Example:  rlbook explain ppo
+    """
+
+    algorithm: Positional[Word]  # such as ppo; `rlbook list algorithms` names them all
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
+def parse(command: type[Command], argv: Sequence[str], prog: str, description: str | None = None) -> Command:
+    """The command's options. `--help` prints and raises SystemExit(0).
+
+    Raises:
+        RequestError: an option that does not exist (the nearest is named), a value too many or one missing.
+    """
+    complaint = io.StringIO()
+    settings = {"prog": prog, "description": description, "config": (FlagCreatePairsOff, OmitArgPrefixes, PositionalMetavarFromFieldName)}
+    try:
+        with contextlib.redirect_stderr(complaint):
+            options, unknown = tyro.cli(command, args=list(argv), return_unknown_args=True, **settings)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise RequestError(f"{_sentence(complaint.getvalue())} ({prog} --help shows all)") from None
+    if unknown:
+        raise RequestError(_unknown(unknown[0], names(command), prog))
+    return typing.cast(Command, options)
+
+
+def names(command: type) -> list[str]:
+    """Every option of a command, as it is typed."""
+    found: list[str] = []
+    for item in dataclasses.fields(command):  # type: ignore[arg-type]
+        nested = typing.get_args(item.type)[:1] if typing.get_origin(item.type) is Annotated else (item.type,)
+        inner = nested[0] if nested else None
+        found += names(inner) if isinstance(inner, type) and dataclasses.is_dataclass(inner) else ["--" + item.name.replace("_", "-")]
+    return found
+
+
+def _unknown(word: str, known: list[str], prog: str) -> str:
+    if not word.startswith("-"):
+        return f"unexpected argument {word!r} ({prog} --help shows what is allowed)"
+    option = word.split("=")[0]
+    match = nearest(option.replace("_", "-"), known)
+    hint = f"; did you mean {match!r}?" if match else ""
+    return f"unknown option {option!r}{hint} ({prog} --help shows all)"
+
+
+def _sentence(box: str) -> str:
+    """What stands in tyro's framed complaint, up to its first rule, as one line."""
+    lines = [line.strip("│ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines() if line.startswith("│")]
+    rule = next((index for index, line in enumerate(lines) if line.startswith("─")), len(lines))
+    sentence = re.sub(r"\.? *Expected \d+ values?\.?|\(required\)", "", " ".join(lines[:rule]))
+    return " ".join(sentence.split()).replace("Missing from", "missing from").replace("Missing value", "missing value")
+
+
+# Text → values
+
+
+def word(option: Any) -> str | None:
+    """The text of an option that takes one word; None where it was not given."""
+    return option.words[0] if isinstance(option, Given) else None
+
+
+def integer(name: str, option: Any) -> int | None:
+    """The whole number of an option; 1e5 and 100_000 are whole numbers too."""
+    given = word(option)
+    return None if given is None else _whole(f"--{name.replace('_', '-')}", given)
+
+
+def _whole(name: str, given: str) -> int:
+    try:
+        number = float(given) if re.search("[.e]", given.lower()) else int(given)
+        if number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise RequestError(f"{name} must be a whole number, got {given!r}")
+
+
+def _float(name: str, given: str) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        raise RequestError(f"{name} must be a number, got {given!r}") from None
+
+
+def _boolean(name: str, given: str) -> bool:
+    if given.lower() not in ("true", "false"):
+        raise RequestError(f"{name} must be true or false, got {given!r}")
+    return given.lower() == "true"
+
+
+def convert(name: str, given: Given, annotation: Any) -> Any:
+    """A hyper-parameter's text as the type its config declares; a range is checked by the config itself."""
+    kinds = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    if given.words == ("none",) and types.NoneType in kinds:
+        return None
+    sequence = next((kind for kind in kinds if typing.get_origin(kind) is tuple), None)
+    if sequence is not None:
+        return tuple(_one(name, part, typing.get_args(sequence)[:1]) for words in given.words for part in words.split(",") if part)
+    return _one(name, " ".join(given.words), kinds)
+
+
+def _one(name: str, given: str, kinds: tuple[Any, ...]) -> Any:
+    if any(dataclasses.is_dataclass(kind) or kind is str or typing.get_origin(kind) is typing.Literal for kind in kinds):
+        return given
+    for kind, reader in ((bool, _boolean), (float, _float), (int, _whole)):
+        if kind in kinds:
+            return reader(name, given)
+    return given
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def metavar(annotation: Any) -> str:
+    """What the help shows for a value of this type."""
+    kinds = [kind for kind in (typing.get_args(annotation) if _is_union(annotation) else (annotation,)) if kind is not types.NoneType]
+    if any(dataclasses.is_dataclass(kind) for kind in kinds):
+        return "NUMBER|SCHEDULE"
+    kind = kinds[0]
+    if typing.get_origin(kind) is typing.Literal:
+        return "{" + ",".join(map(str, typing.get_args(kind))) + "}"
+    if typing.get_origin(kind) is tuple:
+        return metavar(typing.get_args(kind)[0])
+    return {bool: "{true,false}", int: "INT", float: "FLOAT"}.get(kind, "TEXT")
+
+
+def scalar(given: str) -> Any:
+    """The value of an `--env.KEY`: a number, true or false, null, a [list], or else the text itself."""
+    for reader in (int, float):
+        with contextlib.suppress(ValueError):
+            return reader(given)
+    try:
+        value = yaml.safe_load(given)
+    except yaml.YAMLError:
+        return given
+    plain = isinstance(value, bool | list | dict) or given.strip().lower() in ("null", "none", "~")
+    return (None if given.strip().lower() == "none" else value) if plain else given

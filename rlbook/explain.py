@@ -1,0 +1,99 @@
+"""What an algorithm's own file says about it: the idea, the hyper-parameters with their comments, the numbers it logs, the source."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import inspect
+import io
+import textwrap
+import tokenize
+from pathlib import Path
+from typing import Any
+
+from rlbook.registry import ALGORITHMS, agent_class
+
+
+def summary(algorithm: str) -> str:
+    """The first sentence of an algorithm's file, read without importing it."""
+    module = ALGORITHMS[algorithm].split(":")[0]
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return ""
+    docstring = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return " ".join(docstring.split("\n\n")[0].split())
+
+
+def comments(config: type) -> dict[str, str]:
+    """Field name → the comment behind it, for a dataclass whose fields stand one a line."""
+    found: dict[str, str] = {}
+    for cls in reversed(config.__mro__[:-1]):
+        found |= _comments_in(textwrap.dedent(inspect.getsource(cls)))
+    return {item.name: found.get(item.name, "") for item in dataclasses.fields(config)}
+
+
+def _comments_in(source: str) -> dict[str, str]:
+    found, first = {}, None
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and first is not None:
+            found.setdefault(first, token.string.lstrip("# "))
+        elif token.type in (tokenize.NEWLINE, tokenize.NL):
+            first = None
+        elif token.type == tokenize.NAME and first is None:
+            first = token.string
+    return found
+
+
+def explanation(algorithm: str) -> dict[str, Any]:
+    """Everything that `rlbook explain` shows, as plain JSON types.
+
+    Raises:
+        RequestError: no such algorithm.
+    """
+    agent = agent_class(algorithm)
+    module = inspect.getmodule(agent)
+    text = comments(agent.Config)
+    return {
+        "algorithm": algorithm,
+        "class": f"{agent.__module__}.{agent.__name__}",
+        "idea": inspect.getdoc(module) or "",
+        "hyperparameters": [
+            {"name": item.name, "default": default_text(item), "meaning": text[item.name]} for item in dataclasses.fields(agent.Config)
+        ],
+        "metrics": dict(agent.METRICS),
+        "file": inspect.getsourcefile(agent) or "",
+    }
+
+
+def default_text(item: dataclasses.Field[Any]) -> str:
+    """A field's default, as it would be typed on the command line."""
+    value = item.default_factory() if item.default_factory is not dataclasses.MISSING else item.default
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return " ".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def as_text(facts: dict[str, Any], width: int = 100) -> str:
+    """An explanation laid out for a terminal."""
+    hyperparameters = [(item["name"], item["default"], item["meaning"]) for item in facts["hyperparameters"]]
+    metrics = [(name, "", meaning) for name, meaning in facts["metrics"].items()]
+    name = facts["algorithm"]
+    return "\n".join([
+        f"{name}  ({facts['class']})", "=" * len(name), "", facts["idea"], "",
+        "Hyper-parameters (name, default, meaning)", *_rows(hyperparameters, width), "",
+        "Logged numbers", *_rows(metrics, width), "",
+        f"Read it:  {facts['file']}", f"Try it:   rlbook train {name} Maze-v0",
+    ])  # fmt: skip
+
+
+def _rows(rows: list[tuple[str, str, str]], width: int) -> list[str]:
+    names = max((len(row[0]) for row in rows), default=0)
+    defaults = max((len(row[1]) for row in rows), default=0)
+    lines: list[str] = []
+    for name, default, meaning in rows:
+        head = f"  {name:<{names}}  " + (f"{default:<{defaults}}  " if defaults else "")
+        lines += textwrap.wrap(meaning, width, initial_indent=head, subsequent_indent=" " * len(head)) or [head.rstrip()]
+    return lines
