@@ -44,8 +44,10 @@ class TabularMDP:
         """Whether the states are numbered as the environment's observations are."""
         self._continues = action_major(continues, self.num_actions)
         self._rewards = np.ascontiguousarray(rewards.T)
-        ends = 1.0 - np.asarray(self._continues.sum(axis=1)).reshape(self.num_actions, self.num_states)
-        self.terminal = ((ends > 1.0 - TOLERANCE) & (self._rewards == 0.0)).all(axis=0)
+        ends = 1.0 - np.asarray(self._continues.sum(axis=1)).reshape(self.num_actions, self.num_states).T
+        self.ends = np.where(ends > TOLERANCE, ends, 0.0)
+        """[S, A]: probability that the action ends the episode."""
+        self.terminal = ((ends > 1.0 - TOLERANCE) & (self.rewards == 0.0)).all(axis=1)
         """[S] bool: states in which nothing is left to gain, since every action ends the episode and pays 0."""
 
     @property
