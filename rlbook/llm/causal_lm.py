@@ -1,0 +1,94 @@
+"""Any Hugging Face causal language model, through its own forward pass; slower than `rlbook.llm.llama`, and right for any architecture."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlbook.agent import State
+from rlbook.llm.rows import Rows, positions
+
+
+def _inputs(model: Any, rows: Rows, tokens: Tensor) -> dict[str, Any]:
+    """Token ids [B, P or P + T], which of them are real, and where each stands; architectures without position ids infer them."""
+    prompt, completion = positions(rows)
+    position = torch.cat([prompt[rows.index], completion], dim=1)[:, : tokens.shape[1]]
+    mask = (torch.arange(tokens.shape[1]) >= rows.padding[rows.index][:, None]).long()
+    inputs = {"input_ids": tokens, "attention_mask": mask}
+    return {**inputs, "position_ids": position} if _takes(model, "position_ids") else inputs
+
+
+def _takes(model: Any, name: str) -> bool:
+    return name in inspect.signature(model.forward).parameters
+
+
+def logits(model: Any, rows: Rows) -> Tensor:
+    """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with gradients."""
+    tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
+    columns = rows.completion.shape[1] + 1
+    keep = {"logits_to_keep": columns} if _takes(model, "logits_to_keep") else {}
+    return model(**_inputs(model, rows, tokens), use_cache=False, **keep).logits[:, -columns:]
+
+
+def hidden_states(trunk: Any, rows: Rows) -> Tensor:
+    """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with gradients."""
+    tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
+    output = trunk(**_inputs(trunk, rows, tokens), use_cache=False)
+    return output.last_hidden_state[:, -rows.completion.shape[1] - 1 :]
+
+
+class CausalDecoder:
+    """Next-token logits, one column at a time, for N rows, with transformers' own cache."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @torch.inference_mode()
+    def prefill(self, rows: Rows, new_tokens: int) -> Tensor:
+        """Reads the prompts (`rows.completion` is ignored). Returns logits [N, V]. The cache grows by itself."""
+        from transformers import DynamicCache
+
+        distinct = rows._replace(index=torch.arange(len(rows.prompt)), completion=rows.prompt[:, :0])
+        self.cache = DynamicCache(config=self.model.config)
+        self.padding, self.column = rows.padding[rows.index], rows.prompt.shape[1]
+        output = self.model(**_inputs(self.model, distinct, rows.prompt), past_key_values=self.cache, use_cache=True)
+        self.cache.batch_select_indices(rows.index)
+        return output.logits[:, -1][rows.index]
+
+    @torch.inference_mode()
+    def step(self, token: Tensor) -> Tensor:
+        """Appends one token to each row: int64 [N] → logits [N, V]."""
+        mask = (torch.arange(self.column + 1) >= self.padding[:, None]).long()
+        position = {"position_ids": (self.column - self.padding)[:, None]} if _takes(self.model, "position_ids") else {}
+        output = self.model(input_ids=token[:, None], attention_mask=mask, past_key_values=self.cache, use_cache=True, **position)
+        self.column += 1
+        return output.logits[:, -1]
+
+    def state_dict(self) -> State:
+        """The cache, bit for bit: every tensor and number that its layers hold."""
+        layers = [{name: _saved(value) for name, value in vars(layer).items() if _is_state(value)} for layer in self.cache.layers]
+        return {"layers": layers, "padding": self.padding.clone(), "column": self.column}
+
+    @torch.inference_mode()
+    def load_state_dict(self, state: State) -> None:
+        """The inverse of `state_dict`."""
+        from transformers import DynamicCache
+
+        self.cache = DynamicCache(config=self.model.config)
+        self.padding, self.column = state["padding"].clone(), state["column"]
+        for layer, fields in zip(self.cache.layers, state["layers"], strict=True):
+            tensors = [value for value in fields.values() if isinstance(value, Tensor)]
+            if tensors:
+                fields = {"dtype": tensors[0].dtype, "device": tensors[0].device, **fields}
+            vars(layer).update({name: _saved(value) for name, value in fields.items()})
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, Tensor | bool | int | float | str) or value is None
+
+
+def _saved(value: Any) -> Any:
+    return value.clone(memory_format=torch.contiguous_format) if isinstance(value, Tensor) else value

@@ -1,0 +1,130 @@
+"""A causal language model as a policy: the state is the text so far, the action the next token, the KV cache its memory."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlbook.data.rollout import Batch, Rollout
+from rlbook.llm import causal_lm, llama
+from rlbook.llm.acting import ActingState
+from rlbook.llm.rows import Rows, rows_of
+from rlbook.policies.distributions import Categorical, mode_categorical, sample_categorical
+from rlbook.policies.policy import Policy, Unit
+
+
+class LanguageModelPolicy(Policy):
+    """π(token|text) by a Hugging Face causal LM, and V(text) by a network of its own.
+
+    Observations are those of `rlbook.llm.token_env`: tokens [N, L], padded to the right, and length [N]. A batch's row is an episode:
+    obs holds the prompts, action [B, T] the completions, mask the tokens written before the end (EOS included).
+
+    Args:
+        model: the language model; dropout is switched off.
+        critic: whether there is a V: a copy of the model's trunk, with a linear head that starts at 0.
+        temperature: divides the logits, when acting and when evaluating.
+    """
+
+    rollout = "episodes"
+    unit = "episode"
+    stores = "first"
+
+    def __init__(self, model: Any, *, critic: bool = False, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.model = model.eval()
+        self.critic = Critic(model) if critic else None
+        self.temperature = temperature
+        self.plain_llama = llama.is_plain_llama(model)
+
+    def train(self, mode: bool = True) -> LanguageModelPolicy:
+        """Does nothing: there is no dropout to switch on, here least of all (old and new log-probabilities must agree)."""
+        return self
+
+    def initial_state(self) -> ActingState:
+        decoder = llama.LlamaDecoder if self.plain_llama else causal_lm.CausalDecoder
+        return ActingState(lambda: decoder(self.model), self._fingerprint)
+
+    def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        state = self.initial_state() if state is None else state
+        logits = state.logits(obs["tokens"], obs["length"]).numpy()
+        if self.temperature != 1.0:
+            logits = logits / self.temperature
+        return mode_categorical(logits) if rng is None else sample_categorical(logits, rng.random(len(logits)))
+
+    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
+        if unit == "step":
+            raise ValueError("unit must be 'episode' for a language model, got 'step'")
+        prompts = {name: torch.from_numpy(np.asarray(rollout.steps[0].obs[name])) for name in ("tokens", "length")}
+        action, log_prob, mask = (x.T.contiguous() for x in (rollout.tensor("action"), rollout.log_prob(), rollout.tensor("valid")))
+        return Batch(obs=prompts, action=action, log_prob=log_prob, mask=mask)
+
+    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+        rows = _states(batch)
+        distribution = Categorical(self._logits(rows) / self.temperature)
+        value = None if self.critic is None else self.critic(rows)
+        return distribution.log_prob(_completions(batch)), distribution.entropy(), value
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Next-token logits before temperature [B, T, V], with gradients."""
+        return self._logits(_states(batch))
+
+    @torch.inference_mode()
+    def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        assert self.critic is not None
+        batch = self.batch(rollout)
+        rows = rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch))
+        value = self.critic(rows).T.clone()                                          # [T + 1, N]
+        return value[:-1], value[1:]
+
+    @torch.inference_mode()
+    def value(self, obs: dict[str, Tensor]) -> Tensor:
+        """V(text) in reward units: [N]."""
+        assert self.critic is not None
+        return self.critic(rows_of(obs["tokens"], obs["length"], obs["tokens"][:, :0]))[:, 0]
+
+    def frozen_copy(self) -> LanguageModelPolicy:
+        """A reference policy: the same weights, never trained, without the critic."""
+        reference = LanguageModelPolicy(copy.deepcopy(self.model), temperature=self.temperature)
+        reference.requires_grad_(False)
+        return reference
+
+    def _logits(self, rows: Rows) -> Tensor:
+        """[B, T + 1, V], with gradients."""
+        if not self.plain_llama:
+            return causal_lm.logits(self.model, rows)
+        return self.model.lm_head(llama.hidden_states(self.model.model, rows))
+
+    def _fingerprint(self) -> Tensor:
+        """All gains and biases: a gradient step leaves no such vector as it was."""
+        return torch.cat([parameter.detach() for parameter in self.model.parameters() if parameter.ndim == 1])
+
+
+def _completions(batch: Batch) -> Tensor:
+    """The actions [B, T]; what stands behind an ending is of no use, and a valid id takes its place."""
+    return batch.action.where(batch.mask, 0)
+
+
+def _states(batch: Batch) -> Rows:
+    """The texts in which the T actions were taken: T - 1 tokens lie behind the prompt."""
+    return rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch)[:, :-1])
+
+
+class Critic(nn.Module):
+    """V(text): a copy of a language model's trunk with a linear head, 0 everywhere at first."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.trunk = copy.deepcopy(model.base_model)
+        self.weight = nn.Parameter(torch.zeros(1, model.config.get_text_config().hidden_size))
+        self.bias = nn.Parameter(torch.zeros(1))
+        self.plain_llama = llama.is_plain_llama(model)
+
+    def forward(self, rows: Rows) -> Tensor:
+        """[B, T + 1], in reward units, with gradients."""
+        hidden = (llama if self.plain_llama else causal_lm).hidden_states(self.trunk, rows)
+        return F.linear(hidden, self.weight, self.bias).squeeze(-1)

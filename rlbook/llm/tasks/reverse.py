@@ -1,0 +1,28 @@
+"""Six letters backwards: "abcdef=" is answered by "fedcba"."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlbook.llm.tasks.task import SPLIT_SEED, Task
+
+LETTERS = "abcdefghij"
+LENGTH = 6
+COUNT = 8192
+
+
+class ReverseTask(Task):
+    """8 192 different words of the 10⁶ that six of ten letters make."""
+
+    name = "reverse"
+
+    def all_prompts(self) -> list[str]:
+        words = np.random.default_rng(SPLIT_SEED).choice(len(LETTERS) ** LENGTH, COUNT, replace=False)
+        return [_word(int(number)) + "=" for number in words]
+
+    def answer(self, prompt: str) -> str:
+        return prompt.rstrip("=")[::-1]
+
+
+def _word(number: int) -> str:
+    return "".join(LETTERS[(number // len(LETTERS) ** place) % len(LETTERS)] for place in range(LENGTH))

@@ -1,0 +1,129 @@
+"""The rules of the token environment for N rows at once: what a reset, a token and an ending do. Single and vector form share them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlbook.checks import check, one_of, optional, positive_int
+from rlbook.llm.rewards import REWARDS
+from rlbook.llm.tasks.task import Task
+from rlbook.llm.tokenizer import Codec, character_codec, folder_codec
+
+
+class TokenRules:
+    """What an environment was asked to be: prompts as ids, the reward, the limits. Nothing in it changes.
+
+    Attributes:
+        prompts: int64 [P, longest prompt], filled up with PAD to the right; `prompt_lengths` [P] says where each ends.
+        context_length: L, the longest prompt plus `max_new_tokens`, in tokens.
+    """
+
+    def __init__(self, task: Task, *, split: str, reward: str, model: str | None, max_new_tokens: int | None) -> None:
+        check("reward", reward, one_of(*REWARDS))
+        check("max_new_tokens", max_new_tokens, optional(positive_int))
+        self.task, self.split, self.reward = task, split, REWARDS[reward]
+        self.texts = task.prompts(split)
+        self.codec: Codec = character_codec() if model is None else folder_codec(model)
+        self.max_new_tokens = max_new_tokens or self._default_limit()
+        ids = self.codec.encode_prompts(self.texts)
+        self.prompt_lengths = np.array([len(row) for row in ids], dtype=np.int64)
+        self.context_length = self._longest_prompt() + self.max_new_tokens
+        self.prompts = padded(ids, self.codec.pad)
+        self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
+
+    def _default_limit(self) -> int:
+        """Room for the longest answer, its EOS, and one token too many: running over the end is then a state like any other."""
+        answers = {self.task.answer(text) for text in (*self.task.train, *self.task.held_out)}
+        longest = sorted(answers, key=len)[-100:]
+        return max(len(self.codec.encode_answer(answer)) for answer in longest) + 1
+
+    def _longest_prompt(self) -> int:
+        """Over both splits, so that training and evaluation have one observation space."""
+        other = self.task.prompts("train" if self.split == "held_out" else "held_out")
+        return max(int(self.prompt_lengths.max()), max(len(row) for row in self.codec.encode_prompts(other)))
+
+    def score(self, prompt: int, completion: Sequence[int] | np.ndarray) -> float:
+        """The reward of a finished completion (ids, EOS included if it was written)."""
+        ended = len(completion) > 0 and int(completion[-1]) == self.codec.eos
+        text = self.codec.decode(completion[:-1] if ended else completion)
+        return self.reward(text, self.task.answer(self.texts[prompt]), ended)
+
+
+class TokenRows:
+    """N completions being written. A row that has ended ignores its token until it is reset."""
+
+    def __init__(self, rules: TokenRules, rows: int) -> None:
+        self.rules = rules
+        self.tokens = np.full((rows, rules.context_length), rules.codec.pad, dtype=np.int64)
+        self.lengths = np.zeros(rows, dtype=np.int64)
+        self.prompt = np.arange(rows, dtype=np.int64) - rows
+        self.terminated = np.zeros(rows, dtype=bool)
+        self.truncated = np.zeros(rows, dtype=bool)
+
+    def start(self, row: int, prompt: int) -> None:
+        """Begins prompt number `prompt` in a row."""
+        length = int(self.rules.prompt_lengths[prompt])
+        self.tokens[row] = self.rules.codec.pad
+        self.tokens[row, :length] = self.rules.prompts[prompt, :length]
+        self.lengths[row], self.prompt[row] = length, prompt
+        self.terminated[row] = self.truncated[row] = False
+
+    def pick(self, row: int, *, asked: int | None, seed: int | None, rng: np.random.Generator) -> int:
+        """Which prompt a reset begins with: the one asked for; else a random one in training, the next in turn when held out."""
+        count = len(self.rules.texts)
+        if asked is not None:
+            if not 0 <= asked < count:
+                raise ValueError(f"prompt_id: {asked} must be from 0 to {count - 1}, the prompts of split {self.rules.split!r}")
+            return asked
+        if self.rules.split == "train":
+            return int(rng.integers(count))
+        return int(self.prompt[row] + len(self.lengths) if seed is None else seed) % count
+
+    def write(self, action: np.ndarray) -> np.ndarray:
+        """Appends a token to every row that has not ended. Returns the rewards [N], float64."""
+        codec = self.rules.codec
+        if action.shape != self.lengths.shape or ((action < 0) | (action >= codec.vocabulary_size)).any():
+            raise ValueError(f"action: {action.tolist()} must be {len(self.lengths)} token ids from 0 to {codec.vocabulary_size - 1}")
+        live = np.flatnonzero(~(self.terminated | self.truncated))
+        self.tokens[live, self.lengths[live]] = action[live]
+        self.lengths[live] += 1
+        ended = action[live] == codec.eos
+        full = self.lengths[live] - self.rules.prompt_lengths[self.prompt[live]] >= self.rules.max_new_tokens
+        self.terminated[live], self.truncated[live] = ended, full & ~ended
+        reward = np.zeros(len(self.lengths))
+        for row in live[ended | full]:
+            reward[row] = self.rules.score(int(self.prompt[row]), self.completion(row))
+        return reward
+
+    def completion(self, row: int) -> np.ndarray:
+        """The ids written so far in a row."""
+        return self.tokens[row, self.rules.prompt_lengths[self.prompt[row]] : self.lengths[row]]
+
+    def text(self, row: int) -> str:
+        """Prompt and completion, readable."""
+        start = int(self.rules.prompt_lengths[self.prompt[row]]) if self.lengths[row] else 0
+        return self.rules.texts[self.prompt[row]] + self.rules.codec.decode(self.tokens[row, start : self.lengths[row]])
+
+    def state(self) -> dict[str, Any]:
+        """Plain arrays that `set_state` takes back."""
+        return {
+            "tokens": self.tokens.copy(), "lengths": self.lengths.copy(), "prompt": self.prompt.copy(),
+            "terminated": self.terminated.copy(), "truncated": self.truncated.copy(),
+        }  # fmt: skip
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """The inverse of `state`."""
+        for name in ("tokens", "lengths", "prompt", "terminated", "truncated"):
+            getattr(self, name)[...] = state[name]
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int) -> np.ndarray:
+    """Ragged id lists as one int64 array, filled up to the right."""
+    width = max(len(row) for row in rows)
+    array = np.full((len(rows), width), fill, dtype=np.int64)
+    for index, row in enumerate(rows):
+        array[index, : len(row)] = row
+    return array

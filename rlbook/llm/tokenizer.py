@@ -1,0 +1,125 @@
+"""The token environments' vocabulary: one token a character, and what an environment needs of any tokenizer.
+
+Token ids are the source of truth; text is a view of them (decoding and encoding again may give other ids).
+PAD and EOS are two tokens: where they are one, masking the padding masks the ending too, and a model never learns to stop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+
+PAD, BOS, EOS, UNKNOWN = "<pad>", "<bos>", "<eos>", "<unk>"
+CHARACTERS = "0123456789+=abcdefghij"
+IDS = {token: index for index, token in enumerate([PAD, BOS, EOS, UNKNOWN, *CHARACTERS])}
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+)
+
+
+def character_backend() -> Tokenizer:
+    """One token a character, BOS put in front."""
+    backend = Tokenizer(models.WordLevel(IDS, unk_token=UNKNOWN))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")  # type: ignore[assignment]
+    backend.decoder = decoders.Fuse()  # type: ignore[assignment]
+    backend.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+        single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, IDS[BOS])]
+    )
+    backend.add_special_tokens([PAD, BOS, EOS, UNKNOWN])
+    return backend
+
+
+def character_tokenizer() -> Any:
+    """The same vocabulary as a Hugging Face fast tokenizer (`PreTrainedTokenizerFast`), with a chat template."""
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=character_backend(), pad_token=PAD, bos_token=BOS, eos_token=EOS, unk_token=UNKNOWN,
+        chat_template=CHAT_TEMPLATE, clean_up_tokenization_spaces=False,
+    )
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Text ↔ ids, and the ids with a meaning of their own. The environments need no more of a tokenizer."""
+
+    backend: Any                             # a tokenizers.Tokenizer
+    vocabulary_size: int                     # V: how many ids a model may write
+    pad: int                                 # fills observations to the right; never shown to a model
+    bos: int | None                          # begins a prompt; None where the tokenizer has none
+    eos: int                                 # ends an episode
+
+    def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each prompt, with whatever the tokenizer puts in front of a text (BOS)."""
+        return [encoding.ids for encoding in self.backend.encode_batch(list(texts))]
+
+    def encode_answer(self, text: str) -> list[int]:
+        """Ids of an answer, EOS last."""
+        return [*self.backend.encode(text, add_special_tokens=False).ids, self.eos]
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """The text of `ids`, special tokens visible (a PAD inside a completion is a mistake, and stays one)."""
+        return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+
+@lru_cache(maxsize=1)
+def character_codec() -> Codec:
+    """The codec of the built-in vocabulary."""
+    return Codec(character_backend(), len(IDS), pad=IDS[PAD], bos=IDS[BOS], eos=IDS[EOS])
+
+
+def folder_codec(folder: str | Path) -> Codec:
+    """The codec of a local Hugging Face causal LM folder.
+
+    A tokenizer without a PAD of its own (or with PAD = EOS) gets one: the first id that the model does not know.
+
+    Raises:
+        ValueError: no folder, no fast tokenizer, or no EOS token.
+    """
+    from transformers import AutoTokenizer
+
+    settings = folder_settings(folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise ValueError(f"model: {str(folder)!r} has no tokenizer that can be read ({first_line(error)})") from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(f"model: the tokenizer in {str(folder)!r} must be a fast one (a tokenizer.json)")
+    if tokenizer.eos_token_id is None:
+        raise ValueError(f"model: the tokenizer in {str(folder)!r} must have an EOS token, which is what ends an episode")
+    text_settings = settings.get("text_config", settings)
+    size = int(text_settings.get("vocab_size", len(tokenizer)))
+    if len(tokenizer) > size:
+        raise ValueError(f"model: the tokenizer in {str(folder)!r} has {len(tokenizer)} tokens and the model only {size}")
+    pad = tokenizer.pad_token_id
+    if pad is None or pad == tokenizer.eos_token_id:
+        pad = size
+    return Codec(tokenizer.backend_tokenizer, size, int(pad), tokenizer.bos_token_id, int(tokenizer.eos_token_id))
+
+
+def folder_settings(folder: str | Path) -> dict[str, Any]:
+    """`config.json` of a local model folder.
+
+    Raises:
+        ValueError: no such folder, or no readable `config.json` in it. A hub name is never looked up.
+    """
+    try:
+        settings = json.loads((Path(folder) / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"model: {str(folder)!r} must be a local Hugging Face causal LM folder with a readable config.json") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"model: config.json in {str(folder)!r} must hold a JSON object")
+    return settings
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, in one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
