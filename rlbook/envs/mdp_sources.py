@@ -19,7 +19,7 @@ def from_env(env: Any, *, max_transitions: int = 1_000_000) -> TabularMDP:
     _check_wrappers(env)
     inner: Any = env.unwrapped
     name = inner.spec.id if inner.spec is not None else type(inner).__name__
-    if hasattr(inner, "model"):
+    if callable(getattr(inner, "model", None)):
         return inner.model()
     if hasattr(inner, "P"):
         return _from_table(inner)
