@@ -79,7 +79,7 @@ def _dispatch(words: list[str]) -> int:
     command, rest = (words[0], words[1:]) if words else ("--help", [])
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
-        return 0 if words else 2
+        return 0
     if command == "--version":
         from rlbook import __version__
 
