@@ -8,6 +8,7 @@ DEPENDS := pyproject.toml constraints.txt
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PYTHONUNBUFFERED := 1
 
+.DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all check docs notebooks bench clean
 
