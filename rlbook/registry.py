@@ -30,6 +30,9 @@ BUDGET: dict[str, dict[str, Any]] = {
 }
 """What `train` does without --steps and --episodes, where no preset says otherwise."""
 
+ENUMERATED = 20_000
+"""Transitions of an environment without a table that `train` tries before it says that there are too many to plan in: a few seconds."""
+
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {}
 """(algorithm, environment) → settings that replace the defaults: a budget, num_envs, hyper-parameters."""
 
@@ -74,7 +77,7 @@ def misfit(algorithm: str, env_name: str) -> str | None:
         if issubclass(agent, Planner):
             from rlbook.envs.mdp import TabularMDP
 
-            TabularMDP.from_env(env)
+            TabularMDP.from_env(env, max_transitions=ENUMERATED)
         fit_to(agent, env, agent.Config())
     except ValueError as error:
         return str(error)

@@ -18,7 +18,7 @@ from rlbook.environments import Recipe
 from rlbook.errors import RequestError, TrainingError
 from rlbook.evaluation import fitted_vector, play
 from rlbook.metrics_log import MetricsLog, read_episodes, read_metrics
-from rlbook.registry import agent_class, fit_to, preset
+from rlbook.registry import ENUMERATED, agent_class, fit_to, preset
 from rlbook.safe_files import CheckpointError, lock, write_file
 from rlbook.seeding import stream
 from rlbook.spaces import FittedEnv
@@ -170,7 +170,7 @@ class Run:
         from rlbook.envs.mdp import TabularMDP
 
         try:
-            return TabularMDP.from_env(self.request.recipe.make())
+            return TabularMDP.from_env(self.request.recipe.make(), max_transitions=ENUMERATED)
         except ValueError as error:
             raise RequestError(f"{self.request.algorithm} plans from a model: {error}") from error
 
