@@ -48,7 +48,10 @@ def as_rows(value: Tensor, mask: Tensor, unit: str) -> Tensor:
 
 
 def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[Batch]:
-    """Every row once, shuffled, `size` rows at a time; the last minibatch may be smaller."""
+    """Every row once, shuffled, `size` rows at a time; the last minibatch may be smaller. One minibatch has no order to shuffle."""
+    if size >= len(batch):
+        yield dataclasses.replace(batch)
+        return
     order = torch.from_numpy(rng.permutation(len(batch)))
     for start in range(0, len(batch), size):
         yield batch[order[start : start + size]]
