@@ -1,9 +1,14 @@
-"""Environments, and the finite models that planning works on. Numpy, scipy and gymnasium only: nothing here imports torch."""
+"""Environments, and the finite models that planning works on. Numpy, scipy and gymnasium only: nothing here imports torch.
+
+Importing this package registers rlbook's environments, so `gymnasium.make("rlbook.envs:rlbook/Maze-v0")` works too.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from rlbook.envs.registration import register
 
 if TYPE_CHECKING:
     from rlbook.envs.maze import Maze as Maze
@@ -14,9 +19,11 @@ _HOME = {"Maze": "rlbook.envs.maze", "MazeVector": "rlbook.envs.maze_vector", "T
 
 __all__ = ["Maze", "MazeVector", "TabularMDP"]
 
+register()
+
 
 def __getattr__(name: str) -> Any:
-    """Loads a class when it is first asked for, so that `import rlbook.envs` costs nothing."""
+    """Loads a class when it is first asked for: `import rlbook.envs` loads no scipy."""
     if name not in _HOME:
         raise AttributeError(f"module 'rlbook.envs' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

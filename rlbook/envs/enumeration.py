@@ -72,16 +72,18 @@ def _explore(env: Any, name: str, max_transitions: int) -> tuple[Discovered, lis
         observation, _ = env.reset(seed=seed)
         starts.append(found.visit(env.snapshot(), observation, ended=False))
     entries = []
+    num_actions = int(env.action_space.n)
     while found.untried:
+        if len(entries) + len(found.untried) * num_actions > max_transitions:
+            size = f"{len(found.observations):,} states were found in {len(entries):,} transitions"
+            raise ValueError(f"{name} is too large to plan in: {size}, and to try all would take more than {max_transitions:,}.")
         state, snapshot = found.untried.popleft()
-        for action in range(int(env.action_space.n)):
-            if len(entries) >= max_transitions:
-                size = f"{len(found.observations):,} states were found in {max_transitions:,} transitions"
-                raise ValueError(f"{name} is too large to plan in: {size}, and there are more.")
+        generators = list(_generators(snapshot))
+        for action in range(num_actions):
             env.restore(snapshot)
             observation, reward, ended, _, _ = env.step(action + int(env.action_space.start))
             after = env.snapshot()
-            if list(_generators(after)) != list(_generators(snapshot)):
+            if list(_generators(after)) != generators:
                 raise ValueError(f"{name} has no model to plan with: its steps draw random numbers, so it cannot be enumerated.")
             entries.append((state, action, found.visit(after, observation, ended=bool(ended)), float(reward), bool(ended)))
     return found, starts, entries

@@ -206,3 +206,8 @@ def test_the_vector_maze_refuses_impossible_actions(actions: list[Any], complain
     with pytest.raises(ValueError) as error:
         envs.step(np.array(actions))
     assert str(error.value) == complaint
+
+
+def test_gymnasium_alone_can_make_the_maze() -> None:
+    code = "import gymnasium; assert gymnasium.make('rlbook.envs:rlbook/Maze-v0').reset(seed=0)[0] == 0"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -243,8 +243,17 @@ def test_the_enumerated_maze_is_the_maze() -> None:
 
 
 def test_a_space_too_large_says_how_many_states_were_found() -> None:
-    with pytest.raises(ValueError, match="Corridor is too large to plan in: 12 states were found in 20 transitions, and there are more"):
+    """After 9 states were tried, both ways each, 2 · 9 + 2 · 2 for the two at the rim are more than 20."""
+    complaint = "Corridor is too large to plan in: 11 states were found in 18 transitions, and to try all would take more than 20"
+    with pytest.raises(ValueError, match=complaint):
         TabularMDP.from_env(Corridor(length=1000, starts=(500,)), max_transitions=20)
+
+
+def test_the_limit_counts_exactly_the_transitions_that_are_needed() -> None:
+    """Three cells that are no end, two actions each."""
+    assert TabularMDP.from_env(Corridor(), max_transitions=6).num_states == 5
+    with pytest.raises(ValueError, match="too large"):
+        TabularMDP.from_env(Corridor(), max_transitions=5)
 
 
 class Doubled(gymnasium.RewardWrapper[Any, int]):

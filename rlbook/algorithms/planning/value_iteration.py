@@ -59,7 +59,7 @@ class ValueIteration(Planner):
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "sweeps over all states so far",
         "change": "largest change of a state's value in this sweep, in reward units",
-        "bound": "half the width of the interval that V* is known to lie in, in reward units (for gamma 1 an estimate)",
+        "bound": "half the width of the interval that V* is known to lie in, in reward units (for gamma 1 an estimate, once there is one)",
         "value": "value of the states where episodes begin, in reward units",
     }
     observations = "index"
@@ -96,7 +96,8 @@ class ValueIteration(Planner):
             self._move_to_the_middle(model, low, high)
         if bound <= self.config.tolerance or self._change <= rounding or self._sweep >= self.config.max_sweeps:
             self._policy = greedy_policy(model, self._action_values)
-        return {"sweep": self._sweep, "change": self._change, "bound": bound, "value": float(model.initial @ self._values)}
+        metrics = {"sweep": self._sweep, "change": self._change, "value": float(model.initial @ self._values)}
+        return metrics | ({"bound": bound} if math.isfinite(bound) else {})
 
     def _move_to_the_middle(self, model: TabularMDP, low: float, high: float) -> None:
         """V in the middle of the interval that V* is known to lie in, and the Q and V that follow from it."""
