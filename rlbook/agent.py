@@ -66,6 +66,11 @@ class Agent(ABC):
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         """`env` has been fitted by `rlbook.spaces`; read its spaces, do not step it."""
         self.config = config
+        self.fit = getattr(env, "fit", None)
+
+    def fitted(self, observations: Any) -> Any:
+        """The environment's own observations [N, ...] as this agent sees them."""
+        return observations if self.fit is None or self.fit.observe is None else self.fit.observe(observations)
 
     @abstractmethod
     def act(self, observation: Any, *, explore: bool = True) -> Any:

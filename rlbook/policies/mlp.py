@@ -120,7 +120,8 @@ class MLPPolicy(Policy):
         self.critic = MLP((*body, 1), generator, orthogonal=orthogonal, out_gain=1.0) if critic and not shared else None
         self.value_head = MLP((body[-1], 1), generator, orthogonal=orthogonal, out_gain=1.0) if critic and shared else None
         self.temperature = temperature
-        self.normalizer = Normalizer(observation_size) if normalize_observation else None
+        if normalize_observation:
+            self.normalizer = Normalizer(observation_size)
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
         with torch.inference_mode():

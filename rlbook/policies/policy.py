@@ -27,6 +27,9 @@ class Policy(nn.Module):
     stores: ClassVar[Literal["all", "first"]] = "all"
     """Which observations a rollout must keep. "first": the first one and the actions rebuild the row."""
 
+    normalizer: Any = None
+    """Running statistics of observations, where the policy keeps them; the agent updates them after each rollout."""
+
     def initial_state(self) -> Any:
         """Memory for acting, beside the weights (a KV cache); None where none is needed. Evaluation owns another one."""
         return None
@@ -46,6 +49,10 @@ class Policy(nn.Module):
     @abstractmethod
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
         """log π(a|s), the entropy of π(·|s) (both in nats) and V(s) (None without a critic), each shaped like `batch.mask`; with gradients."""
+
+    @abstractmethod
+    def value(self, obs: Any) -> Tensor:
+        """V(s) of observations (a tensor, or a dict of tensors): [N, ...] → [N], without gradients, in reward units."""
 
     @abstractmethod
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:

@@ -98,10 +98,10 @@ class DQN(Agent):
         random = self.exploration.random(len(action)) < self.config.epsilon(self.progress)
         return np.where(random, self.exploration.integers(self.num_actions, size=len(action)), action)
 
-    def action_values(self, observations: np.ndarray) -> np.ndarray:
-        """Q of a batch of observations: [N, O] → [N, A], in reward units."""
+    def action_values(self, observations: Any) -> np.ndarray:
+        """Q of the environment's observations: [N, ...] → [N, A], in reward units."""
         with torch.inference_mode():
-            return self.q(torch.as_tensor(observations)).numpy()
+            return self.q(torch.as_tensor(self.fitted(observations))).numpy()
 
     def learn(self, step: Step) -> Metrics:
         self.replay.add(step)

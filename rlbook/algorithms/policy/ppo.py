@@ -103,9 +103,11 @@ class PPO(PolicyAgent):
         self.rollout = self.policy.rollout
         self.reward_scale = RewardScale(env.num_envs, config.gamma) if config.normalize_reward else None
 
-    def value(self, observations: np.ndarray) -> np.ndarray:
-        """V of a batch of observations: [N, ...] → [N], in reward units."""
-        return self.policy.value(torch.as_tensor(observations)).numpy()
+    def value(self, observations: Any) -> np.ndarray:
+        """V of the environment's observations: [N, ...] → [N], in reward units."""
+        fitted = self.fitted(observations)
+        tensors = {k: torch.as_tensor(v) for k, v in fitted.items()} if isinstance(fitted, dict) else torch.as_tensor(fitted)
+        return self.policy.value(tensors).numpy()
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
