@@ -1,0 +1,40 @@
+"""Seeing it: learning curves, value maps with policy arrows, GIFs, and watching in the terminal.
+
+    plot_curves(folders, "curves.png")       several seeds become a mean with a 95 % band
+    plot_value_map(run, out="map.png")       what an agent thinks of a maze
+    watch(run)                               the agent plays in the terminal; watch(run, gif="film.gif") writes a GIF
+
+Nothing here needs a window, and matplotlib is loaded when the first figure is made.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlbook.plots.animation import save_gif as save_gif
+    from rlbook.plots.curves import plot_curves as plot_curves
+    from rlbook.plots.curves import save_curve as save_curve
+    from rlbook.plots.value_map import ValueMap as ValueMap
+    from rlbook.plots.value_map import plot_value_map as plot_value_map
+    from rlbook.plots.value_map import value_map as value_map
+    from rlbook.plots.watch import watch as watch
+
+_HOME = {
+    "ValueMap": "value_map", "plot_curves": "curves", "plot_value_map": "value_map", "save_curve": "curves", "save_gif": "animation",
+    "value_map": "value_map", "watch": "watch",
+}  # fmt: skip
+
+__all__ = ["ValueMap", "plot_curves", "plot_value_map", "save_curve", "save_gif", "value_map", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads on first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'rlbook.plots' has no attribute {name!r}")
+    return getattr(import_module(f"rlbook.plots.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

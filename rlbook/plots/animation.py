@@ -1,0 +1,150 @@
+"""A GIF of an agent playing: one picture a moment, what happened written underneath."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlbook.environments import Recipe
+from rlbook.errors import RequestError
+from rlbook.plots.colours import INK, PAPER, RED, readable_on
+from rlbook.plots.figure import FONT, save_bytes
+from rlbook.plots.playing import Frame, play_frames, render_modes
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageDraw, ImageFont
+
+    from rlbook.agent import Agent
+
+LAST = 1_200                                 # milliseconds that the end of an episode stays
+LONGEST = 2_000                              # frames
+WIDEST = 600                                 # pixels; larger pictures are shrunk
+
+
+def save_gif(agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 1, seed: int = 0) -> Path:
+    """Writes greedy episodes as a GIF: an episode of n steps has n + 1 frames.
+
+    Environments that draw pixels are shown so, others by their text.
+
+    Args:
+        agent: who acts.
+        recipe: where.
+        path: the file, its name ending in .gif.
+        episodes: how many.
+        seed: decides how they start.
+
+    Raises:
+        RequestError: the environment can draw nothing here, more than 2 000 frames, or a file that cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".gif":
+        raise RequestError(f"the name of an animation must end in .gif, got {str(path)!r}")
+    modes = render_modes(recipe)
+    if not modes:
+        raise RequestError(f"{recipe.name} cannot be drawn here: {_why_not(recipe)}")
+    mode = "rgb_array" if "rgb_array" in modes else modes[0]
+    frames = list(_limited(play_frames(agent, recipe, mode, episodes=episodes, seed=seed)))
+    pace = round(1000 / float(recipe.make().metadata.get("render_fps") or 4))
+    return save_bytes(path, encode_gif([picture(frame) for frame in _same_size(frames)], [LAST if frame.over else pace for frame in frames]))
+
+
+def encode_gif(pictures: list[Image.Image], durations: list[int]) -> bytes:
+    """Pictures of one size as an endless GIF; each stays for its duration, in milliseconds."""
+    buffer = io.BytesIO()
+    first, *rest = [image.quantize(128, dither=0) for image in pictures]  # type: ignore[arg-type]
+    first.save(buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=False)
+    return buffer.getvalue()
+
+
+def picture(frame: Frame) -> Image.Image:
+    """What the environment drew, with a line below it: the step and the return so far. So no two frames of an episode are alike."""
+    from PIL import Image, ImageDraw
+
+    drawn = _text_picture(frame.picture) if isinstance(frame.picture, str) else Image.fromarray(np.asarray(frame.picture, dtype=np.uint8))
+    drawn.thumbnail((WIDEST, WIDEST))
+    width = max(drawn.width, 200)
+    whole = Image.new("RGB", (width, drawn.height + 26), PAPER)
+    whole.paste(drawn, ((width - drawn.width) // 2, 0))
+    caption = f"step {frame.step}   return {frame.episode_return:.4g}".replace("-", "−")
+    ImageDraw.Draw(whole).text((8, drawn.height + 5), caption, fill=INK, font=font(13))
+    return whole
+
+
+def font(size: int, *, mono: bool = False) -> ImageFont.FreeTypeFont:
+    """DejaVu, which ships with matplotlib, at `size` pixels."""
+    import matplotlib
+    from PIL import ImageFont
+
+    name = FONT.replace(" ", "") + ("Mono" if mono else "")
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{name}.ttf"), size)
+
+
+def _limited(frames: Iterator[Frame]) -> Iterator[Frame]:
+    for count, frame in enumerate(frames):
+        if count >= LONGEST:
+            raise RequestError(f"these episodes have more than {LONGEST:,} frames; ask for fewer episodes")
+        yield frame
+
+
+def _same_size(frames: list[Frame]) -> list[Frame]:
+    """Texts filled up to one size: a GIF's frames have one."""
+    from dataclasses import replace
+
+    if not isinstance(frames[0].picture, str):
+        return frames
+    texts = [frame.picture.strip("\n").split("\n") for frame in frames]
+    lines, columns = max(len(text) for text in texts), max(_width(line) for text in texts for line in text)
+    padded = ["\n".join(line + " " * (columns - _width(line)) for line in [*text, *[""] * (lines - len(text))]) for text in texts]
+    return [replace(frame, picture=text) for frame, text in zip(frames, padded, strict=True)]
+
+
+def _width(line: str) -> int:
+    from rlbook.plots.terminal import visible_length
+
+    return visible_length(line)
+
+
+def _text_picture(text: str) -> Image.Image:
+    """Lines of text as a picture; what the text colours (gymnasium: where the agent stands) has a coloured ground."""
+    from PIL import Image, ImageDraw
+
+    lines, letters = text.split("\n"), font(20, mono=True)
+    advance, height, margin = round(letters.getlength("M")), 26, 14
+    image = Image.new("RGB", (2 * margin + advance * max(map(_width, lines)), 2 * margin + height * len(lines)), PAPER)
+    draw = ImageDraw.Draw(image)
+    for row, line in enumerate(lines):
+        _draw_line(draw, line, margin, margin + row * height, advance, height, letters)
+    return image
+
+
+def _draw_line(draw: ImageDraw.ImageDraw, line: str, left: int, top: int, advance: int, height: int, letters: Any) -> None:
+    from rlbook.plots.terminal import ESCAPE
+
+    pieces, codes = ESCAPE.split(line), [None, *ESCAPE.findall(line)]
+    for piece, code in zip(pieces, codes, strict=True):
+        marked = code is not None and code != "\x1b[0m"
+        if marked:
+            draw.rectangle((left, top, left + advance * len(piece) - 1, top + height - 1), fill=RED)
+        draw.text((left, top + 1), piece, fill=readable_on(RED) if marked else INK, font=letters)
+        left += advance * len(piece)
+
+
+def _why_not(recipe: Recipe) -> str:
+    """The reason, in the environment's own words."""
+    import gymnasium
+
+    from rlbook.plots.playing import with_mode
+
+    if recipe.id is None:
+        return "it was made without a render_mode"
+    try:
+        env = with_mode(recipe, "rgb_array").make()
+        env.reset(seed=0)
+        env.render()
+    except (gymnasium.error.DependencyNotInstalled, ImportError, RequestError) as error:
+        return " ".join(str(error).split())
+    return "it has no render mode that gives text or pixels"

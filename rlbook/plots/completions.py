@@ -1,0 +1,175 @@
+"""What a language model writes, token by token: how likely each token was, and how much better than expected it turned out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlbook.agent import Step
+from rlbook.environments import Recipe
+from rlbook.plots.colours import readable_on
+from rlbook.plots.terminal import Terminal, advantage_paper, visible_length
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SAMPLES = 4                                  # completions of a prompt, for agents that have no group size
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One completion of a prompt."""
+
+    prompt: str
+    answer: str                              # the right one
+    tokens: list[str]                        # [T], EOS included where it was written
+    probability: np.ndarray                  # [T] under the policy that wrote them, in [0, 1]
+    advantage: np.ndarray                    # [T], see `Written.meaning`
+    reward: float                            # of the whole, in reward units
+
+
+@dataclass(frozen=True)
+class Written:
+    """Completions, those of one prompt next to each other."""
+
+    completions: list[Completion]
+    meaning: str                             # what the advantages are
+
+    @property
+    def mean_reward(self) -> float:
+        """In reward units."""
+        return float(np.mean([completion.reward for completion in self.completions]))
+
+
+def writes(agent: Any, recipe: Recipe) -> bool:
+    """Whether the agent acts with a language model in a token environment."""
+    return getattr(getattr(agent, "policy", None), "unit", None) == "episode" and hasattr(recipe.make().unwrapped, "rules")
+
+
+def write(agent: Any, recipe: Recipe, starts: Sequence[int], *, samples: int | None = None, seed: int = 0, greedy: bool = False) -> Written:
+    """Has the agent's language model complete prompts. Nothing in the agent changes.
+
+    Args:
+        agent: one whose policy is a language model (PPO, GRPO, DPO).
+        recipe: a token environment.
+        starts: a reset seed for each prompt; on held-out prompts, seed s is prompt s.
+        samples: completions of each prompt; None is the agent's group size, or 4 where it has none.
+        seed: of the sampling.
+        greedy: take the likeliest token instead of sampling.
+    """
+    from rlbook.evaluation import fitted_vector
+
+    count = samples or (agent.group_size if agent.group_size > 1 else SAMPLES)
+    env = fitted_vector(type(agent), recipe, len(starts) * count, agent.config)
+    rng = None if greedy else np.random.default_rng(seed)
+    rollout = _played(agent.policy, env, [start for start in starts for _ in range(count)], rng)
+    batch = agent.policy.batch(rollout, "episode")
+    rewards = rollout.stacked("reward").sum(axis=0)                                  # [N]
+    advantage, meaning = _advantages(agent, rollout, batch, count)
+    rules, rows = env.unwrapped.rules, env.unwrapped.rows                            # type: ignore[attr-defined]
+    completions = []
+    for row, reward in enumerate(rewards.tolist()):
+        ids, prompt = rows.completion(row).tolist(), rules.texts[rows.prompt[row]]
+        texts = [rules.codec.decode([token]) for token in ids]
+        probability = np.exp(batch.log_prob[row, : len(ids)].numpy())
+        completions.append(Completion(prompt, rules.task.answer(prompt), texts, probability, advantage[row, : len(ids)].numpy(), reward))
+    return Written(completions, meaning)
+
+
+def _played(policy: Any, env: Any, starts: list[int], rng: np.random.Generator | None) -> Any:
+    """One round of whole episodes, in a rollout of its own."""
+    from rlbook.data.rollout import Rollout
+
+    rollout, state = Rollout(policy.stores), policy.initial_state()
+    obs, _ = env.reset(seed=starts)
+    valid = np.ones(len(starts), dtype=bool)
+    while valid.any():
+        action, log_prob = policy.act(obs, rng, state)
+        next_obs, reward, terminated, truncated, _ = env.step(action)
+        reward = np.where(valid, reward, 0.0).astype(np.float32)
+        rollout.add(Step(obs, action, reward, next_obs, terminated & valid, truncated & ~terminated & valid, valid), log_prob)
+        obs, valid = next_obs, valid & ~(terminated | truncated)
+    return rollout
+
+
+# Advantages: what each algorithm itself would teach
+
+
+def _advantages(agent: Any, rollout: Any, batch: Any, group_size: int) -> tuple[Tensor, str]:
+    """Advantages [N, T], and what they are: from the critic (PPO), from the reference (DPO), or else from the group (GRPO)."""
+    if agent.critic:
+        return _from_critic(agent, rollout).T, "advantage: generalised advantage estimate, by the critic (reward units)"
+    if hasattr(agent.config, "beta"):
+        ratio = batch.log_prob - agent.reference_log_prob(batch)
+        return agent.config.beta * ratio, "advantage: implicit reward β log(π / π_ref)"
+    return _from_group(agent, rollout, group_size)[:, None].expand(batch.mask.shape), "advantage: relative to the group (standard deviations)"
+
+
+def _from_critic(agent: Any, rollout: Any) -> Tensor:
+    """[T, N], in reward units."""
+    from rlbook.functional.advantages import gae
+
+    value, next_value = agent.policy.values(rollout)
+    terminated, truncated, valid = (rollout.tensor(name) for name in ("terminated", "truncated", "valid"))
+    if agent.config.truncation == "terminal":
+        terminated, truncated = terminated | truncated, truncated & False
+    gamma, gae_lambda = agent.config.gamma, agent.config.gae_lambda
+    return gae(rollout.tensor("reward"), value, next_value, terminated, truncated, gamma=gamma, gae_lambda=gae_lambda, valid=valid)
+
+
+def _from_group(agent: Any, rollout: Any, group_size: int) -> Tensor:
+    """[N]; 0 for a completion that is alone."""
+    from rlbook.functional.advantages import group_advantage
+
+    returns = rollout.tensor("reward").sum(0)
+    return group_advantage(returns, group_size, scale=getattr(agent.config, "scale", "std")) if group_size > 1 else returns * 0.0
+
+
+# Showing
+
+
+def written_text(written: Written, terminal: Terminal) -> str:
+    """Prompts, and below each its completions: a token, its probability, its advantage; coloured by the advantage."""
+    largest = max((float(np.abs(c.advantage).max(initial=0.0)) for c in written.completions), default=0.0)
+    shortened = [f"{terminal.bold('token')} probability advantage", terminal.faint(written.meaning)]
+    blocks = ["    ".join(shortened)]
+    for (prompt, answer), group in groupby(written.completions, key=lambda c: (c.prompt, c.answer)):
+        rows = [_completion_text(completion, largest, terminal) for completion in group]
+        blocks.append("\n".join([f"{terminal.bold(prompt)}  {terminal.faint(f'right: {answer}')}", *rows]))
+    return "\n\n".join(blocks)
+
+
+def _completion_text(completion: Completion, largest: float, terminal: Terminal) -> str:
+    """One completion on one line, or more where it is long."""
+    cells = [
+        _token_text(token, float(probability), float(advantage), largest, terminal)
+        for token, probability, advantage in zip(completion.tokens, completion.probability, completion.advantage, strict=True)
+    ]
+    reward = f"reward {completion.reward:g}"
+    lines = _wrapped(cells, terminal.size[0] - len(reward) - 6)
+    lines[0] = lines[0] if len(lines) > 1 else lines[0]
+    lines[-1] += "   " + (terminal.bold(reward) if completion.reward > 0 else terminal.faint(reward))
+    return "\n".join("  " + line for line in lines)
+
+
+def _token_text(token: str, probability: float, advantage: float, largest: float, terminal: Terminal) -> str:
+    shown = token.replace("\n", "\\n") or " "
+    paper = advantage_paper(advantage, largest)
+    coloured = terminal.paint(f" {shown} ", ink=None if paper is None else readable_on(paper), paper=paper, bold=True)
+    return f"{coloured} {terminal.faint(f'{probability:.2f}'.removeprefix('0'))} {advantage:+.2f}"
+
+
+def _wrapped(cells: list[str], width: int) -> list[str]:
+    """Cells side by side, as many as fit in a line."""
+    lines = [""]
+    for cell in cells:
+        gap = "   " if lines[-1] else ""
+        if lines[-1] and visible_length(lines[-1] + gap + cell) > width:
+            lines.append(cell)
+        else:
+            lines[-1] += gap + cell
+    return lines

@@ -1,0 +1,248 @@
+"""Learning curves: the return of the training episodes over environment steps, as the run logged it.
+
+Runs that differ only in their seed become one curve: their mean, with a band that holds the mean of such runs with 95 % confidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from rlbook.environments import Recipe, find
+from rlbook.errors import RequestError
+from rlbook.metrics_log import read_metrics
+from rlbook.plots.colours import CURVES, GREY, fraction_rgb
+from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
+from rlbook.plots.optimum import optimal_return
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from rlbook.runs import Run
+
+RESAMPLES = 2_000
+POINTS = 200                                 # of a curve that is the mean of several
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one run logged."""
+
+    algorithm: str
+    env: str                                 # id, short
+    env_kwargs: dict[str, Any]
+    settings: dict[str, Any]                 # num_envs and hyper-parameters: all that may set two curves of an algorithm apart
+    unit: str                                # what the steps are
+    steps: np.ndarray                        # [R], increasing
+    returns: np.ndarray                      # [R]: mean return of the training episodes since the report before, in reward units
+    eval_steps: np.ndarray                   # [E]
+    eval_returns: np.ndarray                 # [E]: mean return of greedy episodes, in reward units
+
+    @property
+    def kind(self) -> str:
+        """What runs have in common that differ only in their seed."""
+        return repr((self.algorithm, self.env, sorted(self.env_kwargs.items()), sorted(self.settings.items())))
+
+    @property
+    def world(self) -> str:
+        """The environment with its arguments."""
+        arguments = ", ".join(f"{name}={_short(value)}" for name, value in self.env_kwargs.items())
+        return f"{self.env} ({arguments})" if arguments else self.env
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of several runs' curves; of one, that curve."""
+
+    steps: np.ndarray                        # [X]
+    mean: np.ndarray                         # [X], in reward units
+    low: np.ndarray                          # [X]
+    high: np.ndarray                         # [X]
+
+
+def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | Path | None = None) -> Figure:
+    """Draws the learning curves of runs, one panel an environment.
+
+    Args:
+        runs: one or several runs, or run folders.
+        out: where to write the figure, if anywhere: a name that ends in .png, .svg or .pdf.
+
+    Returns:
+        The figure.
+
+    Raises:
+        RequestError: a folder that is no run's, a run in which no episode has ended, or a file that cannot be written.
+    """
+    if out is not None:
+        format_of(Path(out))
+    chosen = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    curves = [read_curve(run) for run in chosen]
+    if not curves:
+        raise RequestError("there is no run to draw; give at least one folder")
+    worlds = list(dict.fromkeys(curve.world for curve in curves))
+    figure = new_figure(max(6.4, 5.2 * len(worlds)), 4.4)
+    panels = figure.subplots(1, len(worlds), squeeze=False)[0]
+    for axes, world in zip(panels, worlds, strict=True):
+        _draw_world(plain_axes(axes), [curve for curve in curves if curve.world == world])
+    if out is not None:
+        save_figure(figure, out)
+    return figure
+
+
+def save_curve(run: Run) -> Path | None:
+    """Writes `curve.png` into the run's folder; None, and nothing written, where it has no folder or nothing to show yet."""
+    if run.folder is None or not _points(run.metrics, _quantity(run.metrics))[0].size:
+        return None
+    path = run.folder / "curve.png"
+    plot_curves(run, path)
+    return path
+
+
+# Reading
+
+
+def read_curve(run: Run | str | Path) -> Curve:
+    """A run's curve, from the run itself or from its folder's config.yaml and metrics.jsonl; the environment is not made.
+
+    Raises:
+        RequestError: no run folder, or a run in which no episode has ended.
+    """
+    if isinstance(run, str | Path):
+        folder, metrics, config = str(run), read_metrics(run), _read_config(Path(run))
+    else:
+        folder, metrics, config = str(run.folder or "the run"), run.metrics, yaml.safe_load(run.request.as_yaml())
+    quantity = _quantity(metrics)
+    steps, returns = _points(metrics, quantity)
+    if not steps.size:
+        raise RequestError(f"{folder} has nothing to draw yet: no episode has ended")
+    settings = {"num_envs": config.get("num_envs"), **(config.get("hyperparameters") or {})}
+    env = str(config["env"]).removeprefix("rlbook/")
+    unit = "environment steps" if quantity == "return" else "sweeps"
+    evaluations = _points(metrics, "eval_return") if quantity == "return" else (np.zeros(0), np.zeros(0))
+    return Curve(str(config["algorithm"]), env, config.get("env_kwargs") or {}, settings, unit, steps, returns, *evaluations)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    try:
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        raise RequestError(f"{folder} is not a run folder: it has no config.yaml") from None
+    except yaml.YAMLError as error:
+        raise RequestError(f"{folder}/config.yaml is not YAML: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(config, dict) or not {"algorithm", "env"} <= set(config):
+        raise RequestError(f"{folder}/config.yaml must hold at least 'algorithm' and 'env'")
+    return config
+
+
+def _quantity(metrics: list[dict[str, Any]]) -> str:
+    """What is drawn: returns, or for a planner, which plays no episodes, the value of the start."""
+    return "value" if any("sweep" in report for report in metrics) else "return"
+
+
+def _points(metrics: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and values of the reports that have this number."""
+    rows = [(report["step"], report[name]) for report in metrics if report.get(name) is not None]
+    table = np.array(rows, dtype=float).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+# Averaging
+
+
+def bootstrap_band(values: np.ndarray, *, confidence: float = 0.95, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A percentile bootstrap interval for the mean over runs, at each point of a curve.
+
+    Runs are drawn with replacement, whole curves at a time; the band holds the middle `confidence` of the means. With few runs it is
+    too narrow, as every bootstrap is: five runs are a picture, not a proof.
+
+    Args:
+        values: [R, X], R runs.
+        confidence: in (0, 1).
+        seed: of the drawing; the same seed gives the same band.
+
+    Returns:
+        Lower and upper end, each [X].
+
+    Source: Efron 1979, doi:10.1214/aos/1176344552; the percentile interval is Efron & Tibshirani 1993, section 13.3.
+    """
+    runs = len(values)
+    drawn = np.random.default_rng(seed).multinomial(runs, np.full(runs, 1 / runs), size=RESAMPLES)
+    means = drawn @ values / runs                                                    # [RESAMPLES, X]
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    return low, high
+
+
+def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mean:
+    """The mean of (steps [R_i], values [R_i]) over the steps that all of them cover, read off between reports by straight lines."""
+    if len(curves) == 1:
+        return Mean(curves[0][0], curves[0][1], curves[0][1], curves[0][1])
+    first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
+    grid = np.linspace(first, max(first, last), POINTS)
+    values = np.stack([np.interp(grid, steps, returns) for steps, returns in curves])
+    return Mean(grid, values.mean(axis=0), *bootstrap_band(values))
+
+
+# Drawing
+
+
+def _draw_world(axes: Axes, curves: list[Curve]) -> None:
+    """One panel: an environment's curves and its optimum."""
+    kinds = list(dict.fromkeys(curve.kind for curve in curves))
+    groups = [[curve for curve in curves if curve.kind == kind] for kind in kinds]
+    for index, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
+        _draw_group(axes, group, label, fraction_rgb(CURVES[index % len(CURVES)]))
+    if any(curve.eval_steps.size for curve in curves):
+        axes.plot([], [], "o", color=fraction_rgb(GREY), markersize=4.5, markerfacecolor="white", label="greedy episodes")
+    planning = all(curve.unit == "sweeps" for curve in curves)
+    if not planning:
+        _draw_optimum(axes, curves[0])
+    axes.set_title(curves[0].world, **words(fontsize=11, pad=10))
+    axes.set_xlabel(" or ".join(dict.fromkeys(curve.unit for curve in curves)), **words())
+    axes.set_ylabel("value of the start (reward units)" if planning else "return of an episode (reward units)", **words())
+    axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
+    axes.margins(x=0.02)
+    text = {"prop": {"family": words()["family"], "size": 9}, "labelcolor": words()["color"]}
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, columnspacing=1.8, **text)
+
+
+def _draw_group(axes: Axes, group: list[Curve], label: str, colour: tuple[float, float, float]) -> None:
+    mean = mean_curve([(curve.steps, curve.returns) for curve in group])
+    alone = {"marker": "o"} if len(mean.steps) == 1 else {}
+    axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8, label=label, **alone)
+    if len(group) > 1:
+        axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
+    if all(curve.eval_steps.size for curve in group):
+        greedy = mean_curve([(curve.eval_steps, curve.eval_returns) for curve in group])
+        places = np.linspace(0, len(greedy.steps) - 1, min(len(greedy.steps), 12)).round().astype(int)
+        axes.plot(greedy.steps[places], greedy.mean[places], "o", color=colour, markersize=4.5, markerfacecolor="white")
+
+
+def _draw_optimum(axes: Axes, curve: Curve) -> None:
+    try:
+        best = optimal_return(Recipe(find(curve.env).id, curve.env_kwargs))
+    except RequestError:                     # registered elsewhere; the curve can be drawn all the same
+        return
+    if best is not None:
+        axes.axhline(best, color=fraction_rgb(GREY), linestyle=(0, (5, 3)), linewidth=1.2, label=f"optimum {best:.4g}")
+
+
+def _labels(groups: list[list[Curve]]) -> list[str]:
+    """The algorithm, what sets a group apart from the algorithm's other groups, and how many seeds it has."""
+    labels = []
+    for group in groups:
+        rivals = [other[0] for other in groups if other[0].algorithm == group[0].algorithm]
+        names = [name for name in group[0].settings if any(rival.settings.get(name) != group[0].settings[name] for rival in rivals)]
+        parts = [group[0].algorithm, *(f"{name} {_short(group[0].settings[name])}" for name in names)]
+        labels.append(", ".join(parts) + (f" (mean of {len(group)} seeds, 95 % band)" if len(group) > 1 else ""))
+    return labels
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 24 else text[:23] + "…"

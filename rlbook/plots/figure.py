@@ -1,0 +1,86 @@
+"""Figures without pyplot: nothing global is touched, no window is needed, and matplotlib is loaded when the first one is made."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlbook.errors import RequestError
+from rlbook.plots.colours import GREY, INK, fraction_rgb
+from rlbook.safe_files import write_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DOTS_PER_INCH = 150
+FONT = "DejaVu Sans"                         # ships with matplotlib
+FORMATS = ("png", "svg", "pdf")
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of `width` × `height` inches that can be saved anywhere."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def plain_axes(axes: Axes) -> Axes:
+    """Axes as the book has them: two spines, a faint grid behind, quiet ticks."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(fraction_rgb(GREY))
+    axes.grid(color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(color=fraction_rgb(GREY), labelcolor=fraction_rgb(INK), labelsize=9)
+    return axes
+
+
+def words(**extra: Any) -> dict[str, Any]:
+    """Keyword arguments for anything that draws text."""
+    return {"family": FONT, "color": fraction_rgb(INK), **extra}
+
+
+def format_of(path: Path) -> str:
+    """The image format that a file's name asks for.
+
+    Raises:
+        RequestError: an ending that is not one of `FORMATS`.
+    """
+    ending = path.suffix.removeprefix(".").lower()
+    if ending not in FORMATS:
+        raise RequestError(f"the name of a figure must end in {', '.join('.' + name for name in FORMATS)}, got {str(path)!r}")
+    return ending
+
+
+def save_figure(figure: Figure, path: str | Path) -> Path:
+    """Writes a figure as its name's ending says; the file is replaced whole or not at all.
+
+    Raises:
+        RequestError: another ending, or a file that cannot be written.
+    """
+    path = Path(path)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=format_of(path), dpi=DOTS_PER_INCH)
+    return save_bytes(path, buffer.getvalue())
+
+
+def save_bytes(path: Path, data: bytes) -> Path:
+    """Writes a file, whole or not at all, in a folder that is made if need be.
+
+    Raises:
+        RequestError: it cannot be written.
+    """
+    temporary = path.with_name(f".tmp-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(temporary, data)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RequestError(f"cannot write {path}: {error.strerror or error}") from error
+    return path

@@ -1,0 +1,206 @@
+"""The terminal as a place to draw: colour where it can be shown and is wanted, plain text everywhere else."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from typing import TextIO
+
+import numpy as np
+
+from rlbook.plots.colours import GREEN, GREY, INK, RED, Colour, ramp, readable_on
+from rlbook.plots.value_map import ValueMap, number
+
+ARROWS = "↑↓←→"
+PLAIN_ARROWS = "^v<>"
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+HALF_BLOCK = "▀"
+RAMP_256: tuple[Colour, ...] = (
+    (255, 255, 215), (215, 255, 215), (175, 215, 215), (135, 215, 215), (95, 175, 215), (95, 135, 175), (0, 95, 175),
+)  # fmt: skip
+"""`ramp`, where a terminal has 256 colours only."""
+
+
+class Terminal:
+    """A text stream, and what can be done with it.
+
+    Colour needs a terminal that is not "dumb" and a user who has not set NO_COLOR (https://no-color.org).
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = sys.stdout if stream is None else stream
+        self.is_terminal = self.stream.isatty()
+        self.colour = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self.true_colour = os.environ.get("COLORTERM") in ("truecolor", "24bit")
+        self._drawn = 0                      # lines of the last `redraw`
+
+    @property
+    def arrows(self) -> str:
+        """Up, down, left, right."""
+        return ARROWS if self._can_write(ARROWS) else PLAIN_ARROWS
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines; 100 × 40 where there is no terminal to ask."""
+        return tuple(shutil.get_terminal_size((100, 40)))  # type: ignore[return-value]
+
+    def write(self, text: str = "") -> None:
+        """A line, or several; characters that the stream cannot take become question marks."""
+        encoding = self.stream.encoding or "utf-8"
+        print(text if self._can_write(text) else text.encode(encoding, "replace").decode(encoding), file=self.stream, flush=True)
+        self._drawn = 0
+
+    def redraw(self, text: str) -> None:
+        """Lines that take the place of those before, so that pictures move; one below the other where this is no terminal."""
+        if self._drawn:
+            self.stream.write("\x1b[H\x1b[J" if self._drawn >= self.size[1] else f"\x1b[{self._drawn}F\x1b[J")
+        self.write(text)
+        self._drawn = text.count("\n") + 1 if self.is_terminal else 0
+
+    def paint(self, text: str, *, ink: Colour | None = None, paper: Colour | None = None, bold: bool = False) -> str:
+        """`text` in colours; as it is where there are none."""
+        codes = [*(["1"] if bold else []), *self._codes(38, ink), *self._codes(48, paper)]
+        return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self.colour and codes else text
+
+    def ramp(self, share: float) -> Colour:
+        """The colour of a value that stands at `share`, from 0 to 1, between the lowest and the highest."""
+        return ramp(share) if self.true_colour else RAMP_256[min(int(share * len(RAMP_256)), len(RAMP_256) - 1)]
+
+    def faint(self, text: str) -> str:
+        """What matters less."""
+        return self.paint(text, ink=GREY)
+
+    def bold(self, text: str) -> str:
+        """What matters more."""
+        return self.paint(text, bold=True)
+
+    def _codes(self, layer: int, colour: Colour | None) -> list[str]:
+        if colour is None:
+            return []
+        return [str(layer), "2", *map(str, colour)] if self.true_colour else [str(layer), "5", str(nearest_256(colour))]
+
+    def _can_write(self, text: str) -> bool:
+        try:
+            text.encode(self.stream.encoding or "utf-8")
+        except UnicodeEncodeError:
+            return False
+        return True
+
+
+def nearest_256(colour: Colour) -> int:
+    """One of the 256 colours that every terminal has: of its 24 greys for what is nearly grey or nearly black, else of its 6 × 6 × 6 cube."""
+    if max(colour) - min(colour) <= 16 or max(colour) < 80:
+        return 232 + int(np.clip(round((sum(colour) / 3 - 8) / 10), 0, 23))
+    levels = np.array([0, 95, 135, 175, 215, 255])
+    red, green, blue = (int(np.abs(levels - channel).argmin()) for channel in colour)
+    return 16 + 36 * red + 6 * green + blue
+
+
+def visible_length(text: str) -> int:
+    """How many columns a line takes, its colour codes not counted."""
+    return len(ESCAPE.sub("", text))
+
+
+# Mazes
+
+
+def value_map_text(chart: ValueMap, terminal: Terminal) -> str:
+    """A value map as text: in each cell the greedy action and the value, or the action alone where the map is too wide for more.
+
+    Without colour, walls are blocks of #.
+    """
+    width = 7
+    if chart.layout.columns * width > terminal.size[0]:
+        rows = [_compact_row(chart, row, terminal) for row in range(chart.layout.rows)]
+        return "\n".join(rows)
+    lines = [line for row in range(chart.layout.rows) for line in _tall_row(chart, row, width, terminal)]
+    low, high = chart.range
+    return "\n".join([*lines, terminal.faint(f"{chart.meaning}, from {_number(low)} to {_number(high)}")])
+
+
+def _number(value: float) -> str:
+    return number(value).replace("−", "-")
+
+
+def _tall_row(chart: ValueMap, row: int, width: int, terminal: Terminal) -> list[str]:
+    """Three lines, the last one empty: cells look square then."""
+    lines, shares = ["", "", ""], chart.shares()
+    for state in range(row * chart.layout.columns, (row + 1) * chart.layout.columns):
+        for index, text in enumerate(_cell(chart, state, width, terminal.arrows)):
+            lines[index] += _painted(chart, shares, state, text, terminal)
+    return lines
+
+
+def _cell(chart: ValueMap, state: int, width: int, arrows: str) -> tuple[str, str, str]:
+    """What stands in a cell: three lines of `width` characters."""
+    empty = " " * width
+    if chart.layout.walls.flat[state]:
+        return ("#" * width,) * 3
+    if state == chart.layout.goal:
+        return empty, "G".center(width), empty
+    if not chart.decided[state]:
+        return (empty,) * 3
+    mark = "S" if state == chart.layout.start else " "
+    arrow = mark + arrows[chart.policy[state]].center(width - 2) + " "
+    return arrow, _number(chart.values[state]).center(width), empty
+
+
+def _compact_row(chart: ValueMap, row: int, terminal: Terminal) -> str:
+    """One line, two characters a cell."""
+    cells, shares = [], chart.shares()
+    for state in range(row * chart.layout.columns, (row + 1) * chart.layout.columns):
+        wall, goal = chart.layout.walls.flat[state], state == chart.layout.goal
+        text = "##" if wall else "G " if goal else f"{terminal.arrows[chart.policy[state]]} " if chart.decided[state] else "  "
+        cells.append(_painted(chart, shares, state, text, terminal))
+    return "".join(cells)
+
+
+def _painted(chart: ValueMap, shares: np.ndarray, state: int, text: str, terminal: Terminal) -> str:
+    if chart.layout.walls.flat[state]:
+        return terminal.paint(text, ink=INK, paper=INK)
+    if state == chart.layout.goal:
+        return terminal.paint(text, ink=(255, 255, 255), paper=GREEN, bold=True)
+    if not chart.decided[state]:
+        return text
+    paper = terminal.ramp(float(shares[state]))
+    return terminal.paint(text, ink=readable_on(paper), paper=paper)
+
+
+# Pictures
+
+
+def picture_text(picture: np.ndarray, terminal: Terminal) -> str:
+    """An image [H, W, 3] uint8 as half blocks: two pixels a character, one above the other. Needs colour."""
+    columns, lines = terminal.size
+    height, width = picture.shape[:2]
+    scale = min(1.0, (columns - 1) / width, 2 * (lines - 4) / height)
+    small = _shrunk(picture, max(2, int(height * scale) // 2 * 2), max(1, int(width * scale)))
+    return "\n".join(
+        "".join(terminal.paint(HALF_BLOCK, ink=_colour(upper), paper=_colour(lower)) for upper, lower in zip(small[row], small[row + 1], strict=True))
+        for row in range(0, len(small), 2)
+    )
+
+
+def _shrunk(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """[height, width, 3]: the mean of the pixels that fall together."""
+    rows = np.linspace(0, picture.shape[0], height + 1).astype(int)[:-1]
+    columns = np.linspace(0, picture.shape[1], width + 1).astype(int)[:-1]
+    sums = np.add.reduceat(np.add.reduceat(picture.astype(np.float64), rows, axis=0), columns, axis=1)
+    counts = np.diff([*rows, picture.shape[0]])[:, None] * np.diff([*columns, picture.shape[1]])[None, :]
+    return np.round(sums / counts[..., None]).astype(np.uint8)
+
+
+def _colour(pixel: np.ndarray) -> Colour:
+    red, green, blue = pixel.tolist()
+    return red, green, blue
+
+
+def advantage_paper(advantage: float, largest: float) -> Colour | None:
+    """Green behind what turned out better than expected, red behind what turned out worse; the stronger the further."""
+    from rlbook.plots.colours import mixed
+
+    if largest <= 0 or abs(advantage) < 1e-9:
+        return None
+    return mixed((235, 235, 232), GREEN if advantage > 0 else RED, min(1.0, 0.25 + 0.75 * abs(advantage) / largest))
