@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rlbook.envs.maze_tables import NUM_ACTIONS, PERPENDICULAR, maze_tables
+from rlbook.envs.maze_tables import NUM_ACTIONS, maze_tables, slipped
 from rlbook.envs.rendering import draw_pixels, draw_text
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Maze(gymnasium.Env):
         if not 0 <= action < NUM_ACTIONS:
             raise ValueError(f"action must be 0, 1, 2 or 3, got {action!r}.")
         if self.tables.slip and not self._terminal[self._state]:
-            action = slipped(action, self.np_random.random(), self.tables.slip)
+            action = int(slipped(action, self.np_random.random(), self.tables.slip))
         reward = self._reward[self._state][action]
         self._state = self._next_state[self._state][action]
         return self._shown(), reward, self._terminal[self._state], False, {}
@@ -143,13 +143,6 @@ class Maze(gymnasium.Env):
         if isinstance(self.observation_space, spaces.Discrete):
             return self._state
         return self.tables.observe(np.array([self._state]))[0]
-
-
-def slipped(action: int, uniform: float, slip: float) -> int:
-    """The direction really taken: one of the two perpendicular ones where `uniform`, drawn from [0, 1), is below `slip`."""
-    if uniform >= slip:
-        return action
-    return int(PERPENDICULAR[action, 0 if uniform < slip / 2 else 1])
 
 
 def check_render_mode(render_mode: Any) -> None:

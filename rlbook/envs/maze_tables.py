@@ -77,6 +77,12 @@ def maze_tables(
     return MazeTables(chosen, float(slip), next_state, reward, terminal, space, views)
 
 
+def slipped(action: Any, uniform: Any, slip: float) -> np.ndarray:
+    """The directions really taken, [N] or one: a perpendicular one where `uniform`, drawn from [0, 1), is below `slip`."""
+    sideways = PERPENDICULAR[action, np.asarray(uniform >= slip / 2, dtype=np.int64)]
+    return np.where(uniform >= slip, action, sideways)
+
+
 def _choose_layout(layout: str | None, size: int | None, seed: int | None) -> Layout:
     if size is None:
         if seed is not None:

@@ -10,8 +10,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlbook.envs.maze import check_render_mode, slipped
-from rlbook.envs.maze_tables import NUM_ACTIONS, MazeTables, maze_tables
+from rlbook.envs.maze import check_render_mode
+from rlbook.envs.maze_tables import NUM_ACTIONS, MazeTables, maze_tables, slipped
 from rlbook.envs.rendering import draw_pixels, draw_text
 
 NEVER = np.iinfo(np.int64).max
@@ -133,9 +133,10 @@ class MazeVector(VectorEnv):
 
     def _slip(self, actions: np.ndarray) -> np.ndarray:
         """The directions really taken. Only streams that are alive draw, each from its own generator."""
+        alive = np.flatnonzero(self._place < self._first_truncated)
+        uniform = np.array([self._rng(stream).random() for stream in alive.tolist()])
         taken = actions.copy()
-        for stream in np.flatnonzero(self._place < self._first_truncated).tolist():
-            taken[stream] = slipped(int(actions[stream]), self._rng(stream).random(), self.tables.slip)
+        taken[alive] = slipped(actions[alive], uniform, self.tables.slip)
         return taken
 
     def _rng(self, stream: int) -> np.random.Generator:

@@ -67,7 +67,7 @@ class TabularAgent(Agent):
         return np.array([_pointed_at(self._best(state), state) for state in range(len(self.q))])
 
     def state_dict(self) -> State:
-        return {"q": self.q, "rng": rng_state(self.rng)}
+        return {"q": self.q.copy(), "rng": rng_state(self.rng)}
 
     def load_state_dict(self, state: State) -> None:
         self.q = np.array(state["q"], dtype=np.float64)
