@@ -55,7 +55,7 @@ _SEAL_SIZE = len(b',\n"sha256":""}\n') + 64
 
 
 def save_checkpoint(folder: str | Path, step: int, state: State, *, keep: int | None = None) -> Path:
-    """Writes FOLDER/checkpoints/STEP and removes old checkpoints. The same state gives the same bytes.
+    """Writes FOLDER/checkpoints/STEP and removes old checkpoints. The same state gives the same bytes, its keys in their order.
 
     Afterwards there are: this checkpoint, the last one before it, the best one (`mark_best`) and the one of step `keep`. Checkpoints of
     later steps belong to a future that was given up, and go.
@@ -109,7 +109,7 @@ def _serialised(step: int, state: State) -> dict[str, bytes]:
         blob = save(arrays)
         description = {"size": len(blob), "sha256": hashlib.sha256(blob).hexdigest()}
         header = {"schema": SCHEMA, "step": int(step), "libraries": _versions(), "blobs": {BLOB: description}, "state": skeleton}
-        body = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)[:-1].encode()
+        body = json.dumps(header, separators=(",", ":"), allow_nan=False)[:-1].encode()
     except (StateError, ValueError) as error:
         raise CheckpointError(f"The checkpoint of step {step} was not written: {error}.") from error
     if len(body) > MAX_HEADER:

@@ -7,6 +7,7 @@ Results go to standard output (with --json, one JSON object and nothing else); p
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     debug, as_json = "--debug" in words, "--json" in words
+    _tolerate_narrow_encodings()
     try:
         with _termination_raises():
             code = _dispatch(words)
@@ -182,7 +184,25 @@ def explain(words: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "evaluate": evaluate, "list": list_, "explain": explain}
+def plot(words: Sequence[str]) -> int:
+    """`rlbook plot`."""
+    from rlbook.cli_options import Plot, parse, word
+
+    options = parse(Plot, words, "rlbook plot")
+    folders = list(options.folders.words)
+    if not folders:
+        raise RequestError("plot needs the folder of a run, or several")
+    out = word(options.out) or str(Path(folders[0]) / "curve.png")
+    from rlbook.plots.curves import plot_curves
+
+    plot_curves(folders, out)
+    _print(options.json, ({"folders": folders, "out": out}, out))
+    return 0
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "train": train, "evaluate": evaluate, "plot": plot, "list": list_, "explain": explain,
+}  # fmt: skip
 
 
 # Telling how it went
@@ -286,6 +306,13 @@ def _termination_raises() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _tolerate_narrow_encodings() -> None:
+    """A terminal without Greek letters shows question marks, not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _abandon_stdout() -> None:

@@ -178,10 +178,13 @@ def _unknown(word: str, known: list[str], prog: str) -> str:
 
 
 def _sentence(box: str) -> str:
-    """What stands in tyro's framed complaint, up to its first rule, as one line."""
-    lines = [line.strip("│ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines() if line.startswith("│")]
-    rule = next((index for index, line in enumerate(lines) if line.startswith("─")), len(lines))
-    sentence = re.sub(r"\.? *Expected \d+ values?\.?|\(required\)", "", " ".join(lines[:rule]))
+    """What stands in tyro's complaint, below its title and up to the next rule, as one line."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()
+    lines = [line.strip("│ ") for line in plain if not line.startswith(("╭", "╰"))]
+    rules = [index for index, line in enumerate(lines) if line and not line.strip("─-")] + [len(lines)] * 2
+    framed = "╭" in box                      # without a frame, where the terminal knows no more than ASCII, the title stands above a rule
+    lines = lines[: rules[0]] if framed else lines[rules[0] + 1 : rules[1]]
+    sentence = re.sub(r"\.? *Expected \d+ values?\.?|\(required\)", "", " ".join(lines))
     return " ".join(sentence.split()).replace("Missing from", "missing from").replace("Missing value", "missing value")
 
 

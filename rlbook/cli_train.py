@@ -281,7 +281,8 @@ def _description(algorithm: str | None) -> str:
     from rlbook.registry import ALGORITHMS
 
     if algorithm is not None:
-        return f"Train {algorithm} on an environment.\n\n{textwrap.fill(summary(algorithm), 80)}\n\n{EXAMPLES}"
+        shown = textwrap.fill(summary(algorithm), 80, initial_indent="  ", subsequent_indent="  ")
+        return f"Train {algorithm} on an environment.\n\n{shown}\n\n{EXAMPLES}"
     indent = " " * (max(map(len, ALGORITHMS)) + 4)
     heads = {name: f"  {name}".ljust(len(indent)) for name in ALGORITHMS}
     listed = [textwrap.fill(summary(name), 80, initial_indent=head, subsequent_indent=indent) for name, head in heads.items()]

@@ -57,15 +57,17 @@ def _table() -> tuple[Any, str]:
     width = max(map(len, environments))
     lines = ["Which trains on which (a number is the reason why not)", " " * width + "".join(f"  {name:>5}" for name in ALGORITHMS)]
     for env in environments:
-        cells = {algorithm: _cell(facts[algorithm][env], reasons) for algorithm in ALGORITHMS}
+        cells = {algorithm: _cell(facts[algorithm][env], env, reasons) for algorithm in ALGORITHMS}
         lines.append(f"{env:<{width}}" + "".join(f"  {cell:>{max(len(name), 5)}}" for name, cell in cells.items()))
     notes = [textwrap.fill(reason, WIDTH, initial_indent=f"  {n:>2}  ", subsequent_indent=" " * 6) for n, reason in enumerate(reasons, 1)]
     return facts, "\n".join([*lines, "", *notes]).rstrip()
 
 
-def _cell(reason: str | None, reasons: list[str]) -> str:
+def _cell(reason: str | None, env: str, reasons: list[str]) -> str:
+    """The table's entry: yes, or the number of the reason; environments share a number where they share the reason."""
     if reason is None:
         return "yes"
+    reason = re.sub(rf"^(rlbook/)?{re.escape(env)}\b", "it", reason).rstrip(".")
     if reason not in reasons:
         reasons.append(reason)
     return str(reasons.index(reason) + 1)
@@ -89,5 +91,10 @@ def _first_sentence(entry_point: Any) -> str:
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     except (ImportError, AttributeError):
         return ""
-    paragraphs = [" ".join(part.split()) for part in re.sub(r"(?m)^#.*$", "", inspect.getdoc(creator) or "").split("\n\n")]
+    paragraphs = [" ".join(part.split()) for part in _unlinked(inspect.getdoc(creator) or "").split("\n\n")]
     return next((part.split(". ")[0].rstrip(".") for part in paragraphs if part), "")
+
+
+def _unlinked(markdown: str) -> str:
+    """Without headings, and with links as their text."""
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"(?m)^#.*$", "", markdown))

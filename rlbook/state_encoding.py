@@ -67,7 +67,7 @@ def _encode_dict(value: dict[Any, Any], where: str, depth: int, arrays: Arrays) 
     for key in value:
         if type(key) is not str:
             raise StateError(f"{where or '/'} has the key {key!r}, but keys are strings")
-    items = {key: _encode(value[key], f"{where}/{_escaped(key)}", depth + 1, arrays) for key in sorted(value)}
+    items = {key: _encode(value[key], f"{where}/{_escaped(key)}", depth + 1, arrays) for key in value}
     return {"$dict": items} if any(key.startswith("$") for key in items) else items
 
 

@@ -156,19 +156,18 @@ def test_any_state_comes_back_from_the_disk_and_is_written_alike_twice(tmp_path_
         assert (first / name).read_bytes() == (again / name).read_bytes()
 
 
-def test_the_order_of_keys_does_not_change_the_bytes(tmp_path: Path) -> None:
-    state = example_state()
-    a = save_checkpoint(tmp_path / "a", 1, state)
-    b = save_checkpoint(tmp_path / "b", 1, dict(reversed(state.items())))
-    assert (a / "header.json").read_bytes() == (b / "header.json").read_bytes()
+def test_keys_come_back_in_their_order_so_that_a_resumed_run_walks_through_them_alike(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 1, {"z": 1, "a": {"y": 2, "b": np.zeros(1)}})
+    state = load_checkpoint(tmp_path)[1]
+    assert list(state) == ["z", "a"] and list(state["a"]) == ["y", "b"]
 
 
 def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
     code = """
         import sys, numpy as np
         from rlbook.checkpoints import save_checkpoint
-        names = {"gamma", "alpha", "q", "rng", "z"}
-        save_checkpoint(sys.argv[1], 1, {name: np.arange(len(name)) for name in names})
+        names = ["gamma", "alpha", "q", "rng", "z"]
+        save_checkpoint(sys.argv[1], 1, {name: {"table": np.arange(len(name)), "name": name} for name in names})
     """
     hashes = set()
     for seed in ("1", "2"):
@@ -631,10 +630,11 @@ def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> N
         import sys, numpy as np
         from rlbook.checkpoints import latest, save_checkpoint
         first = (latest(sys.argv[1]) or 0) + 1
-        print("ready", flush=True)
         for count in range(1_000_000):
             step = first + count // 2        # every step twice, with different arrays: creating and replacing
             save_checkpoint(sys.argv[1], step, {"step": step, "q": np.full(3000, count)})
+            if count == 0:
+                print("writing", flush=True)
     """
     save_checkpoint(tmp_path, 0, {"step": 0, "q": np.zeros(3000)})
     root = str(Path(checkpoints.__file__).parents[1])
@@ -651,9 +651,8 @@ def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> N
         process.wait()
         process.stdout.close()
         step, state = load_checkpoint(tmp_path)
-        assert state["step"] == step >= last and len(set(state["q"])) == 1
+        assert state["step"] == step > last and len(set(state["q"])) == 1    # each process finished one save at least
         last = step
-    assert last > 20                         # the processes did write
     save_checkpoint(tmp_path, last + 1, {})
     assert len(os.listdir(tmp_path / "checkpoints")) == 2
 

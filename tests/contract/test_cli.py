@@ -1,0 +1,426 @@
+"""The `rlbook` command, as its users meet it: what it prints where, which exit code it returns, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import rlbook
+from rlbook import cli
+from rlbook.checkpoints import latest
+from rlbook.cli_options import convert, scalar
+from rlbook.cli_train import parse_train
+from rlbook.errors import RequestError
+from rlbook.registry import ALGORITHMS
+
+ROOT = Path(rlbook.__file__).parents[1]
+SMALL = ["--steps", "512", "--num-envs", "4", "--rollout-steps", "32", "--batch-size", "64", "--hidden-sizes", "16", "--eval-every", "0"]
+
+
+def command(*words: object, **options: Any) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-m", "rlbook", *map(str, words)], env=environment, **pipes, **options)
+
+
+def run(*words: object, **options: Any) -> tuple[int, str, str]:
+    process = command(*words, **options)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "ppo"
+    assert cli.main(["train", "ppo", "Maze-v0", *SMALL, "--out", str(folder)]) == 0
+    return folder
+
+
+# Help
+
+
+def test_help_names_every_command_and_loads_nothing_heavy() -> None:
+    code, out, err = run("--help")
+    assert code == 0 and err == ""
+    for name in cli.COMMANDS:
+        assert name in out
+    loaded = subprocess.run([sys.executable, "-X", "importtime", "-m", "rlbook", "--help"], capture_output=True, text=True, cwd=ROOT).stderr
+    for heavy in ("torch", "transformers", "gymnasium", "matplotlib", "scipy", "numba"):
+        assert f" {heavy}\n" not in loaded
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_explains_its_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name, "--help"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "" and f"rlbook {name}" in captured.out and "--debug" in captured.out
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_help_of_an_algorithm_teaches_each_hyperparameter(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import dataclasses
+
+    from rlbook.registry import agent_class
+
+    assert cli.main(["train", name, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for field in dataclasses.fields(agent_class(name).Config):
+        assert f"--{field.name.replace('_', '-')} " in text
+    assert f"{name.replace('_', '-')} options" in text and "--env.KEY" in text
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_explain_shows_idea_hyperparameters_with_meaning_logged_numbers_and_source(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", name, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert "Source:" in facts["idea"]
+    assert facts["hyperparameters"] and all(item["meaning"] for item in facts["hyperparameters"])
+    assert facts["metrics"] and all(facts["metrics"].values())
+    assert cli.main(["explain", name]) == 0
+    text = capsys.readouterr().out
+    assert all(item["name"] in text for item in facts["hyperparameters"])
+
+
+def test_list_shows_algorithms_and_environments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "algorithms", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["algorithms"]) == list(ALGORITHMS)
+    assert cli.main(["list", "envs"]) == 0
+    assert {"Maze-v0", "Addition-v0", "Taxi-v4"} <= set(capsys.readouterr().out.split())
+
+
+# Requests that are wrong
+
+
+WRONG = {
+    "tran": ["'tran'", "'train'"],
+    "--gamma": ["'--gamma'"],
+    "train": ["ALGORITHM", "ENV"],
+    "train ppo": ["ENV"],
+    "train dqqn Maze-v0": ["'dqqn'", "'dqn'"],
+    "train --steps 5 dqqn Maze-v0": ["'dqqn'", "'dqn'"],
+    "train ppo Mase-v0": ["'Mase-v0'", "'Maze-v0'"],
+    "train ppo Taxi-v3": ["'Taxi-v3'", "'Taxi-v4'"],
+    "train ppo os:system": ["'os'", "--allow-import"],
+    "train ppo Maze-v0 extra": ["'extra'"],
+    "train ppo Maze-v0 --gama 0.9": ["'--gama'", "'--gamma'"],
+    "train ppo Maze-v0 --sed 1": ["'--sed'", "'--seed'"],
+    "train ppo Maze-v0 --gamma": ["'--gamma'", "missing value"],
+    "train ppo Maze-v0 --gamma high": ["--gamma", "'high'", "a number"],
+    "train ppo Maze-v0 --gamma 1.5": ["gamma", "1.5", "[0, 1]"],
+    "train ppo Maze-v0 --gamma nan": ["gamma", "nan", "[0, 1]"],
+    "train ppo Maze-v0 --clip -0.2": ["clip", "-0.2", "above 0"],
+    "train ppo Maze-v0 --batch-size 0": ["batch_size", "0", "at least 1"],
+    "train ppo Maze-v0 --batch_size 2.5": ["--batch-size", "'2.5'", "whole number"],
+    "train ppo Maze-v0 --normalize-reward maybe": ["'maybe'"],
+    "train ppo Maze-v0 --normalize-reward yes": ["--normalize-reward", "'yes'", "true or false"],
+    "train ppo Maze-v0 --kl-in rewad": ["kl_in", "'rewad'", "'reward'"],
+    "train ppo Maze-v0 --steps 0": ["steps", "0", "at least 1"],
+    "train ppo Maze-v0 --steps many": ["--steps", "'many'", "whole number"],
+    "train ppo Maze-v0 --steps inf": ["--steps", "'inf'", "whole number"],
+    "train ppo Maze-v0 --num-envs 0": ["num_envs", "0", "at least 1"],
+    "train ppo Maze-v0 --seed -1": ["seed", "-1", "at least 0"],
+    "train ppo Maze-v0 --env.slipp 0.1": ["'slipp'", "'slip'"],
+    "train ppo Maze-v0 --env.slip 3": ["slip", "3", "[0, 1]"],
+    "train ppo Maze-v0 --env.slip": ["--env.slip", "needs a value"],
+    "train ppo Maze-v0 --config missing.yaml": ["missing.yaml", "does not exist"],
+    "train ppo Maze-v0 --config .": [".", "is not a file"],
+    "train --resume": ["--resume", "--out"],
+    "train --resume nowhere": ["nowhere", "config.yaml"],
+    "train ppo Maze-v0 --out nowhere --resume": ["nowhere", "config.yaml"],
+    "train value_iteration CartPole-v1": ["CartPole-v1", "no model"],
+    "evaluate": ["FOLDER"],
+    "evaluate nowhere": ["nowhere", "not a run folder"],
+    "evaluate nowhere --epsiodes 3": ["'--epsiodes'", "'--episodes'"],
+    "evaluate nowhere --checkpoint worst": ["'worst'", "best"],
+    "plot": ["folder"],
+    "plot nowhere": ["nowhere"],
+    "list algoritms": ["'algoritms'", "'algorithms'"],
+    "explain pppo": ["'pppo'", "'ppo'"],
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_wrong_request_gets_one_line_exit_code_2_and_writes_nothing(
+    words: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1 and captured.err.startswith("rlbook: ")
+    for part in WRONG[words]:
+        assert part in captured.err
+    assert list(empty_folder.iterdir()) == []
+
+
+def test_a_wrong_request_to_the_real_command_shows_no_traceback(empty_folder: Path) -> None:
+    code, out, err = run("train", "ppo", "Maze-v0", "--gamma", "1.5")
+    assert (code, out, err) == (2, "", "rlbook: gamma must be a number in [0, 1], got 1.5\n")
+    code, out, err = run("train", "ppo", "Maze-v0", "--gamma", "1.5", "--debug")
+    assert code == 2 and "Traceback" in err
+    assert list(empty_folder.iterdir()) == []
+
+
+def test_with_json_an_error_is_one_object_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", "nowhere", "--json"]) == 2
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["exit_code"] == 2 and "nowhere" in facts["error"]
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    assert cli.main(["train", "ppo", "Maze-v0", "--out", str(trained)]) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
+
+
+def test_an_unforeseen_error_is_one_line_and_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(words: Any) -> int:
+        raise ZeroDivisionError("division\nby zero")
+
+    monkeypatch.setitem(cli.COMMANDS, "list", broken)
+    assert cli.main(["list"]) == 1
+    assert capsys.readouterr().err == "rlbook: unexpected ZeroDivisionError: division by zero (--debug shows where)\n"
+
+
+# Training and what follows
+
+
+def test_training_prints_one_json_object_and_progress_elsewhere(empty_folder: Path) -> None:
+    code, out, err = run("train", "ppo", "Maze-v0", *SMALL, "--json", "--out", "a", cwd=empty_folder)
+    assert code == 0
+    facts = json.loads(out)
+    assert out.count("\n") == 1
+    assert facts["steps"] == 512 and facts["algorithm"] == "ppo" and facts["folder"] == "a"
+    assert "of 512 steps" in err and "steps/s" in err and "left" in err
+    assert latest(empty_folder / "a") == 512
+
+
+def test_without_out_each_run_gets_a_new_folder_under_runs(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("ppo-Maze-v0-7", "ppo-Maze-v0-7-2"):
+        assert cli.main(["train", "ppo", "Maze-v0", *SMALL, "--seed", "7"]) == 0
+        assert f"rlbook evaluate runs/{name}" in capsys.readouterr().out
+        assert latest(empty_folder / "runs" / name) == 512
+
+
+def test_evaluate_reports_the_mean_with_its_interval(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", str(trained), "--episodes", "5", "--seed", "3", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["episodes"] == len(facts["returns"]) == 5
+    assert facts["mean"] == pytest.approx(sum(facts["returns"]) / 5)
+    assert facts["confidence_interval"][0] <= facts["mean"] <= facts["confidence_interval"][1]
+    assert cli.main(["evaluate", str(trained), "--episodes", "5", "--seed", "3", "--checkpoint", "512"]) == 0
+    assert f"{facts['mean']:.4g}" in capsys.readouterr().out
+
+
+def test_plot_writes_a_png(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plot", str(trained), "--out", "ppo.png"]) == 0
+    assert capsys.readouterr().out == "ppo.png\n"
+    assert (empty_folder / "ppo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_flag_goes_before_the_config_file_and_the_file_before_the_default(empty_folder: Path) -> None:
+    (empty_folder / "run.yaml").write_text(
+        yaml.safe_dump({
+            "algorithm": "ppo", "env": "Maze-v0", "steps": 512, "seed": 3, "env_kwargs": {"slip": 0.1, "rewards": "shaped"},
+            "hyperparameters": {"gamma": 0.5, "hidden_sizes": [16], "clip": 0.3},
+        })
+    )  # fmt: skip
+    training = parse_train(["--config", "run.yaml", "--seed", "4", "--clip", "0.2", "--env.slip", "0.2"])
+    assert (training.algorithm, training.env) == ("ppo", "Maze-v0")
+    assert training.counts == {"steps": 512, "seed": 4}
+    assert training.env_kwargs == {"slip": 0.2, "rewards": "shaped"}
+    assert training.hyperparameters == {"gamma": 0.5, "hidden_sizes": (16,), "clip": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ("[1, 2]", "must hold entries"),
+        ("{", "is not YAML"),
+        ("algoritm: ppo", "'algorithm'"),
+        ("algorithm: 3", "must be a name"),
+        ("{algorithm: ppo, env: Maze-v0, hyperparameters: [1]}", "must be a mapping"),
+        ("{algorithm: ppo, env: Maze-v0, hyperparameters: {gama: 1}}", "'gamma'"),
+        ("{algorithm: ppo, env: Maze-v0, steps: many}", "steps must be an integer"),
+        ("!!python/object/apply:os.system ['touch pwned']", "is not YAML"),
+    ],
+)
+def test_a_config_file_that_is_wrong_is_one_line(content: str, part: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (empty_folder / "run.yaml").write_text(content)
+    assert cli.main(["train", "--config", "run.yaml"]) == 2
+    error = capsys.readouterr().err
+    assert part in error and error.count("\n") == 1
+    assert [path.name for path in empty_folder.iterdir()] == ["run.yaml"]
+
+
+def test_a_run_can_be_run_again_from_its_own_config(trained: Path, empty_folder: Path) -> None:
+    assert cli.main(["train", "--config", str(trained / "config.yaml"), "--out", "again"]) == 0
+    for name in ("config.yaml", "metrics.jsonl", "episodes.csv", "checkpoints/512/header.json"):
+        assert (empty_folder / "again" / name).read_bytes() == (trained / name).read_bytes()
+
+
+# Interrupting and going on
+
+
+LONG = ["--steps", "6000", "--num-envs", "4", "--rollout-steps", "16", "--batch-size", "16", "--epochs", "4", "--hidden-sizes", "16"]
+
+
+def interrupted(signum: int, out: str, folder: Path) -> tuple[int, str, str]:
+    """Starts a long run, and sends the signal once its log shows that it learns."""
+    process = command("train", "ppo", "Maze-v0", *LONG, "--out", out, cwd=folder)
+    log = folder / out / "metrics.jsonl"
+    while process.poll() is None and not (log.exists() and log.stat().st_size > 0):
+        time.sleep(0.02)
+    process.send_signal(signum)
+    stdout, stderr = process.communicate(timeout=60)
+    return process.returncode, stdout, stderr
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_ends_as_an_uninterrupted_one(empty_folder: Path) -> None:
+    assert cli.main(["train", "ppo", "Maze-v0", *LONG, "--out", "whole"]) == 0
+    for signum, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        out = f"stopped{code}"
+        returned, stdout, stderr = interrupted(signum, out, empty_folder)
+        step = latest(empty_folder / out)
+        assert returned == code and stdout == "" and step is not None and step < 6000
+        assert stderr.splitlines()[-1] == f"rlbook: interrupted at step {step}; continue with: rlbook train --resume {out}"
+        assert "Traceback" not in stderr
+    assert cli.main(["train", "--resume", "stopped130"]) == 0
+    assert cli.main(["train", "ppo", "Maze-v0", *LONG, "--out", "stopped143", "--resume"]) == 0
+    files = ("config.yaml", "metrics.jsonl", "episodes.csv", "checkpoints/6000/header.json", "checkpoints/6000/arrays.safetensors")
+    for out in ("stopped130", "stopped143"):
+        for name in files:
+            assert (empty_folder / out / name).read_bytes() == (empty_folder / "whole" / name).read_bytes()
+
+
+def test_resume_refuses_to_change_the_run(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, part in (
+        (["--resume", str(trained), "--gamma", "0.5"], "gamma 0.99"),
+        (["--resume", str(trained), "--seed", "1"], "seed 0"),
+        (["--resume", str(trained), "--env.slip", "0.5"], "env.slip None"),
+        (["dqn", "Maze-v0", "--out", str(trained), "--resume"], "algorithm ppo"),
+        (["ppo", "Taxi-v4", "--out", str(trained), "--resume"], "env Maze-v0"),
+    ):
+        assert cli.main(["train", *words]) == 2
+        assert part in capsys.readouterr().err
+
+
+def test_a_folder_that_is_being_written_is_left_alone(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from rlbook.checkpoints import lock
+
+    with lock(trained):
+        assert cli.main(["train", "--resume", str(trained)]) == 2
+    assert "being written by another process" in capsys.readouterr().err
+
+
+def test_a_damaged_checkpoint_is_one_line(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    shutil.copytree(trained, empty_folder / "copy")
+    blob = empty_folder / "copy" / "checkpoints" / "512" / "arrays.safetensors"
+    blob.write_bytes(blob.read_bytes()[:-1])
+    assert cli.main(["evaluate", "copy"]) == 2
+    error = capsys.readouterr().err
+    assert "checksum" in error and error.count("\n") == 1
+
+
+def test_failed_training_names_the_last_good_checkpoint(empty_folder: Path) -> None:
+    (empty_folder / "broken_world.py").write_text(
+        "import gymnasium, numpy as np\n"
+        "class World(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    steps = 0\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return np.zeros(1, np.float32), {}\n"
+        "    def step(self, action):\n"
+        "        self.steps += 1\n"
+        "        reward = float('nan') if self.steps > 100 else 1.0\n"
+        "        return np.zeros(1, np.float32), reward, self.steps % 10 == 0, False, {}\n"
+        "gymnasium.register('World-v0', entry_point=World)\n"
+    )
+    words = ["train", "ppo", "broken_world:World-v0", *SMALL, "--allow-import", "--out", "a"]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{empty_folder}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-m", "rlbook", *words], capture_output=True, text=True, env=environment, cwd=empty_folder)
+    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    step = latest(empty_folder / "a")
+    assert last.startswith("rlbook: ") and "reward" in last and f"the last good checkpoint is a/checkpoints/{step}" in last
+    assert step is not None and step <= 400
+
+
+def test_a_reader_that_leaves_early_causes_no_noise() -> None:
+    process = command("explain", "ppo")
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    error = process.stderr.read()
+    assert process.wait(timeout=60) == 0 and error == ""
+    process.stderr.close()
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3), ("-3", -3), ("0.5", 0.5), ("1e-3", 1e-3), ("true", True), ("False", False), ("null", None), ("none", None), ("~", None),
+        ("[1, 2]", [1, 2]), ("text", "text"), ("#..G", "#..G"), ("S.\n.G", "S.\n.G"), ("", ""), ("2020-01-01", "2020-01-01"),
+        ("!!python/name:os.system", "!!python/name:os.system"), ("{a: 1}", {"a": 1}),
+    ],
+)  # fmt: skip
+def test_an_environment_argument_is_a_plain_value_or_its_own_text(text: str, value: Any) -> None:
+    assert scalar(text) == value and type(scalar(text)) is type(value)
+
+
+def test_resume_takes_a_folder_or_stands_alone(empty_folder: Path) -> None:
+    (empty_folder / "f").mkdir()
+    (empty_folder / "f" / "config.yaml").write_text("{algorithm: ppo, env: Maze-v0}")
+    assert parse_train(["--resume", "f"]).resume == "f"
+    assert parse_train(["--resume=f", "--clip", "0.1"]).hyperparameters == {"clip": 0.1}
+    assert parse_train(["ppo", "Maze-v0", "--resume", "--out", "f"]).resume == "f"
+    assert parse_train(["--resume", "ppo", "Maze-v0", "--out", "f"]).resume == "f"
+    assert parse_train(["ppo", "Maze-v0", "--out", "f"]).resume is None
+
+
+def test_switches_are_given_with_or_without_a_value() -> None:
+    for words, value in (
+        (["--normalize-reward"], True), (["--no-normalize-reward"], False), (["--normalize_reward", "true"], True),
+        (["--normalize-reward=false"], False), (["--normalize-reward", "False"], False),
+    ):  # fmt: skip
+        assert parse_train(["ppo", "Maze-v0", *words, "--clip", "0.1"]).hyperparameters == {"normalize_reward": value, "clip": 0.1}
+
+
+def test_the_model_option_is_an_argument_of_the_environment() -> None:
+    assert parse_train(["ppo", "Addition-v0", "--model", "folder"]).env_kwargs == {"model": "folder"}
+
+
+def test_a_tuple_is_written_with_spaces_or_commas() -> None:
+    for words in (["--hidden-sizes", "32", "16"], ["--hidden-sizes", "32,16"], ["--hidden_sizes=32,16"]):
+        assert parse_train(["ppo", "Maze-v0", *words]).hyperparameters == {"hidden_sizes": (32, 16)}
+
+
+def test_a_number_that_is_none_of_the_allowed_types_is_refused() -> None:
+    from rlbook.cli_options import Given
+
+    assert convert("--x", Given(("none",)), float | None) is None
+    assert convert("--x", Given(("1e3",)), int) == 1000
+    with pytest.raises(RequestError, match="--x must be a number, got 'none'"):
+        convert("--x", Given(("none",)), float)
