@@ -12,11 +12,13 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
+from rlbook.callable_module import make_callable
 from rlbook.envs.registration import register
 from rlbook.errors import RequestError
 
 register()
 
+UNLIMITED = -1                # gymnasium's max_episode_steps for no time limit
 FAMILIES = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 
 
@@ -46,7 +48,9 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
     """
     if ":" in env_id:
         if not allow_import:
-            raise RequestError(f"environment {env_id!r} would import the module {env_id.split(':')[0]!r}; give --allow-import (allow_import=True) if you trust it")
+            module = env_id.split(":")[0]
+            trust = "give --allow-import (allow_import=True) if you trust it"
+            raise RequestError(f"environment {env_id!r} would import the module {module!r}; {trust}")
         module, env_id = env_id.split(":", 1)
         import importlib
 
@@ -102,22 +106,37 @@ class Recipe:
         if not isinstance(env, gymnasium.Env):
             raise RequestError(f"env must be an environment id or a gymnasium.Env, got {type(env).__name__}")
         spec = env.spec
-        if spec is None or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+        if spec is None or spec.id not in gymnasium.registry or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+            if kwargs:
+                raise RequestError("arguments can be given only to an environment that is named by its id")
             return cls(None, {}, env)
         settings = dict(spec.kwargs) | dict(kwargs or {})
-        registered = gymnasium.registry.get(spec.id)
-        if spec.max_episode_steps is not None and (registered is None or registered.max_episode_steps != spec.max_episode_steps):
-            settings["max_episode_steps"] = spec.max_episode_steps
+        if spec.max_episode_steps != gymnasium.registry[spec.id].max_episode_steps:
+            settings["max_episode_steps"] = spec.max_episode_steps or UNLIMITED
         return cls(spec.id, settings, env)
 
     @property
     def name(self) -> str:
-        return (self.id or type(self.instance).__name__).removeprefix("rlbook/")
+        """For people."""
+        return (self.id or type(getattr(self.instance, "unwrapped", None)).__name__).removeprefix("rlbook/")
+
+    @property
+    def written_id(self) -> str | None:
+        """The id that is enough to make this environment again, with `kwargs`; None for an instance without one, or in wrappers."""
+        return self.id if self._source() == self.id else None
+
+    @property
+    def time_limit(self) -> int | None:
+        """The limit on an episode that gymnasium keeps, in environment steps; None where there is none."""
+        if self.id is None:
+            return None if self.instance is None or self.instance.spec is None else self.instance.spec.max_episode_steps
+        limit = self.kwargs.get("max_episode_steps", gymnasium.registry[self.id].max_episode_steps)
+        return None if limit == UNLIMITED else limit
 
     def for_evaluation(self) -> Recipe:
-        """The same environment as evaluation wants it: an environment may name arguments to replace (`evaluation_kwargs`: held-out prompts)."""
+        """The same environment as evaluation wants it: it may name arguments to replace (`evaluation_kwargs`: held-out prompts)."""
         if self.id is None:
-            return Recipe(None, {}, copy.deepcopy(self.instance))
+            return Recipe(None, {}, self._copy())
         replaced = getattr(self.make().unwrapped, "evaluation_kwargs", {})
         return Recipe(self.id, self.kwargs | replaced, self.instance) if replaced else self
 
@@ -128,9 +147,23 @@ class Recipe:
             return self.instance
         return self._guarded(lambda: gymnasium.make(self._source(), **self.kwargs))
 
+    def make_many(self, count: int) -> list[gymnasium.Env]:
+        """`count` environments; of an instance that no recipe can make again, the instance and copies of it."""
+        if self.id is None:
+            return [self.make(), *(self._copy() for _ in range(count - 1))]
+        return [self.make() for _ in range(count)]
+
+    def _copy(self) -> gymnasium.Env:
+        try:
+            return copy.deepcopy(self.make())
+        except Exception as error:  # whatever the user's class holds
+            name, reason = self.name, " ".join(str(error).split())
+            raise RequestError(f"environment {name!r} has no id and cannot be copied ({reason}); register it and give its id") from error
+
     def _source(self) -> str | EnvSpec:
-        wrapped = self.instance is not None and self.instance.spec is not None and self.instance.spec.additional_wrappers
-        return self.instance.spec if wrapped and self.instance is not None and self.instance.spec is not None else str(self.id)
+        """What `gymnasium.make` makes it from: the id, or the spec of an instance in wrappers."""
+        spec = None if self.instance is None else self.instance.spec
+        return spec if spec is not None and spec.additional_wrappers else str(self.id)
 
     def make_native_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv | None:
         """The environment's own vector form, where it has one whose resets can be left to the loop; else None."""
@@ -142,7 +175,8 @@ class Recipe:
         creator = spec.vector_entry_point if callable(spec.vector_entry_point) else load_env_creator(spec.vector_entry_point)
         if getattr(creator, "metadata", {}).get("autoreset_mode") != AutoresetMode.DISABLED:
             return None
-        return self._guarded(lambda: gymnasium.make_vec(str(self.id), num_envs=num_envs, **self.kwargs))
+        kwargs = self.kwargs | ({"max_episode_steps": None} if self.kwargs.get("max_episode_steps") == UNLIMITED else {})
+        return self._guarded(lambda: gymnasium.make_vec(str(self.id), num_envs=num_envs, **kwargs))
 
     def _guarded(self, build: Any) -> Any:
         """Bad arguments become one sentence."""
@@ -168,3 +202,6 @@ class Recipe:
         nearest = difflib.get_close_matches(unknown[0], allowed, n=1, cutoff=0.4)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         return f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed: {', '.join(allowed) or 'none'})"
+
+
+make_callable(__name__, environments)

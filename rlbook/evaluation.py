@@ -10,15 +10,17 @@ import numpy as np
 
 from rlbook.agent import Agent
 from rlbook.environments import Recipe
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, TrainingError
 from rlbook.seeding import stream
 from rlbook.spaces import FittedEnv, FittedVectorEnv
-from rlbook.streams import SyncStreams
+from rlbook.sync_streams import SyncStreams
+from rlbook.threads import single_threaded
 
 if TYPE_CHECKING:
     from rlbook.runs import Run
 
-MAX_STREAMS = 512
+MAX_STREAMS = 512             # episodes played side by side
+LONGEST = 10_000              # steps; an episode without a time limit is cut here, since a greedy policy may walk in circles for ever
 
 
 @dataclass(frozen=True)
@@ -51,33 +53,39 @@ def evaluate(target: Run | Agent | str | Path, env: Any = None, episodes: int = 
         target: a run, a run's folder, or an agent (which then needs `env`).
         env: an id or an environment to play in instead of the run's own; a token run's own is its held-out prompts.
         episodes: how many; episode i starts from reset seed `base + i`, so the result does not depend on how many run side by side.
+            Where the environment sets no limit itself, an episode is cut after 10 000 steps.
         seed: gives the base; None is the run's own evaluation stream.
         options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`).
 
     Raises:
         RequestError: `episodes` below 1, a negative seed, an agent without `env`, or an environment the agent does not fit.
     """
+    from rlbook.request import whole_number
     from rlbook.runs import Run, load
 
-    if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1:
-        raise RequestError(f"episodes must be an integer of at least 1, got {episodes!r}")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
-        raise RequestError(f"seed must be an integer of at least 0, got {seed!r}")
+    episodes = whole_number("episodes", episodes, least=1)
+    seed = None if seed is None else whole_number("seed", seed, least=0)
     if isinstance(target, Agent):
         if env is None:
             raise RequestError("an agent alone does not say where to play; give env")
-        return play(target, Recipe.of(env), episodes, 0 if seed is None else seed)
-    run = target if isinstance(target, Run) else load(target, **options)
+        return play(target, Recipe.of(env), episodes, seed or 0)
+    run = target if isinstance(target, Run) else load(target, env=env, **options)
     recipe = run.request.recipe.for_evaluation() if env is None else Recipe.of(env)
     return play(run.agent, recipe, episodes, run.request.seed if seed is None else seed)
 
 
 def play(agent: Agent, recipe: Recipe, episodes: int, seed: int) -> Evaluation:
-    """Greedy episodes in a fresh environment; see `evaluate`."""
+    """Greedy episodes in a fresh environment; see `evaluate`.
+
+    Raises:
+        TrainingError: a return that is not finite.
+    """
     base = int(stream(seed, "evaluation").integers(2**31 - 1 - episodes))
-    if not agent.batched:
-        return _play_one(agent, recipe, episodes, base)
-    return _play_many(agent, recipe, episodes, base)
+    with single_threaded():
+        result = (_play_many if agent.batched else _play_one)(agent, recipe, episodes, base)
+    if not np.isfinite(result.returns).all():
+        raise TrainingError(f"the return of an evaluation episode is not finite: {result.returns[~np.isfinite(result.returns)][0]}")
+    return result
 
 
 def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evaluation:
@@ -85,11 +93,11 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evaluat
 
     raw = recipe.make()
     env = FittedEnv(raw, fit_to(type(agent), raw, agent.config))
-    returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
+    returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
     for i in range(episodes):
         obs, _ = env.reset(seed=base + i)
         over = False
-        while not over:
+        while not over and lengths[i] < longest:
             obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=False))
             returns[i] += float(reward)
             lengths[i] += 1
@@ -99,15 +107,16 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evaluat
 
 def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evaluation:
     env = fitted_vector(type(agent), recipe, min(episodes, MAX_STREAMS), agent.config)
-    returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
+    returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
     for start in range(0, episodes, env.num_envs):
-        count = min(env.num_envs, episodes - start)
+        rows = slice(start, min(start + env.num_envs, episodes))
+        count = rows.stop - start
         obs, _ = env.reset(seed=[base + start + i for i in range(env.num_envs)])
         live = np.ones(env.num_envs, dtype=bool)
-        while live[:count].any():
+        while live[:count].any() and lengths[rows].max() < longest:
             obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=False))
-            returns[start : start + count] += np.where(live, reward, 0.0)[:count]
-            lengths[start : start + count] += live[:count]
+            returns[rows] += np.where(live, reward, 0.0)[:count]
+            lengths[rows] += live[:count]
             live &= ~(terminated | truncated)
     return Evaluation(returns, lengths)
 
@@ -118,7 +127,5 @@ def fitted_vector(agent: type[Agent], recipe: Recipe, num_envs: int, config: Any
 
     env = recipe.make_native_vector(num_envs)
     if env is None:
-        if recipe.id is None and num_envs > 1:
-            raise RequestError(f"environment {recipe.name!r} was not made by an id, so there can be only one of it; num_envs must be 1, got {num_envs}")
-        env = SyncStreams([recipe.make] * num_envs)
+        env = SyncStreams(recipe.make_many(num_envs))
     return FittedVectorEnv(env, fit_to(agent, env, config))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
 
 from rlbook.agent import Agent, Planner
 from rlbook.environments import Recipe, environments
 from rlbook.errors import RequestError
 from rlbook.spaces import Fit, fit
+
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
 
 ALGORITHMS = {
     "value_iteration": "rlbook.algorithms.planning.value_iteration:ValueIteration",
@@ -58,7 +63,9 @@ def agent_class(name: str) -> type[Agent]:
 
 def preset(algorithm: str, env_name: str) -> dict[str, Any]:
     """The settings that `train` starts from for this pair; what the user gives goes before them."""
-    return BUDGET[algorithm] | PRESETS.get((algorithm, env_name), {})
+    settings = PRESETS.get((algorithm, env_name), {})
+    budget = {} if settings.keys() & {"steps", "episodes"} else BUDGET[algorithm]
+    return budget | settings
 
 
 def fit_to(agent: type[Agent], env: Any, config: Any) -> Fit:
@@ -72,18 +79,21 @@ def fit_to(agent: type[Agent], env: Any, config: Any) -> Fit:
 def misfit(algorithm: str, env_name: str) -> str | None:
     """Why this algorithm does not train on this environment; None where it does."""
     agent = agent_class(algorithm)
-    env = Recipe.of(env_name).make()
     try:
-        if issubclass(agent, Planner):
-            from rlbook.envs.mdp import TabularMDP
-
-            TabularMDP.from_env(env, max_transitions=ENUMERATED)
+        env = Recipe.of(env_name).make()
         fit_to(agent, env, agent.Config())
+        if issubclass(agent, Planner):
+            model_of(env)
     except ValueError as error:
         return str(error)
-    finally:
-        env.close()
     return None
+
+
+def model_of(env: gymnasium.Env) -> TabularMDP:
+    """The finite model that a planner plans in. Raises ValueError where there is none, or finding it would take more than seconds."""
+    from rlbook.envs.mdp import TabularMDP
+
+    return TabularMDP.from_env(env, max_transitions=ENUMERATED)
 
 
 def table() -> dict[str, dict[str, str | None]]:

@@ -5,126 +5,33 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlbook.agent import Agent, Metrics, Planner, State
 from rlbook.checkpoints import checkpoint_path, discard_after, latest, load_checkpoint, mark_best, read_best, save_checkpoint
-from rlbook.environments import Recipe
 from rlbook.errors import RequestError, TrainingError
 from rlbook.evaluation import fitted_vector, play
 from rlbook.metrics_log import MetricsLog, read_episodes, read_metrics
-from rlbook.registry import ENUMERATED, agent_class, fit_to, preset
+from rlbook.recorder import Recorder
+from rlbook.registry import agent_class, fit_to, model_of
+from rlbook.request import Request, whole_number
 from rlbook.safe_files import CheckpointError, lock, write_file
 from rlbook.seeding import stream
 from rlbook.spaces import FittedEnv
-from rlbook.state_encoding import StateError
-from rlbook.streams import ManyStreams, OneStream, Recorder
+from rlbook.state_encoding import StateError, encode
+from rlbook.streams import Episode, ManyStreams, OneStream
+from rlbook.threads import single_threaded
 from rlbook.training import Budget, Interrupted, interruptible, loop
 
-REPORTS = 100          # in a run
-DEFAULT_EVALUATIONS = 10
-CHECKPOINTS = 10
+REPORTS = 100          # in a run; a planner reports every sweep
+EVALUATIONS = 10       # in a run, where nothing else is asked for
+CHECKPOINTS = 10       # in a run, beside those of evaluations, of the start and of the end
 CONFIG_LIMIT = 1_000_000
 
-
-@dataclass(frozen=True)
-class Request:
-    """Everything needed to run it again: `config.yaml`."""
-
-    algorithm: str
-    recipe: Recipe
-    budget: Budget
-    seed: int
-    num_envs: int
-    eval_every: int | None
-    eval_episodes: int
-    config: Any
-    hyperparameters: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def build(
-        cls, algorithm: str, env: Any, *, steps: int | None, episodes: int | None, seed: int, num_envs: int | None, eval_every: int | None,
-        eval_episodes: int | None, allow_import: bool, env_kwargs: dict[str, Any], hyperparameters: dict[str, Any],
-    ) -> Request:  # fmt: skip
-        """Checks everything that can be checked before anything is created.
-
-        Raises:
-            RequestError: one sentence: what, which value, what is allowed.
-        """
-        agent = agent_class(algorithm)
-        recipe = Recipe.of(env, allow_import=allow_import, kwargs=env_kwargs)
-        for name, value, least in (("steps", steps, 1), ("episodes", episodes, 1), ("num_envs", num_envs, 1), ("seed", seed, 0),
-                                   ("eval_every", eval_every, 0), ("eval_episodes", eval_episodes, 1)):  # fmt: skip
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
-        settings = preset(algorithm, recipe.name)
-        budget = Budget(steps, episodes) if steps or episodes else Budget(settings.pop("steps", None), settings.pop("episodes", None))
-        streams = settings.pop("num_envs", agent.default_num_envs)
-        evaluations = settings.pop("eval_episodes", 20)
-        settings = {key: value for key, value in settings.items() if key not in ("steps", "episodes")} | hyperparameters
-        config = _config(agent, algorithm, settings)
-        if not agent.batched and (num_envs or 1) != 1:
-            raise RequestError(f"{algorithm} learns from one stream; num_envs must be 1, got {num_envs}")
-        resolved = (num_envs or streams) if agent.batched else 1
-        return cls(algorithm, recipe, budget, seed, resolved, eval_every, eval_episodes or evaluations, config, _plain(config))
-
-    def as_yaml(self) -> str:
-        return yaml.safe_dump({
-            "algorithm": self.algorithm, "env": self.recipe.id, "env_kwargs": self.recipe.kwargs, "steps": self.budget.steps,
-            "episodes": self.budget.episodes, "seed": self.seed, "num_envs": self.num_envs, "eval_every": self.eval_every,
-            "eval_episodes": self.eval_episodes, "hyperparameters": self.hyperparameters,
-        }, sort_keys=False)  # fmt: skip
-
-    @classmethod
-    def from_yaml(cls, text: str, *, allow_import: bool, env: Any = None) -> Request:
-        """The inverse of `as_yaml`; checked like any other request."""
-        try:
-            fields = yaml.safe_load(text)
-        except (yaml.YAMLError, RecursionError) as error:
-            raise RequestError(f"config.yaml is not YAML: {' '.join(str(error).split())[:200]}") from None
-        if not isinstance(fields, dict) or not {"algorithm", "env"} <= set(fields):
-            raise RequestError("config.yaml must hold at least 'algorithm' and 'env'")
-        unknown = set(fields) - {"algorithm", "env", "env_kwargs", "hyperparameters", *_OPTIONS}
-        if unknown:
-            raise RequestError(f"config.yaml has an unknown entry {sorted(map(str, unknown))[0]!r}")
-        target = fields["env"] if env is None else env
-        if target is None:
-            raise RequestError("this run's environment was made without an id; give env")
-        options = {name: fields.get(name) for name in _OPTIONS}
-        options["seed"] = 0 if options["seed"] is None else options["seed"]
-        mappings = {name: fields.get(name) or {} for name in ("env_kwargs", "hyperparameters")}
-        if not isinstance(fields["algorithm"], str) or not all(isinstance(value, dict) for value in mappings.values()):
-            raise RequestError("config.yaml: 'algorithm' must be a name, 'env_kwargs' and 'hyperparameters' mappings")
-        return cls.build(fields["algorithm"], target, **options, allow_import=allow_import, **mappings)
-
-
-_OPTIONS = ("steps", "episodes", "seed", "num_envs", "eval_every", "eval_episodes")
-
-
-def _config(agent: type[Agent], algorithm: str, hyperparameters: dict[str, Any]) -> Any:
-    import difflib
-
-    names = [item.name for item in dataclasses.fields(agent.Config)]
-    for key in hyperparameters:
-        if key not in names:
-            nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.4)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise RequestError(f"{algorithm} has no hyper-parameter {key!r}{hint} (it has: {', '.join(names)})")
-    try:
-        return agent.Config(**{key: tuple(value) if isinstance(value, list) else value for key, value in hyperparameters.items()})
-    except (ValueError, TypeError) as error:
-        raise RequestError(str(error)) from error
-
-
-def _plain(config: Any) -> dict[str, Any]:
-    """A config as plain YAML types; a schedule as its text."""
-    fields = {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
-    return {name: list(v) if isinstance(v, tuple) else str(v) if dataclasses.is_dataclass(v) else v for name, v in fields.items()}
+Report = Callable[["Run"], None]
 
 
 class Run:
@@ -135,44 +42,37 @@ class Run:
         self.folder: Path | None = None
         self.metrics: list[dict[str, Any]] = []
         """One report a line: `step`, `episodes`, `return`, `length`, the algorithm's own numbers, and `eval_return` where evaluated."""
-        self._episodes: list[tuple[int, float, int]] = []
-        self._sums: dict[str, list[float]] = {}
-        self._marks = 0
+        self._episodes: list[Episode] = []
+        self._sums: dict[str, list[float]] = {}                # of the metrics since the last report: total, count
+        self._marks = 0                                        # how many REPORTS-ths of the budget the last report stood at
         self._sweeps = 0
+        self._best: list[float] | None = None                  # step and score of the best evaluation
         self._log: MetricsLog | None = None
-        self._best: float | None = None
-        agent = agent_class(request.algorithm)
-        if agent.batched:
-            self._env: Any = fitted_vector(agent, request.recipe, request.num_envs, request.config)
-        else:
-            raw = Recorder(request.recipe.make())
-            try:
-                self._env = FittedEnv(raw, fit_to(agent, raw, request.config))
-            except RequestError as error:
-                raise RequestError(f"{request.algorithm} does not fit {request.recipe.name}: {error}") from None
-        self.notes = self._env.fit.notes
-        """What was done to make the environment fit the agent."""
-        self._model = self._tabular_model(agent)
+        with single_threaded():
+            self._build(agent_class(request.algorithm))
+
+    def _build(self, agent: type[Agent]) -> None:
+        request, rng = self.request, stream(self.request.seed, "environment")
         try:
-            self.agent: Agent = agent(self._env, request.config, request.seed)
+            env = fitted_vector(agent, request.recipe, request.num_envs, request.config) if agent.batched else self._fitted_env(agent)
+        except RequestError as error:
+            raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from None
+        self.notes: tuple[str, ...] = env.fit.notes
+        """What was done to make the environment fit the agent."""
+        try:
+            self._model = model_of(request.recipe.make()) if issubclass(agent, Planner) else None
+            self.agent: Agent = agent(env, request.config, request.seed)
         except ValueError as error:
-            raise RequestError(str(error)) from error
-        rng = stream(request.seed, "environment")
-        self._streams = (
-            ManyStreams(self._env, rng, rollout=self.agent.rollout, group_size=self.agent.group_size)
-            if agent.batched
-            else OneStream(self._env, rng)
+            raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from error
+        self._streams: OneStream | ManyStreams = (
+            ManyStreams(env, rng, rollout=self.agent.rollout, group_size=self.agent.group_size)
+            if not isinstance(env, FittedEnv)
+            else OneStream(env, rng)
         )
 
-    def _tabular_model(self, agent: type[Agent]) -> Any:
-        if not issubclass(agent, Planner):
-            return None
-        from rlbook.envs.mdp import TabularMDP
-
-        try:
-            return TabularMDP.from_env(self.request.recipe.make(), max_transitions=ENUMERATED)
-        except ValueError as error:
-            raise RequestError(f"{self.request.algorithm} plans from a model: {error}") from error
+    def _fitted_env(self, agent: type[Agent]) -> FittedEnv:
+        raw = Recorder(self.request.recipe.make())
+        return FittedEnv(raw, fit_to(agent, raw, self.request.config))
 
     @property
     def steps(self) -> int:
@@ -187,56 +87,70 @@ class Run:
     # ---- the folder
 
     def claim(self, folder: Path) -> None:
-        """Takes a folder for this run, and writes its config.
+        """Takes a folder for this run: writes the first checkpoint, and then its config.
 
         Raises:
-            RequestError: the folder already holds a run, or cannot be written.
+            RequestError: the folder already holds a run, another process writes it, or it cannot be written.
+            TrainingError: the first checkpoint could not be written.
         """
-        if (folder / "config.yaml").exists() or latest(folder) is not None:
-            raise RequestError(f"{folder} already holds a run; continue it with --resume (resume=True), or choose another folder")
-        self.folder = folder
+        config = self.request.as_yaml()
+        check_free(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_file(folder / "config.yaml", self.request.as_yaml().encode())
+            with _locked(folder), MetricsLog(folder) as self._log:
+                check_free(folder)
+                self.folder = folder
+                self.save()
+                _write_config(folder, config)
         except OSError as error:
             raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
 
-    def save(self, *, best: float | None = None) -> None:
-        """Writes a checkpoint of this moment, where there is a folder. `best` marks it as the best so far, with its score."""
+    def save(self, *, best: bool = False) -> None:
+        """Writes a checkpoint of this moment, where there is a folder. `best` marks it as the best so far.
+
+        Raises:
+            TrainingError: it could not be written; the earlier ones stay.
+        """
         if self.folder is None:
             return
         assert self._log is not None
-        self._log.flush()
-        try:
-            kept = read_best(self.folder)
-            save_checkpoint(self.folder, self.steps, self._state(), keep=self.steps if best is not None else kept[0] if kept else None)
-            if best is not None:
-                mark_best(self.folder, self.steps, best)
-        except StateError as error:
-            raise TrainingError(f"at step {self.steps}: {error}; no checkpoint was written of it") from error
+        with _told(self.folder):
+            self._log.flush()
+            save_checkpoint(self.folder, self.steps, self._state(self._log))
+            if best and self._best is not None:
+                mark_best(self.folder, self.steps, self._best[1])
 
-    def _state(self) -> State:
-        assert self._log is not None
-        return {
-            "agent": self.agent.state_dict(),
-            "streams": {} if isinstance(self.agent, Planner) else self._streams.state_dict(),
-            "report": {"sums": self._sums, "marks": self._marks, "best": self._best, "sweeps": self._sweeps,
-                       "log": self._log.position()},
-        }  # fmt: skip
+    def _state(self, log: MetricsLog) -> State:
+        report = {"sums": self._sums, "marks": self._marks, "best": self._best, "sweeps": self._sweeps, "log": log.position()}
+        streams = None if isinstance(self.agent, Planner) else self._streams.state_dict()
+        return {"agent": self.agent.state_dict(), "streams": streams, "report": report}
 
     def _restore(self, state: State, *, streams: bool) -> None:
-        self.agent.load_state_dict(state["agent"])
-        report = state["report"]
-        self._sums = {name: list(pair) for name, pair in report["sums"].items()}
-        self._marks, self._best, self._sweeps = report["marks"], report["best"], report["sweeps"]
-        if streams and state["streams"]:
-            self._streams.load_state_dict(state["streams"])
-        elif state["streams"]:
-            self._streams.steps, self._streams.episodes = state["streams"]["steps"], state["streams"]["episodes"]
+        """Puts everything where `state` has it; without `streams` the environment is left alone, as evaluation needs no more."""
+        try:
+            self.agent.load_state_dict(state["agent"])
+            report = state["report"]
+            self._sums = {name: list(pair) for name, pair in report["sums"].items()}
+            self._marks, self._best, self._sweeps = report["marks"], report["best"], report["sweeps"]
+            if state["streams"] is not None and streams:
+                self._streams.load_state_dict(state["streams"])
+            elif state["streams"] is not None:
+                self._streams.steps, self._streams.episodes = state["streams"]["steps"], state["streams"]["episodes"]
+            self.agent.progress = self.request.budget.progress(self.steps, self._streams.episodes)
+        except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+            name = f"{self.request.algorithm} on {self.request.recipe.name}"
+            raise CheckpointError(f"the checkpoint in {self.folder} does not fit {name}: {' '.join(str(error).split())}") from error
+
+    def _read_log(self) -> None:
+        assert self.folder is not None
+        try:
+            self.metrics, self._episodes = read_metrics(self.folder), read_episodes(self.folder)
+        except ValueError as error:
+            raise CheckpointError(f"the log in {self.folder} is damaged: {error}") from error
 
     # ---- training
 
-    def train(self, *, on_report: Callable[[Run], None] | None = None, restored: State | None = None) -> Run:
+    def train(self, *, on_report: Report | None = None, restored: State | None = None) -> Run:
         """Trains until the budget is used up, from the start or from where `restored` stands.
 
         Raises:
@@ -244,43 +158,42 @@ class Run:
             Interrupted: SIGINT or SIGTERM; the checkpoint is written.
         """
         with contextlib.ExitStack() as stack:
+            stack.enter_context(single_threaded())
             if self.folder is not None:
-                stack.enter_context(lock(self.folder))
-                self._log = stack.enter_context(MetricsLog(self.folder))
-            if restored is not None:
-                self._rewind(restored)
+                stack.enter_context(_locked(self.folder))
+                with _told(self.folder):
+                    self._log = stack.enter_context(MetricsLog(self.folder))
+                    if restored is not None:
+                        self._rewind(self.folder, self._log, restored)
             check_interrupt = stack.enter_context(interruptible())
             try:
                 self._go(on_report or (lambda run: None), check_interrupt)
             except Interrupted:
                 self.save()
                 raise
-            except OSError as error:
-                raise TrainingError(f"cannot write to {self.folder}: {error.strerror}") from error
-            except CheckpointError as error:
-                raise TrainingError(str(error)) from error
         return self
 
-    def _rewind(self, state: State) -> None:
+    def _rewind(self, folder: Path, log: MetricsLog, state: State) -> None:
         """Drops what was logged after the checkpoint; it will be logged again, to the byte."""
-        assert self.folder is not None and self._log is not None
-        self._log.truncate(state["report"]["log"])
-        discard_after(self.folder, self.steps)
-        self.metrics, self._episodes = read_metrics(self.folder), read_episodes(self.folder)
+        try:
+            log.truncate(state["report"]["log"])
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
+        discard_after(folder, self.steps)
+        if self._best is not None and read_best(folder) != tuple(self._best):
+            mark_best(folder, int(self._best[0]), self._best[1])
+        self._read_log()
 
-    def _go(self, on_report: Callable[[Run], None], check_interrupt: Callable[[], None]) -> None:
+    def _go(self, on_report: Report, check_interrupt: Callable[[], None]) -> None:
         for metrics in self._plan() if isinstance(self.agent, Planner) else loop(self.agent, self._streams, self.request.budget):
-            for name, value in metrics.items():
-                total = self._sums.setdefault(name, [0.0, 0])
-                total[0] += value
-                total[1] += 1
-            if self.agent.progress * REPORTS >= self._marks + 1:
+            self._collect(metrics)
+            if self._report_due():
                 self._report(on_report)
             check_interrupt()
-        if self.agent.progress * REPORTS >= self._marks or self._sums:
+        if self._marks <= REPORTS:
             self._finish(on_report)
 
-    def _plan(self) -> Any:
+    def _plan(self) -> Iterator[Metrics]:
         assert isinstance(self.agent, Planner)
         for metrics in self.agent.plan(self._model):
             self._sweeps += 1
@@ -289,63 +202,111 @@ class Run:
             if self.agent.progress >= 1.0:
                 return
 
-    def _report(self, on_report: Callable[[Run], None]) -> None:
+    def _collect(self, metrics: Metrics) -> None:
+        for name, value in metrics.items():
+            if not math.isfinite(value):
+                self._check_state(name, value)
+            pair = self._sums.setdefault(name, [0.0, 0])
+            pair[0] += value
+            pair[1] += 1
+
+    def _check_state(self, name: str, value: float) -> None:
+        """A number in the log may be NaN where nothing is wrong (a variance of one sample); a weight may not."""
+        try:
+            encode(self.agent.state_dict())
+        except StateError as error:
+            raise TrainingError(f"training diverged at step {self.steps}: {name} is {value}, and {error}") from error
+
+    def _report_due(self) -> bool:
+        """The last report is `_finish`'s."""
+        planning = isinstance(self.agent, Planner)
+        return self.agent.progress < 1.0 and (planning or self.agent.progress * REPORTS >= self._marks + 1)
+
+    def _report(self, on_report: Report) -> None:
         """One line of the log; every so often an evaluation and a checkpoint."""
-        self._marks = math.floor(self.agent.progress * REPORTS)
-        evaluated = self._evaluation_due() and self.agent.progress < 1.0
-        self._write(self._evaluate() if evaluated else None)
+        before, self._marks = self._marks, math.floor(self.agent.progress * REPORTS)
+        evaluated = self._evaluation_due(before)
+        best = self._write(self._evaluate() if evaluated else None)
         on_report(self)
-        if self._marks % (REPORTS // CHECKPOINTS) == 0 and self.agent.progress < 1.0 and not evaluated:
-            self.save()
+        if evaluated or _crossed(REPORTS // CHECKPOINTS, before, self._marks):
+            self.save(best=best)
 
-    def _finish(self, on_report: Callable[[Run], None]) -> None:
+    def _finish(self, on_report: Report) -> None:
+        """The last line of the log, evaluation and checkpoint."""
         self._marks = REPORTS + 1
-        self._write(self._evaluate() if self.request.eval_every != 0 else None)
+        if isinstance(self.agent, Planner) and self.metrics and not self._sums:
+            self._sums = {name: [value, 1] for name, value in self.metrics[-1].items() if name in self.agent.METRICS}
+        best = self._write(None if self.request.eval_every == 0 else self._evaluate())
         on_report(self)
-        self.save()
+        self.save(best=best)
 
-    def _evaluation_due(self) -> bool:
+    def _evaluation_due(self, before: int) -> bool:
         if self.request.eval_every == 0 or isinstance(self.agent, Planner):
             return False
-        every = REPORTS // DEFAULT_EVALUATIONS
-        if self.request.eval_every is not None and self.request.budget.steps:
-            every = max(1, round(self.request.eval_every / self.request.budget.steps * REPORTS))
-        return self._marks % every == 0
+        if self.request.eval_every is None:
+            return _crossed(REPORTS // EVALUATIONS, before, self._marks)
+        return _crossed(self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps)
 
     def _evaluate(self) -> float:
-        mean = play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean
-        return mean
+        return play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean
 
-    def _write(self, eval_return: float | None) -> None:
+    def _write(self, eval_return: float | None) -> bool:
+        """Logs what happened since the last report. True where the evaluation is the best so far."""
         finished = self._streams.finished
-        report: Metrics = {"step": self.steps, "episodes": self._streams.episodes}
+        report: dict[str, Any] = {"step": self.steps, "episodes": self._streams.episodes}
         if finished:
             report["return"] = math.fsum(item[1] for item in finished) / len(finished)
             report["length"] = sum(item[2] for item in finished) / len(finished)
         report |= {name: total / count for name, (total, count) in self._sums.items()}
-        if eval_return is not None:
-            report["eval_return"] = eval_return
+        report |= {} if eval_return is None else {"eval_return": eval_return}
+        if self._log is not None:
+            with _told(self.folder):
+                for item in finished:
+                    self._log.episode(*item)
+                self._log.report(self.steps, report)
         self.metrics.append(report)
         self._episodes += finished
-        if self._log is not None:
-            for item in finished:
-                self._log.episode(*item)
-            self._log.report(self.steps, report)
         finished.clear()
         self._sums = {}
-        if eval_return is not None and (self._best is None or eval_return >= self._best):
-            self._best = eval_return
-            self.save(best=eval_return)
-        elif eval_return is not None:
-            self.save()
+        if eval_return is None or (self._best is not None and eval_return < self._best[1]):
+            return False
+        self._best = [self.steps, eval_return]
+        return True
 
-    def resume(self, *, on_report: Callable[[Run], None] | None = None) -> Run:
-        """Continues a loaded run from its last checkpoint, bit for bit."""
+    def resume(self, *, steps: int | None = None, episodes: int | None = None, on_report: Report | None = None) -> Run:
+        """Continues a run from the last checkpoint in its folder, bit for bit; a finished run stays as it is.
+
+        Args:
+            steps, episodes: a new budget, counted from the run's beginning, larger than what is done; it is written to config.yaml.
+                Schedules and the annealing of step sizes follow it from here on, so the weights are those of a run that was given
+                this budget from the start only where nothing is scheduled.
+            on_report: as in `rlbook.train`.
+
+        Raises:
+            RequestError: no folder, or a budget that is already used up.
+            CheckpointError, TrainingError, Interrupted: as in `rlbook.load` and `rlbook.train`.
+        """
         if self.folder is None:
             raise RequestError("this run has no folder to continue in")
         _, state = load_checkpoint(self.folder)
         self._restore(state, streams=True)
+        if steps is not None or episodes is not None:
+            self._extend(self.folder, steps, episodes)
         return self.train(on_report=on_report, restored=state)
+
+    def _extend(self, folder: Path, steps: int | None, episodes: int | None) -> None:
+        budget = Budget(
+            None if steps is None else whole_number("steps", steps, least=1),
+            None if episodes is None else whole_number("episodes", episodes, least=1),
+        )
+        progress = budget.progress(self.steps, self._streams.episodes)
+        if progress >= 1.0:
+            done = f"{self.steps} steps and {self._streams.episodes} episodes"
+            raise RequestError(f"the run has already taken {done}; give a larger budget")
+        self.request = dataclasses.replace(self.request, budget=budget)
+        self._marks = math.floor(progress * REPORTS)
+        with _locked(folder), _told(folder):
+            _write_config(folder, self.request.as_yaml())
 
 
 def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: Any = None) -> Run:
@@ -355,7 +316,7 @@ def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_impor
         folder: a run folder.
         checkpoint: "best", a step, or None for the last.
         allow_import: let an environment id of the form "module:Name" import that module.
-        env: the environment, for a run whose environment was made without an id.
+        env: the environment, for a run whose environment was made without an id or in wrappers.
 
     Raises:
         RequestError: no such folder, or a config that is not valid.
@@ -372,9 +333,49 @@ def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_impor
     _, state = load_checkpoint(folder, checkpoint)  # type: ignore[arg-type]
     run = Run(request)
     run.folder = folder
-    try:
-        run._restore(state, streams=False)
-    except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
-        raise CheckpointError(f"the checkpoint in {folder} does not fit {request.algorithm} on {request.recipe.name}: {error}") from error
-    run.metrics, run._episodes = read_metrics(folder), read_episodes(folder)
+    run._restore(state, streams=False)
+    run._read_log()
     return run
+
+
+def check_free(folder: Path) -> None:
+    """Raises RequestError where the folder holds a run, or cannot be looked into."""
+    try:
+        taken = (folder / "config.yaml").exists() or latest(folder) is not None
+    except OSError as error:
+        raise RequestError(f"cannot read {folder}: {error.strerror}") from error
+    if taken:
+        raise RequestError(f"{folder} already holds a run; continue it with --resume (resume=True), or choose another folder")
+
+
+def _write_config(folder: Path, text: str) -> None:
+    """All of it or nothing."""
+    write_file(folder / ".tmp-config.yaml", text.encode())
+    os.replace(folder / ".tmp-config.yaml", folder / "config.yaml")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the folder for this process; RequestError where another one does."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock(folder))
+        except CheckpointError as error:
+            raise RequestError(str(error).removesuffix(".")) from error
+        yield
+
+
+@contextlib.contextmanager
+def _told(folder: Path | None) -> Iterator[None]:
+    """What goes wrong with the disk ends the training with one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(f"cannot write to {folder}: {error.strerror or error}") from error
+    except CheckpointError as error:
+        raise TrainingError(str(error).removesuffix(".")) from error
+
+
+def _crossed(period: int, before: int, after: int) -> bool:
+    """Whether a multiple of `period` lies in (before, after]."""
+    return after // period > before // period

@@ -26,6 +26,7 @@ MAX_TABLE = 10_000_000        # entries of a Q table
 MAX_VECTOR = 1_000_000        # numbers in one observation of an MLP
 MAX_ACTIONS = 4_096           # discrete actions after binning or joining
 UNBOUNDED = 3.0               # unbounded dimensions are cut into bins over [-3, 3]
+VAST = 1e6                    # bounds beyond this are as good as none
 
 Code = Callable[[Any], Any]   # batched or single: a leading [N] axis passes through
 
@@ -41,7 +42,10 @@ class Fit:
     notes: tuple[str, ...]
 
 
-def fit(observation_space: spaces.Space, action_space: spaces.Space, agent: Any, *, own_policy: bool = False, bins: int = 10, action_bins: int = 5) -> Fit:
+def fit(
+    observation_space: spaces.Space, action_space: spaces.Space, agent: Any, *, own_policy: bool = False,
+    bins: int = 10, action_bins: int = 5,
+) -> Fit:  # fmt: skip
     """The translation between an environment and an agent class.
 
     Args:
@@ -57,19 +61,21 @@ def fit(observation_space: spaces.Space, action_space: spaces.Space, agent: Any,
     notes: list[str] = []
     fitted_actions, act = _fit_actions(action_space, agent, action_bins, notes)
     if agent.observations == "any" or (agent.observations == "policy" and own_policy):
-        return Fit(observation_space, fitted_actions, None, act, tuple(notes))
+        return Fit(observation_space, fitted_actions, None, act, tuple(dict.fromkeys(notes)))
     if agent.observations == "index":
         num_actions = int(fitted_actions.n) if isinstance(fitted_actions, spaces.Discrete) else 1
         size, observe = _index(observation_space, bins, notes)
         if size * num_actions > MAX_TABLE:
-            raise RequestError(f"a table needs one row a state, and this observation space has {_power(size)} of them (at most {MAX_TABLE // num_actions:,})")
+            most = f"{MAX_TABLE // num_actions:,}"
+            raise RequestError(f"a table needs one row a state, and this observation space has {_power(size)} of them (at most {most})")
         same = isinstance(observation_space, spaces.Discrete) and observation_space.start == 0
-        return Fit(spaces.Discrete(size), fitted_actions, None if same else observe, act, tuple(notes))
+        return Fit(spaces.Discrete(size), fitted_actions, None if same else observe, act, tuple(dict.fromkeys(notes)))
     size, observe = _vector(observation_space, notes)
     if size > MAX_VECTOR:
         raise RequestError(f"the observation flattens to {_power(size)} numbers (at most {MAX_VECTOR:,})")
-    same = isinstance(observation_space, spaces.Box) and len(observation_space.shape) == 1 and observation_space.dtype == np.float32
-    return Fit(spaces.Box(-np.inf, np.inf, (size,), np.float32), fitted_actions, None if same else observe, act, tuple(dict.fromkeys(notes)))
+    is_vector = isinstance(observation_space, spaces.Box) and len(observation_space.shape) == 1 and observation_space.dtype == np.float32
+    vector = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+    return Fit(vector, fitted_actions, None if is_vector else observe, act, tuple(dict.fromkeys(notes)))
 
 
 def _power(size: int) -> str:
@@ -92,13 +98,16 @@ def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
         dims = len(space.shape)
         if dims != 1:
             notes.append(f"observation: {space.shape} flattened")
-        return int(np.prod(space.shape)), lambda x: _flat(x, dims).astype(np.float32)
+        return math.prod(space.shape), lambda x: _flat(x, dims).astype(np.float32, copy=False)
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        keys = list(space.spaces) if isinstance(space, spaces.Dict) else range(len(space.spaces))
-        parts = [(key, *_vector(space[key], notes)) for key in keys]
+        parts = [(key, *_vector(part, notes)) for key, part in _parts(space)]
         notes.append("observation: parts concatenated")
         return sum(size for _, size, _ in parts), lambda x: np.concatenate([code(x[key]) for key, _, code in parts], axis=-1)
     raise RequestError(f"{type(space).__name__} observations have no fixed length that an MLP could take")
+
+
+def _parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, spaces.Space]]:
+    return list(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
 
 
 def _flat(x: Any, dims: int) -> np.ndarray:
@@ -138,27 +147,37 @@ def _digits(space: spaces.Space, bins: int, notes: list[str]) -> tuple[list[int]
         return [int(n) for n in space.nvec.reshape(-1)], lambda x: _flat(x, dims).astype(np.int64) - start
     if isinstance(space, spaces.MultiBinary):
         dims = len(space.shape)
-        return [2] * int(np.prod(space.shape)), lambda x: _flat(x, dims).astype(np.int64)
+        return [2] * math.prod(space.shape), lambda x: _flat(x, dims).astype(np.int64)
     if isinstance(space, spaces.Box):
         low, high = _range(space)
-        dims = len(space.shape)
         notes.append(f"observation: {bins} bins for each of {low.size} dimensions, over {_interval(low, high)}")
-
-        def digits(x: Any) -> np.ndarray:
-            scaled = (_flat(x, dims) - low) / (high - low) * bins
-            return np.clip(np.floor(scaled), 0, bins - 1).astype(np.int64)
-
-        return [bins] * low.size, digits
+        return [bins] * low.size, _binner(low, high, bins, len(space.shape))
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        keys = list(space.spaces) if isinstance(space, spaces.Dict) else range(len(space.spaces))
-        parts = [(key, *_digits(space[key], bins, notes)) for key in keys]
+        parts = [(key, *_digits(part, bins, notes)) for key, part in _parts(space)]
         return [n for _, sizes, _ in parts for n in sizes], lambda x: np.concatenate([code(x[key]) for key, _, code in parts], axis=-1)
     raise RequestError(f"{type(space).__name__} observations cannot be numbered, and a table needs one row a state")
 
 
+def _binner(low: np.ndarray, high: np.ndarray, bins: int, dims: int) -> Code:
+    """Numbers to bins of equal width; what lies outside falls into the outermost bin. NaN and infinities have none: FloatingPointError."""
+    scale = bins / np.where(high > low, high - low, 1.0)
+
+    def digits(x: Any) -> np.ndarray:
+        scaled = (_flat(x, dims) - low) * scale
+        if not np.isfinite(scaled).all():
+            raise FloatingPointError(float(np.asarray(x)[~np.isfinite(x)].flat[0]))
+        return np.clip(np.floor(scaled), 0, bins - 1).astype(np.int64)
+
+    return digits
+
+
 def _range(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+    """What the bins cover: the bounds, or 2 · UNBOUNDED from the only bound, or ±UNBOUNDED."""
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
-    return np.where(np.abs(low) < 1e6, low, -UNBOUNDED), np.where(np.abs(high) < 1e6, high, UNBOUNDED)
+    has_low, has_high = np.abs(low) < VAST, np.abs(high) < VAST
+    from_high = np.where(has_high, high - 2 * UNBOUNDED, -UNBOUNDED)
+    from_low = np.where(has_low, low + 2 * UNBOUNDED, UNBOUNDED)
+    return np.where(has_low, low, from_high), np.where(has_high, high, from_low)
 
 
 def _interval(low: np.ndarray, high: np.ndarray) -> str:
@@ -176,11 +195,20 @@ def _fit_actions(space: spaces.Space, agent: Any, action_bins: int, notes: list[
     if isinstance(space, spaces.Box) and agent.actions == "discrete":
         return _binned(space, action_bins, notes)
     if isinstance(space, spaces.Box):
-        shape, low, high = space.shape, space.low, space.high
         notes.append("action: Gaussian, clipped to the environment's bounds")
-        flat = spaces.Box(space.low.reshape(-1), space.high.reshape(-1), dtype=np.float32)
-        return flat, lambda a: np.clip(np.asarray(a).reshape(*np.shape(a)[:-1], *shape), low, high).astype(space.dtype)
+        return _clipped(space)
     raise RequestError(f"{type(space).__name__} actions are neither discrete nor a box of numbers")
+
+
+def _clipped(space: spaces.Box) -> tuple[spaces.Space, Code]:
+    low, high, whole = space.low, space.high, np.issubdtype(space.dtype, np.integer)
+
+    def act(a: Any) -> np.ndarray:
+        a = np.asarray(a).reshape(*np.shape(a)[:-1], *space.shape)
+        return np.clip(np.rint(a) if whole else a, low, high).astype(space.dtype)
+
+    flat_low, flat_high = (bound.reshape(-1).astype(np.float32) for bound in (low, high))
+    return spaces.Box(flat_low, flat_high, dtype=np.float32), act
 
 
 def _joint(space: Any, notes: list[str]) -> tuple[spaces.Space, Code]:
@@ -202,9 +230,11 @@ def _binned(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[spac
         raise RequestError("actions are discrete for this algorithm, and an unbounded box cannot be cut into bins")
     size = action_bins ** low.size
     if size > MAX_ACTIONS:
-        raise RequestError(f"{action_bins} values for each of {low.size} action dimensions make {_power(size)} actions (at most {MAX_ACTIONS:,}); lower action_bins")
+        made = f"{action_bins} values for each of {low.size} action dimensions make {_power(size)} actions"
+        raise RequestError(f"{made} (at most {MAX_ACTIONS:,}); lower action_bins")
     axes = [np.linspace(a, b, action_bins) if action_bins > 1 else np.array([(a + b) / 2]) for a, b in zip(low, high, strict=True)]
-    table = np.stack([axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")], axis=-1).reshape(size, *space.shape).astype(space.dtype)
+    table = np.stack([axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")], axis=-1)
+    table = table.reshape(size, *space.shape).astype(space.dtype)
     notes.append(f"action: {action_bins} values for each of {low.size} dimensions, over {_interval(low, high)}")
     return spaces.Discrete(size), lambda a: table[a]
 

@@ -5,151 +5,86 @@ The loop owns the resets, so `next_obs` is always the true successor and every a
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.utils import concatenate, create_empty_array
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlbook.agent import State, Step
 from rlbook.errors import TrainingError
+from rlbook.seeding import rng_state, set_rng_state
 
-
-class Recorder(gymnasium.Wrapper):
-    """Remembers how the episode in progress came about, so that it can be taken up again in another process.
-
-    Where the environment has `snapshot` and `restore`, those are used; otherwise the generator's state at the reset and the actions since.
-    """
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
-        self._start: State = {}
-        self._actions: list[Any] = []
-        self._time_limit = self._snapshot_wrappers()
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self._start = {"seed": seed, "rng": None if seed is not None else self.unwrapped.np_random.bit_generator.state}
-        self._actions = []
-        return self.env.reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> Any:
-        self._actions.append(action)
-        return self.env.step(action)
-
-    def snapshot(self) -> State:
-        if self._time_limit is not None:
-            return {"env": self.unwrapped.snapshot(), "elapsed": [limit._elapsed_steps for limit in self._time_limit]}  # type: ignore[attr-defined]
-        return {**self._start, "actions": [np.asarray(action) for action in self._actions]}
-
-    def restore(self, state: State) -> None:
-        """Puts the environment where `snapshot` found it."""
-        if self._time_limit is not None:
-            self.env.reset()
-            self.unwrapped.restore(state["env"])  # type: ignore[attr-defined]
-            for limit, elapsed in zip(self._time_limit, state["elapsed"], strict=True):
-                limit._elapsed_steps = elapsed
-            return
-        if state["seed"] is None:
-            self.unwrapped.np_random.bit_generator.state = state["rng"]
-        self.env.reset(seed=state["seed"])
-        for action in state["actions"]:
-            self.env.step(action if action.ndim else action.item())
-        self._start = {"seed": state["seed"], "rng": state["rng"]}
-        self._actions = list(state["actions"])
-
-    def _snapshot_wrappers(self) -> list[TimeLimit] | None:
-        """The time limits to save beside a snapshot; None where replaying is the way (no snapshot, or wrappers that may hold state)."""
-        if not hasattr(self.unwrapped, "snapshot") or not hasattr(self.unwrapped, "restore"):
-            return None
-        limits, env = [], self.env
-        while isinstance(env, gymnasium.Wrapper):
-            if type(env) not in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
-                return None
-            limits += [env] if isinstance(env, TimeLimit) else []
-            env = env.env
-        return limits
-
-
-class SyncStreams(SyncVectorEnv):
-    """N gymnasium environments stepped in turn. A stream that has ended waits, its action ignored, until it is reset."""
-
-    def __init__(self, env_fns: Any) -> None:
-        super().__init__(env_fns=[lambda fn=fn: Recorder(fn()) for fn in env_fns], autoreset_mode=AutoresetMode.DISABLED, copy=False)
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
-        _, info = super().reset(seed=seed, options=options)
-        return self._stacked(), info
-
-    def step(self, actions: Any) -> Any:
-        rewards = np.zeros(self.num_envs)
-        for i, env in enumerate(self.envs):
-            if not self._autoreset_envs[i]:
-                self._env_obs[i], rewards[i], self._terminations[i], self._truncations[i], _ = env.step(actions[i])
-        self._autoreset_envs = self._terminations | self._truncations
-        return self._stacked(), rewards, self._terminations.copy(), self._truncations.copy(), {}
-
-    def _stacked(self) -> Any:
-        """The current observations of all streams, in fresh arrays."""
-        return concatenate(self.single_observation_space, self._env_obs, create_empty_array(self.single_observation_space, self.num_envs))
-
-    def snapshot(self) -> State:
-        return {"envs": [env.snapshot() for env in self.envs], "terminated": self._terminations.copy(), "truncated": self._truncations.copy()}  # type: ignore[attr-defined]
-
-    def restore(self, state: State) -> None:
-        super().reset()
-        for env, saved in zip(self.envs, state["envs"], strict=True):
-            env.restore(saved)  # type: ignore[attr-defined]
-        self._terminations, self._truncations = state["terminated"].copy(), state["truncated"].copy()
-        self._autoreset_envs = self._terminations | self._truncations
+Episode = tuple[int, float, int]
+"""(environment step it ended at, return in reward units, length in environment steps)"""
 
 
 class OneStream:
-    """One environment, scalars. What a tabular agent learns from."""
+    """One environment, scalars. What a tabular agent learns from.
+
+    Args:
+        env: has `snapshot` and `restore` where the run is to be resumed; see `rlbook.recorder.Recorder`.
+        rng: draws the seed of the first reset.
+    """
 
     def __init__(self, env: gymnasium.Env, rng: np.random.Generator) -> None:
         self.env, self.rng = env, rng
-        self.finished: list[tuple[int, float, int]] = []       # (environment step, return, length) of episodes that ended
+        self.finished: list[Episode] = []    # episodes that ended; whoever reads them clears them
         self.steps = self.episodes = 0
         self._return, self._length, self._over = 0.0, 0, False
-        self.obs: Any = None
+        self.obs: Any = None                 # None before the first reset
 
     def start(self) -> None:
-        self.obs, _ = self.env.reset(seed=_seed(self.rng))
-        check_finite("observation", self.obs, 0)
+        """The first reset, the only one with a seed."""
+        self._reset(_seed(self.rng))
 
     def step(self, action: Any) -> Step:
+        """One step. Raises TrainingError where the reward or the observation is not finite."""
         obs = self.obs
-        self.obs, reward, terminated, truncated, _ = self.env.step(action)
         self.steps += 1
+        try:
+            self.obs, reward, terminated, truncated, _ = self.env.step(action)
+        except FloatingPointError as error:
+            raise _not_finite("observation", error, self.steps) from None
+        reward = float(reward)
         check_finite("reward", reward, self.steps)
         check_finite("observation", self.obs, self.steps)
-        self._return += float(reward)
+        self._return += reward
         self._length += 1
         self._over = bool(terminated or truncated)
-        return Step(obs, action, float(reward), self.obs, bool(terminated), bool(truncated and not terminated), True)
+        return Step(obs, action, reward, self.obs, bool(terminated), bool(truncated and not terminated), True)
 
     def reset_finished(self) -> bool:
-        """Resets what has ended. True where all streams start afresh."""
-        if self._over:
-            self.finished.append((self.steps, self._return, self._length))
-            self.episodes += 1
-            self._return, self._length, self._over = 0.0, 0, False
-            self.obs, _ = self.env.reset()
-            check_finite("observation", self.obs, self.steps)
-            return True
-        return False
+        """Resets the environment where the episode has ended. True where it did."""
+        if not self._over:
+            return False
+        self.finished.append((self.steps, self._return, self._length))
+        self.episodes += 1
+        self._return, self._length, self._over = 0.0, 0, False
+        self._reset(None)
+        return True
+
+    def _reset(self, seed: int | None) -> None:
+        try:
+            self.obs, _ = self.env.reset(seed=seed)
+        except FloatingPointError as error:
+            raise _not_finite("observation", error, self.steps) from None
+        check_finite("observation", self.obs, self.steps)
 
     def state_dict(self) -> State:
-        env = _outermost(self.env, Recorder).snapshot()
-        return {"env": env, "obs": self.obs, "return": self._return, "length": self._length, "steps": self.steps, "episodes": self.episodes, "rng": self.rng.bit_generator.state}
+        return {
+            "env": None if self.obs is None else self.env.get_wrapper_attr("snapshot")(), "obs": self.obs, "return": self._return,
+            "length": self._length, "steps": self.steps, "episodes": self.episodes, "finished": _table(self.finished),
+            "rng": rng_state(self.rng),
+        }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
-        _outermost(self.env, Recorder).restore(state["env"])
+        if state["env"] is not None:
+            self.env.get_wrapper_attr("restore")(state["env"])
         self.obs, self._return, self._length = state["obs"], state["return"], state["length"]
-        self.steps, self.episodes = state["steps"], state["episodes"]
-        self.rng.bit_generator.state = state["rng"]
+        self.steps, self.episodes, self.finished = state["steps"], state["episodes"], _episodes(state["finished"])
+        set_rng_state(self.rng, state["rng"])
 
 
 class ManyStreams:
@@ -158,85 +93,121 @@ class ManyStreams:
     With `rollout = "episodes"` all streams start together and a finished one waits, its rows invalid, until the last one ends;
     then neighbouring groups of `group_size` start from one seed each. Equal seeds make equal starts and equal dynamics noise:
     common random numbers, which leave a group-relative gradient unbiased and make it less noisy.
+
+    Args:
+        env: autoreset disabled; has `snapshot` and `restore` where the run is to be resumed.
+        rng: draws the seeds.
+        rollout: "steps" or "episodes".
+        group_size: neighbouring streams that start from the same seed; divides N.
+
+    Raises:
+        ValueError: the environment resets itself, or cannot let a finished stream wait.
     """
 
     def __init__(self, env: VectorEnv, rng: np.random.Generator, *, rollout: str = "steps", group_size: int = 1) -> None:
-        self.env, self.rng, self.rollout, self.group_size = env, rng, rollout, group_size
-        self.finished: list[tuple[int, float, int]] = []       # (environment step, return, length) of episodes that ended
+        _check_resets(env, rollout)
+        self.rng, self.rollout, self.group_size = rng, rollout, group_size
+        self.env: Any = env
+        self.finished: list[Episode] = []    # episodes that ended; whoever reads them clears them
         self.steps = self.episodes = 0
-        self.valid = np.ones(env.num_envs, dtype=bool)
+        self._all = np.ones(env.num_envs, dtype=bool)
+        self.valid = self._all
         self._return, self._length = np.zeros(env.num_envs), np.zeros(env.num_envs, dtype=np.int64)
-        self._over = np.zeros(env.num_envs, dtype=bool)
-        self.obs: Any = None
+        self._over = ~self._all
+        self.obs: Any = None                 # None before the first reset
 
     def start(self) -> None:
+        """Resets all streams with fresh seeds, one a group."""
         seeds = [_seed(self.rng) for _ in range(self.env.num_envs // self.group_size)]
         self.obs, _ = self.env.reset(seed=[seed for seed in seeds for _ in range(self.group_size)])
-        self.valid = np.ones(self.env.num_envs, dtype=bool)
+        self.valid = self._all
         check_finite("observation", self.obs, self.steps)
 
     def step(self, action: Any) -> Step:
+        """One step of every valid stream. Raises TrainingError where a reward or an observation is not finite."""
         obs, valid = self.obs, self.valid
         self.obs, reward, terminated, truncated, _ = self.env.step(action)
-        self.steps += int(np.count_nonzero(valid))
+        waiting = valid is not self._all
+        self.steps += int(np.count_nonzero(valid)) if waiting else len(valid)
         check_finite("reward", reward, self.steps)
         check_finite("observation", self.obs, self.steps)
-        reward = np.where(valid, reward, 0.0)
+        if waiting:
+            reward, terminated, truncated = np.where(valid, reward, 0.0), terminated & valid, truncated & valid
         self._return += reward
         self._length += valid
-        self._over = (terminated | truncated) & valid
-        return Step(obs, action, reward.astype(np.float32), self.obs, terminated & valid, truncated & ~terminated & valid, valid)
+        self._over = terminated | truncated
+        return Step(obs, action, reward.astype(np.float32), self.obs, terminated, truncated > terminated, valid)
 
     def reset_finished(self) -> bool:
         """Resets what has ended, or lets it wait for the others. True where all streams start afresh."""
-        if not self._over.any():
+        over = self._over
+        if not over.any():
             return False
-        for i in np.flatnonzero(self._over):
+        for i in np.flatnonzero(over):
             self.finished.append((self.steps, float(self._return[i]), int(self._length[i])))
-        self.episodes += int(np.count_nonzero(self._over))
-        self._return[self._over], self._length[self._over] = 0.0, 0
+            self.episodes += 1
+        self._return[over], self._length[over] = 0.0, 0
+        self._over = ~self._all
         if self.rollout == "episodes":
-            self.valid = self.valid & ~self._over
-            self._over = np.zeros_like(self._over)
-            if not self.valid.any():
-                self.start()
-                return True
-            return False
-        self.obs, _ = self.env.reset(options={"reset_mask": self._over})
-        self._over = np.zeros_like(self._over)
+            self.valid = self.valid & ~over
+            if self.valid.any():
+                return False
+            self.start()
+            return True
+        self.obs, _ = self.env.reset(options={"reset_mask": over})
         check_finite("observation", self.obs, self.steps)
         return False
 
     def state_dict(self) -> State:
         return {
-            "env": self.env.unwrapped.snapshot(), "obs": self.obs, "valid": self.valid, "return": self._return, "length": self._length,
-            "steps": self.steps, "episodes": self.episodes, "rng": self.rng.bit_generator.state,
-        }  # type: ignore[attr-defined]  # fmt: skip
+            "env": None if self.obs is None else self.env.unwrapped.snapshot(), "obs": self.obs, "valid": self.valid,
+            "return": self._return, "length": self._length, "steps": self.steps, "episodes": self.episodes,
+            "finished": _table(self.finished), "rng": rng_state(self.rng),
+        }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
-        self.env.unwrapped.restore(state["env"])  # type: ignore[attr-defined]
-        self.obs, self.valid, self.steps, self.episodes = state["obs"], state["valid"], state["steps"], state["episodes"]
+        if state["env"] is not None:
+            self.env.unwrapped.restore(state["env"])
+        self.obs, self.valid = state["obs"], self._all if state["valid"].all() else state["valid"]
         self._return, self._length = state["return"].copy(), state["length"].copy()
-        self.rng.bit_generator.state = state["rng"]
+        self.steps, self.episodes, self.finished = state["steps"], state["episodes"], _episodes(state["finished"])
+        set_rng_state(self.rng, state["rng"])
 
 
 def check_finite(what: str, value: Any, step: int) -> None:
     """A NaN or an infinity stops the run before anything learns from it."""
-    if isinstance(value, (dict, tuple)):
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind != "f" or math.isfinite(np.vdot(value, value)):    # a finite sum of squares has finite terms only
+            return
+        if not np.isfinite(value).all():
+            raise _not_finite(what, value[~np.isfinite(value)].flat[0], step)
+    elif isinstance(value, (dict, tuple)):
         for item in value.values() if isinstance(value, dict) else value:
             check_finite(what, item, step)
-    elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        if not np.isfinite(value).all():
-            raise TrainingError(f"{what} at environment step {step} is not finite: {value[~np.isfinite(value)].flat[0]}")
-    elif isinstance(value, (float, np.floating)) and not np.isfinite(value):
-        raise TrainingError(f"{what} at environment step {step} is not finite: {value}")
+    elif isinstance(value, (float, np.floating)) and not math.isfinite(value):
+        raise _not_finite(what, value, step)
+
+
+def _not_finite(what: str, value: Any, step: int) -> TrainingError:
+    return TrainingError(f"{what} at environment step {step} is not finite: {value}")
+
+
+def _check_resets(env: VectorEnv, rollout: str) -> None:
+    if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
+        raise ValueError("a vector environment must leave its resets to the loop: make it with autoreset_mode=AutoresetMode.DISABLED")
+    if rollout == "episodes" and isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv)):
+        name = type(env.unwrapped).__name__
+        raise ValueError(f"{name} cannot let a finished stream wait for the others; use rlbook.sync_streams.SyncStreams")
 
 
 def _seed(rng: np.random.Generator) -> int:
     return int(rng.integers(2**31 - 1))
 
 
-def _outermost(env: Any, kind: type) -> Any:
-    while not isinstance(env, kind):
-        env = env.env
-    return env
+def _table(episodes: list[Episode]) -> np.ndarray:
+    """Episodes as rows [E, 3]; float64 holds steps up to 2^53."""
+    return np.array(episodes, dtype=np.float64).reshape(-1, 3)
+
+
+def _episodes(table: np.ndarray) -> list[Episode]:
+    return [(int(step), float(episode_return), int(length)) for step, episode_return, length in table]

@@ -67,7 +67,8 @@ def train(
         num_envs: streams side by side, for algorithms that take many.
         eval_every: environment steps between evaluations; 0 for none; None for ten in the run.
         eval_episodes: episodes of each evaluation.
-        resume: continue the run in `folder` where its last checkpoint stands, instead of starting a new one.
+        resume: continue the run in `folder` where its last checkpoint stands, instead of starting a new one; what else is given must be
+            what it was started with.
         allow_import: let an id of the form "module:Name" import that module.
         env_kwargs: arguments for an environment given by its id.
         on_report: called after each report with the run, for progress bars.
@@ -80,19 +81,25 @@ def train(
         RequestError: the request was wrong; nothing was written.
         TrainingError: training failed; the last good checkpoint stays.
     """
-    from rlbook.runs import Request, Run, load
+    from rlbook.request import Request
+    from rlbook.runs import Run, check_free, load
 
-    if resume:
-        if folder is None:
-            raise RequestError("resume needs the folder of the run to continue")
-        return load(folder, allow_import=allow_import).resume(on_report=on_report)
+    options = {"steps": steps, "episodes": episodes, "num_envs": num_envs, "eval_every": eval_every, "eval_episodes": eval_episodes}
     request = Request.build(
-        algorithm, env, steps=steps, episodes=episodes, seed=seed, num_envs=num_envs, eval_every=eval_every, eval_episodes=eval_episodes,
-        allow_import=allow_import, env_kwargs=env_kwargs or {}, hyperparameters=hyperparameters,
-    )  # fmt: skip
+        algorithm, env, **options, seed=seed, allow_import=allow_import, env_kwargs=env_kwargs, hyperparameters=hyperparameters
+    )
+    if resume and folder is None:
+        raise RequestError("resume needs the folder of the run to continue")
+    if resume:
+        run = load(Path(str(folder)), allow_import=allow_import, env=None if isinstance(env, str) else env)
+        given = [name for name, value in options.items() if value is not None]
+        request.check_continues(run.request, [*given, *hyperparameters, *(env_kwargs or {}), *(["seed"] if seed else [])])
+        return run.resume(on_report=on_report)
+    if folder is None:
+        return Run(request).train(on_report=on_report)
+    check_free(Path(folder))
     run = Run(request)
-    if folder is not None:
-        run.claim(Path(folder))
+    run.claim(Path(folder))
     return run.train(on_report=on_report)
 
 
@@ -129,5 +136,4 @@ def interruptible() -> Iterator[Callable[[], None]]:
         yield check
     finally:
         for signum, handler in previous.items():
-            signal.signal(signum, handler)
-
+            signal.signal(signum, handler or signal.SIG_DFL)
