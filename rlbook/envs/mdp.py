@@ -112,10 +112,14 @@ class TabularMDP:
 
         Source: Bellman 1957; Sutton & Barto 2018, eq. 4.10 before the maximum.
         """
-        action_values = (self._continues @ values).reshape(self.num_actions, self.num_states)
+        action_values = self.expectation(values)
         action_values *= gamma
-        action_values += self._rewards
-        return action_values.T
+        action_values += self._rewards.T  # both lie action-major in memory
+        return action_values
+
+    def expectation(self, values: np.ndarray) -> np.ndarray:
+        """Σ_s' continues(s'|s, a) V(s'): [S] → [S, A], a new array."""
+        return (self._continues @ values).reshape(self.num_actions, self.num_states).T
 
     def policy_values(self, policy: np.ndarray, gamma: float) -> np.ndarray:
         """V^π, exactly: the solution of (I - γ P_π) V = r_π, where P_π leaves out what ends the episode.

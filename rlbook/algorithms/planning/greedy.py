@@ -1,11 +1,15 @@
 """From action values to a policy, with an eye on ties.
 
-Several actions can be best, and at γ = 1 some of them lead in circles: on a frozen lake without slipping every step that avoids the
-holes is worth 1. Among the best actions this takes one that can bring the end of the episode a step nearer, and never one that
-may lead to where a best policy can no longer be sure to end. So the policy ends the episode with probability 1 wherever some best
-policy does, and on a deterministic map by the shortest of the best ways.
+Several actions can be best, and at γ = 1 some of those lead in circles: on a frozen lake without slipping, every step that avoids
+the holes is worth 1. Among the best actions this takes those that end the episode soonest, on average. So the policy ends the
+episode with probability 1 wherever some best policy does, and on a deterministic map by the shortest of the best ways.
 
-Source: the states from which an end is reached with probability 1: Baier & Katoen 2008, Principles of Model Checking, section 10.6.1.
+    safe    ← the states from which best actions can be sure to end the episode, and the best actions that never leave them
+    T(s)    ← 1 + min_a Σ_s' P(s'|s, a) T(s'), over those actions: the steps still to go
+    π(s)    ← the action of the minimum; any best action where nothing is safe
+
+Source: states that are sure to reach an end: Baier & Katoen 2008, Principles of Model Checking, section 10.6.1; the second line is a
+stochastic shortest path: Bertsekas & Tsitsiklis 1991, doi:10.1287/moor.16.3.580.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ import numpy as np
 
 from rlbook.envs.mdp import TabularMDP
 
-TIE = 1e-9
+TIE = 1e-7
 """Actions count as equally good within this, relative to the largest value (and at least 1)."""
+PATIENCE = 20_000
+"""Sweeps spent at most on finding the quickest of the best policies."""
 
 
 def greedy_policy(model: TabularMDP, action_values: np.ndarray) -> np.ndarray:
@@ -30,17 +36,27 @@ def greedy_policy(model: TabularMDP, action_values: np.ndarray) -> np.ndarray:
     """
     slack = TIE * max(1.0, float(np.abs(action_values).max()))
     best = action_values >= action_values.max(axis=1, keepdims=True) - slack
+    safe, staying, action = _sure_to_end(model, best)
+    if (staying.sum(axis=1) > 1).any():
+        quickest = _quickest(model, staying & safe[:, None], safe)
+        if _can_end(model, quickest[:, None] == np.arange(model.num_actions))[0][safe].all():
+            action = quickest
+    return np.where(safe, action, best.argmax(axis=1))
+
+
+def _sure_to_end(model: TabularMDP, best: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The safe states [S], the best actions that never leave them [S, A], and one of those for each [S] that brings the end nearer."""
     safe = np.ones(model.num_states, dtype=bool)
     while True:
         staying = best & ~_may_enter(model, ~safe)
-        ends, action = _towards_the_end(model, staying)
+        ends, action = _can_end(model, staying)
         if (ends == safe).all():
-            return np.where(safe, action, best.argmax(axis=1))
+            return safe, staying, action
         safe = ends
 
 
-def _towards_the_end(model: TabularMDP, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Backwards from the ends, one layer at a time: which states [S] can end the episode by allowed actions [S, A], and the action [S]."""
+def _can_end(model: TabularMDP, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Backwards from the ends, layer by layer: the states [S] that can end the episode by allowed actions [S, A], and the action [S]."""
     ends = np.zeros(model.num_states, dtype=bool)
     action = np.zeros(model.num_states, dtype=np.int64)
     opens = allowed & (model.ends > 0)
@@ -53,7 +69,19 @@ def _towards_the_end(model: TabularMDP, allowed: np.ndarray) -> tuple[np.ndarray
         opens = allowed & _may_enter(model, new)
 
 
+def _quickest(model: TabularMDP, allowed: np.ndarray, safe: np.ndarray) -> np.ndarray:
+    """[S]: the allowed action with the fewest steps still to go, by value iteration on the number of steps."""
+    steps = np.zeros(model.num_states)
+    for _ in range(PATIENCE):
+        to_go = np.where(allowed, 1.0 + model.expectation(steps), np.inf)
+        new = np.where(safe, to_go.min(axis=1), 0.0)
+        change, steps = float((new - steps).max()), new
+        if change <= 1e-9 * float(steps.max()):
+            break
+    to_go = np.where(allowed, 1.0 + model.expectation(steps), np.inf)
+    return (to_go <= to_go.min(axis=1, keepdims=True) * (1 + TIE)).argmax(axis=1)
+
+
 def _may_enter(model: TabularMDP, states: np.ndarray) -> np.ndarray:
     """[S, A] bool: actions that with some probability lead into `states` [S] bool, the episode going on."""
-    probability = model.continues @ states.astype(np.float64)
-    return (probability > 0).reshape(model.num_actions, model.num_states).T
+    return model.expectation(states.astype(np.float64)) > 0
