@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from rlbook.plots.curves import save_curve as save_curve
     from rlbook.plots.value_map import ValueMap as ValueMap
     from rlbook.plots.value_map import plot_value_map as plot_value_map
-    from rlbook.plots.value_map import value_map as value_map
-    from rlbook.plots.watch import watch as watch
+    from rlbook.plots.watching import watch as watch
 
 _HOME = {
     "ValueMap": "value_map", "plot_curves": "curves", "plot_value_map": "value_map", "save_curve": "curves", "save_gif": "animation",
-    "value_map": "value_map", "watch": "watch",
+    "watch": "watching",
 }  # fmt: skip
 
-__all__ = ["ValueMap", "plot_curves", "plot_value_map", "save_curve", "save_gif", "value_map", "watch"]
+__all__ = ["ValueMap", "plot_curves", "plot_value_map", "save_curve", "save_gif", "watch"]
 
 
 def __getattr__(name: str) -> Any:

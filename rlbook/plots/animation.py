@@ -91,14 +91,14 @@ def _limited(frames: Iterator[Frame]) -> Iterator[Frame]:
 
 
 def _same_size(frames: list[Frame]) -> list[Frame]:
-    """Texts filled up to one size: a GIF's frames have one."""
+    """Texts filled up to one size, above and to the right: a GIF's frames have one, and what moves in them stays in its place."""
     from dataclasses import replace
 
     if not isinstance(frames[0].picture, str):
         return frames
     texts = [frame.picture.strip("\n").split("\n") for frame in frames]
     lines, columns = max(len(text) for text in texts), max(_width(line) for text in texts for line in text)
-    padded = ["\n".join(line + " " * (columns - _width(line)) for line in [*text, *[""] * (lines - len(text))]) for text in texts]
+    padded = ["\n".join(line + " " * (columns - _width(line)) for line in [*[""] * (lines - len(text)), *text]) for text in texts]
     return [replace(frame, picture=text) for frame, text in zip(frames, padded, strict=True)]
 
 

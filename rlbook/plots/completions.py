@@ -135,8 +135,7 @@ def _from_group(agent: Any, rollout: Any, group_size: int) -> Tensor:
 def written_text(written: Written, terminal: Terminal) -> str:
     """Prompts, and below each its completions: a token, its probability, its advantage; coloured by the advantage."""
     largest = max((float(np.abs(c.advantage).max(initial=0.0)) for c in written.completions), default=0.0)
-    shortened = [f"{terminal.bold('token')} probability advantage", terminal.faint(written.meaning)]
-    blocks = ["    ".join(shortened)]
+    blocks = [f"{terminal.bold('token')} probability advantage    {terminal.faint(written.meaning)}"]
     for (prompt, answer), group in groupby(written.completions, key=lambda c: (c.prompt, c.answer)):
         rows = [_completion_text(completion, largest, terminal) for completion in group]
         blocks.append("\n".join([f"{terminal.bold(prompt)}  {terminal.faint(f'right: {answer}')}", *rows]))
@@ -144,30 +143,29 @@ def written_text(written: Written, terminal: Terminal) -> str:
 
 
 def _completion_text(completion: Completion, largest: float, terminal: Terminal) -> str:
-    """One completion on one line, or more where it is long."""
+    """One completion: its reward, then its tokens, on one line or more."""
     cells = [
         _token_text(token, float(probability), float(advantage), largest, terminal)
         for token, probability, advantage in zip(completion.tokens, completion.probability, completion.advantage, strict=True)
     ]
-    reward = f"reward {completion.reward:g}"
-    lines = _wrapped(cells, terminal.size[0] - len(reward) - 6)
-    lines[0] = lines[0] if len(lines) > 1 else lines[0]
-    lines[-1] += "   " + (terminal.bold(reward) if completion.reward > 0 else terminal.faint(reward))
-    return "\n".join("  " + line for line in lines)
+    reward = f"reward {completion.reward:<4.3g}"
+    first, *rest = _wrapped(cells, terminal.size[0] - len(reward) - 5)
+    shown = terminal.bold(reward) if completion.reward > 0 else terminal.faint(reward)
+    return "\n".join([f"  {shown}  {first}", *(" " * (len(reward) + 4) + line for line in rest)])
 
 
 def _token_text(token: str, probability: float, advantage: float, largest: float, terminal: Terminal) -> str:
     shown = token.replace("\n", "\\n") or " "
     paper = advantage_paper(advantage, largest)
     coloured = terminal.paint(f" {shown} ", ink=None if paper is None else readable_on(paper), paper=paper, bold=True)
-    return f"{coloured} {terminal.faint(f'{probability:.2f}'.removeprefix('0'))} {advantage:+.2f}"
+    return f"{coloured} {terminal.faint(f'{probability:.2f}'.removeprefix('0').rjust(4))} {advantage:+.2f}"
 
 
 def _wrapped(cells: list[str], width: int) -> list[str]:
     """Cells side by side, as many as fit in a line."""
     lines = [""]
     for cell in cells:
-        gap = "   " if lines[-1] else ""
+        gap = "  " if lines[-1] else ""
         if lines[-1] and visible_length(lines[-1] + gap + cell) > width:
             lines.append(cell)
         else:

@@ -16,6 +16,7 @@ from rlbook.plots.value_map import ValueMap, number
 ARROWS = "↑↓←→"
 PLAIN_ARROWS = "^v<>"
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+MARKED = re.compile(r"\x1b\[[0-9;]*m([^\x1b]+)\x1b\[0?m")
 HALF_BLOCK = "▀"
 RAMP_256: tuple[Colour, ...] = (
     (255, 255, 215), (215, 255, 215), (175, 215, 215), (135, 215, 215), (95, 175, 215), (95, 135, 175), (0, 95, 175),
@@ -56,7 +57,7 @@ class Terminal:
         """Lines that take the place of those before, so that pictures move; one below the other where this is no terminal."""
         if self._drawn:
             self.stream.write("\x1b[H\x1b[J" if self._drawn >= self.size[1] else f"\x1b[{self._drawn}F\x1b[J")
-        self.write(text)
+        self.write(text if self.is_terminal else text + "\n")
         self._drawn = text.count("\n") + 1 if self.is_terminal else 0
 
     def paint(self, text: str, *, ink: Colour | None = None, paper: Colour | None = None, bold: bool = False) -> str:
@@ -76,6 +77,10 @@ class Terminal:
         """What matters more."""
         return self.paint(text, bold=True)
 
+    def own_colours(self, text: str) -> str:
+        """Text that came coloured (gymnasium marks the agent so); in brackets, where there is no colour, stands what was marked."""
+        return text if self.colour else ESCAPE.sub("", MARKED.sub(r"[\1]", text))
+
     def _codes(self, layer: int, colour: Colour | None) -> list[str]:
         if colour is None:
             return []
@@ -91,6 +96,8 @@ class Terminal:
 
 def nearest_256(colour: Colour) -> int:
     """One of the 256 colours that every terminal has: of its 24 greys for what is nearly grey or nearly black, else of its 6 × 6 × 6 cube."""
+    if min(colour) >= 247:
+        return 231                           # white
     if max(colour) - min(colour) <= 16 or max(colour) < 80:
         return 232 + int(np.clip(round((sum(colour) / 3 - 8) / 10), 0, 23))
     levels = np.array([0, 95, 135, 175, 215, 255])

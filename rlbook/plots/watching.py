@@ -129,7 +129,7 @@ def frame_text(frame: Frame, terminal: Terminal, names: Sequence[str] | None = N
     caption = terminal.faint("   ".join(parts))
     if isinstance(frame.picture, str):
         text = frame.picture.strip("\n")
-        return f"{_maze_text(text, terminal) if names is not None else text}\n{caption}"
+        return f"{_maze_text(text, terminal) if names is not None else terminal.own_colours(text)}\n{caption}"
     if frame.picture is not None and terminal.colour:
         return f"{picture_text(np.asarray(frame.picture), terminal)}\n{caption}"
     return f"{caption}   observation {_numbers(frame.obs)}"
