@@ -36,6 +36,8 @@ def greedy_policy(model: TabularMDP, action_values: np.ndarray) -> np.ndarray:
     """
     slack = TIE * max(1.0, float(np.abs(action_values).max()))
     best = action_values >= action_values.max(axis=1, keepdims=True) - slack
+    if (best.sum(axis=1) == 1).all():
+        return best.argmax(axis=1)
     safe, staying, action = _sure_to_end(model, best)
     if (staying.sum(axis=1) > 1).any():
         quickest = _quickest(model, staying & safe[:, None], safe)
