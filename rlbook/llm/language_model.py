@@ -46,15 +46,20 @@ class LanguageModelPolicy(Policy):
         return self
 
     def initial_state(self) -> ActingState:
-        decoder = llama.LlamaDecoder if self.plain_llama else causal_lm.CausalDecoder
-        return ActingState(lambda: decoder(self.model), self._fingerprint)
+        return ActingState(self.decoder, self._fingerprint)
+
+    def decoder(self) -> llama.LlamaDecoder | causal_lm.CausalDecoder:
+        """What computes next-token logits column by column, on the weights as they are now."""
+        return llama.LlamaDecoder(self.model) if self.plain_llama else causal_lm.CausalDecoder(self.model)
 
     def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
         state = self.initial_state() if state is None else state
-        logits = state.logits(obs["tokens"], obs["length"]).numpy()
-        if self.temperature != 1.0:
-            logits = logits / self.temperature
-        return mode_categorical(logits) if rng is None else sample_categorical(logits, rng.random(len(logits)))
+        return self.draw(state.logits(obs["tokens"], obs["length"]), rng)
+
+    def draw(self, logits: Tensor, rng: np.random.Generator | None) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens [N] and their log-probabilities [N] from logits [N, V]; one uniform a row, or the mode where `rng` is None."""
+        scaled = logits.numpy() if self.temperature == 1.0 else logits.numpy() / self.temperature
+        return mode_categorical(scaled) if rng is None else sample_categorical(scaled, rng.random(len(scaled)))
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         if unit == "step":

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlbook.agent import State
+from rlbook.llm.matrix_product import linear, product
 from rlbook.llm.rows import Rows, completion_mask, positions, prompt_mask
 
 
@@ -56,22 +57,22 @@ def hidden_states(trunk: Any, rows: Rows) -> Tensor:
     sizes = Sizes.of(trunk.config)
     (count, width), (batch, time) = rows.prompt.shape, rows.completion.shape
     split = [count * width, batch * time]
-    x = F.embedding(torch.cat([rows.prompt.reshape(-1), rows.completion.reshape(-1)]), trunk.embed_tokens.weight)    # [M, d]
+    x = trunk.embed_tokens(torch.cat([rows.prompt.reshape(-1), rows.completion.reshape(-1)]))                       # [M, d]
     cos, sin = _rotation(trunk, torch.cat([part.reshape(-1) for part in positions(rows)]))                          # [M, 1, D]
     attend = _Attention(sizes, rows)
     for layer in trunk.layers:
         h = _rms_norm(x, layer.input_layernorm.weight, sizes.eps)
         attention = layer.self_attn
-        q = _rotate(F.linear(h, attention.q_proj.weight).view(-1, sizes.heads, sizes.width), cos, sin)
-        k = _rotate(F.linear(h, attention.k_proj.weight).view(-1, sizes.kv_heads, sizes.width), cos, sin)
-        v = F.linear(h, attention.v_proj.weight).view(-1, sizes.kv_heads, sizes.width)
-        x = x + F.linear(attend(q, k, v), attention.o_proj.weight)
+        q = _rotate(linear(h, attention.q_proj.weight).view(-1, sizes.heads, sizes.width), cos, sin)
+        k = _rotate(linear(h, attention.k_proj.weight).view(-1, sizes.kv_heads, sizes.width), cos, sin)
+        v = linear(h, attention.v_proj.weight).view(-1, sizes.kv_heads, sizes.width)
+        x = x + linear(attend(q, k, v), attention.o_proj.weight)
         h = _rms_norm(x, layer.post_attention_layernorm.weight, sizes.eps)
-        gate, up = F.linear(h, layer.mlp.gate_proj.weight), F.linear(h, layer.mlp.up_proj.weight)
-        x = x + F.linear(F.silu(gate) * up, layer.mlp.down_proj.weight)
+        gate, up = linear(h, layer.mlp.gate_proj.weight), linear(h, layer.mlp.up_proj.weight)
+        x = x + linear(F.silu(gate) * up, layer.mlp.down_proj.weight)
     prompt, completion = _rms_norm(x, trunk.norm.weight, sizes.eps).split(split)
     last = prompt.view(count, width, -1)[:, -1][rows.index]                                                         # [B, d]
-    return torch.cat([last[:, None], completion.view(batch, time, -1)], dim=1)
+    return torch.cat([last[:, None], completion.view(batch, time, last.shape[1])], dim=1)
 
 
 class _Attention:
@@ -116,18 +117,18 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class LayerWeights(NamedTuple):
-    """A layer's matrices as one decoding step wants them: merged, norms folded in, RoPE's pairs side by side, transposed."""
+    """A layer's matrices as one decoding step wants them: merged, norms folded in, RoPE's pairs side by side."""
 
-    qkv: Tensor                              # [d, (H + 2K)·D]
-    out: Tensor                              # [H·D, d]
-    gate_up: Tensor                          # [d, 2f]
-    down: Tensor                             # [f, d]
+    qkv: Tensor                              # [(H + 2K)·D, d]
+    out: Tensor                              # [d, H·D]
+    gate_up: Tensor                          # [2f, d]
+    down: Tensor                             # [d, f]
 
 
 class LlamaDecoder:
     """Next-token logits, one column at a time, for N rows.
 
-    Keys and values lie in `cache` [2, layers, N·K, S, D]. Components that RoPE turns together lie side by side in q and k (a permutation
+    Keys and values lie in `cache` [2, layers, N, K, S, D]. Components that RoPE turns together lie side by side in q and k (a permutation
     of D, which leaves q·k as it is), so turning them is one complex product.
     """
 
@@ -139,7 +140,7 @@ class LlamaDecoder:
     def _merge(self) -> None:
         trunk = self.model.model
         self.layers = [self._merged(layer) for layer in trunk.layers]
-        self.head = (self.model.lm_head.weight * trunk.norm.weight).t()                                             # [d, V]
+        self.head = self.model.lm_head.weight * trunk.norm.weight                                                   # [V, d]
 
     def _merged(self, layer: Any) -> LayerWeights:
         attention, mlp = layer.self_attn, layer.mlp
@@ -148,7 +149,7 @@ class LlamaDecoder:
         q, k = (w.view(-1, d, w.shape[1])[:, paired].reshape(w.shape) for w in (attention.q_proj.weight, attention.k_proj.weight))
         qkv = torch.cat([q * d**-0.5, k, attention.v_proj.weight]) * layer.input_layernorm.weight
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * layer.post_attention_layernorm.weight
-        return LayerWeights(qkv.t(), attention.o_proj.weight.t(), gate_up.t(), mlp.down_proj.weight.t())
+        return LayerWeights(qkv, attention.o_proj.weight, gate_up, mlp.down_proj.weight)
 
     @torch.inference_mode()
     def prefill(self, rows: Rows, new_tokens: int) -> Tensor:
@@ -158,23 +159,22 @@ class LlamaDecoder:
         self.column, self.capacity = width, width + new_tokens
         self.rotation = self._rotation_table()
         self.bias = self._padding_bias() if rows.ragged else None
-        self.cache = torch.zeros(2, len(self.layers), len(rows.index) * sizes.kv_heads, self.capacity, sizes.width)
+        self.cache = torch.zeros(2, len(self.layers), len(rows.index), sizes.kv_heads, self.capacity, sizes.width)
         mask = prompt_mask(rows)
         rotation = self.rotation[positions(rows)[0]][:, :, None]                                                    # [U, P, 1, D/2]
-        x = F.embedding(rows.prompt, self.model.model.embed_tokens.weight)                                          # [U, P, d]
+        x = F.embedding(rows.prompt.reshape(-1), self.model.model.embed_tokens.weight)                              # [U·P, d]
         for index, weights in enumerate(self.layers):
-            qkv = (self._normed(x) @ weights.qkv).view(count, width, -1, sizes.width)
-            q, k, v = self._turned(qkv, rotation)
-            shape = (len(rows.index), sizes.kv_heads, self.capacity, sizes.width)
-            for block, new in zip(self.cache[:, index], (k, v), strict=True):
-                block.view(shape)[:, :, :width] = new.transpose(1, 2)[rows.index]
-            q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+            qkv = product(self._normed(x), weights.qkv).view(count, width, -1, sizes.width)
+            self._turn(qkv, rotation)
+            q, k, v = qkv.transpose(1, 2).split([sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=1)               # [U, H or K, P, D]
+            self.cache[0, index, :, :, :width] = k[rows.index]
+            self.cache[1, index, :, :, :width] = v[rows.index]
             out = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=mask is None, scale=1.0, enable_gqa=sizes.heads != sizes.kv_heads
             )
-            x = x + out.transpose(1, 2).reshape(count, width, -1) @ weights.out
+            x = x + product(out.transpose(1, 2).reshape(count * width, -1), weights.out)
             x = x + self._mlp(self._normed(x), weights)
-        return (self._normed(x[:, -1]) @ self.head)[rows.index]
+        return product(self._normed(x.view(count, width, -1)[:, -1]), self.head)[rows.index]
 
     @torch.inference_mode()
     def step(self, token: Tensor) -> Tensor:
@@ -183,35 +183,34 @@ class LlamaDecoder:
         rotation = self.rotation[now - self.padding][:, None] if self.bias is not None else self.rotation[now]
         x = F.embedding(token, self.model.model.embed_tokens.weight)                                                # [N, d]
         for index, weights in enumerate(self.layers):
-            qkv = (self._normed(x) @ weights.qkv).view(count, -1, sizes.width)
-            q, k, v = self._turned(qkv, rotation)
-            keys, values = self.cache[0, index], self.cache[1, index]                                               # [N·K, S, D]
-            keys[:, now] = k.reshape(-1, sizes.width)
-            values[:, now] = v.reshape(-1, sizes.width)
-            q = q.reshape(count * sizes.kv_heads, -1, sizes.width)                                                  # [N·K, H/K, D]
+            qkv = product(self._normed(x), weights.qkv).view(count, -1, sizes.width)
+            self._turn(qkv, rotation)
+            new = qkv[:, sizes.heads :].view(count, 2, sizes.kv_heads, sizes.width).transpose(0, 1)                  # [2, N, K, D]
+            self.cache[:, index, :, :, now] = new
+            keys, values = self.cache[:, index].flatten(1, 2)                                                       # [N·K, S, D]
+            q = qkv[:, : sizes.heads].reshape(count * sizes.kv_heads, -1, sizes.width)                              # [N·K, H/K, D]
             scores = torch.bmm(q, keys[:, : now + 1].transpose(1, 2))
             if self.bias is not None:
                 scores += self.bias[:, :, : now + 1]
             out = torch.bmm(scores.softmax(-1), values[:, : now + 1]).view(count, -1)
-            x = torch.addmm(x, out, weights.out)
+            x = x + product(out, weights.out)
             x = x + self._mlp(self._normed(x), weights)
         self.column += 1
-        return self._normed(x) @ self.head
+        return product(self._normed(x), self.head)
 
-    def _turned(self, qkv: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Splits [..., H + 2K, D] into q, k and v, q and k turned by their positions (in place)."""
-        sizes = self.sizes
-        turning = qkv[..., : sizes.heads + sizes.kv_heads, :]
+    def _turn(self, qkv: Tensor, rotation: Tensor) -> None:
+        """Turns q and k, the first H + K of [..., H + 2K, D], by their positions, in place."""
+        turning = qkv[..., : self.sizes.heads + self.sizes.kv_heads, :]
         torch.view_as_complex(turning.unflatten(-1, (-1, 2))).mul_(rotation)
-        return tuple(qkv.split([sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=-2))  # type: ignore[return-value]
 
     def _normed(self, x: Tensor) -> Tensor:
         """RMSNorm without its weights, which are folded into the next matrix."""
-        return F.rms_norm(x, x.shape[-1:], None, self.sizes.eps)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x * norm.square_().div_(x.shape[-1]).add_(self.sizes.eps).rsqrt_()
 
     def _mlp(self, x: Tensor, weights: LayerWeights) -> Tensor:
-        gate, up = (x @ weights.gate_up).chunk(2, dim=-1)
-        return (F.silu(gate) * up) @ weights.down
+        gate, up = product(x, weights.gate_up).chunk(2, dim=-1)
+        return product(F.silu(gate) * up, weights.down)
 
     def _rotation_table(self) -> Tensor:
         """exp(i · position · frequency), complex64 [S, D/2]."""
@@ -233,6 +232,6 @@ class LlamaDecoder:
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`."""
         self.cache, self.padding, self.column = state["cache"].clone(), state["padding"].clone(), state["column"]
-        self.capacity = self.cache.shape[3]
+        self.capacity = self.cache.shape[4]
         self.rotation = self._rotation_table()
         self.bias = self._padding_bias() if state["ragged"] else None
