@@ -117,7 +117,11 @@ def train(words: Sequence[str]) -> int:
         return _interrupted(stop, folder, as_json=training.run.json)
     except TrainingError as error:
         raise TrainingError(f"{error}; {_last_good(folder)}") from error
-    _print(training.run.json, _trained(run, folder, time.monotonic() - start))
+    result = _trained(run, folder, time.monotonic() - start)
+    from rlbook.plots import save_curve
+
+    save_curve(run)
+    _print(training.run.json, result)
     return 0
 
 
@@ -184,24 +188,49 @@ def explain(words: Sequence[str]) -> int:
     return 0
 
 
+def watch(words: Sequence[str]) -> int:
+    """`rlbook watch`."""
+    from rlbook.cli_options import Watch, integer, parse, word
+
+    options = parse(Watch, words, "rlbook watch")
+    episodes, seed = integer("episodes", options.episodes), integer("seed", options.seed)
+    folder, gif, which = str(word(options.folder)), word(options.gif), _checkpoint(options.checkpoint)
+    from rlbook.plots import watch as show
+
+    returns = show(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
+    if gif is not None:
+        print(gif)
+    elif len(returns) > 1:
+        print(f"mean return of {len(returns)}: {math.fsum(returns) / len(returns):.4g}")
+    return 0
+
+
 def plot(words: Sequence[str]) -> int:
     """`rlbook plot`."""
     from rlbook.cli_options import Plot, parse, word
 
     options = parse(Plot, words, "rlbook plot")
-    folders = list(options.folders.words)
+    folders, out = list(options.folders.words), word(options.out)
     if not folders:
         raise RequestError("plot needs the folder of a run, or several")
-    out = word(options.out) or str(Path(folders[0]) / "curve.png")
-    from rlbook.plots.curves import plot_curves
+    if options.values and len(folders) > 1:
+        raise RequestError(f"--values draws one run, got {len(folders)} folders")
+    from rlbook.plots import plot_curves, plot_value_map
+    from rlbook.plots.curves import read_curve
 
-    plot_curves(folders, out)
-    _print(options.json, ({"folders": folders, "out": out}, out))
+    written = []
+    if not options.values:
+        written.append(out or str(Path(folders[0]) / "curve.png"))
+        plot_curves(folders, written[0])
+    if options.values or (out is None and len(folders) == 1 and read_curve(folders[0]).env == "Maze-v0"):
+        written.append(out or str(Path(folders[0]) / "value_map.png"))
+        plot_value_map(folders[0], out=written[-1])
+    _print(options.json, ({"folders": folders, "written": written}, "\n".join(written)))
     return 0
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "train": train, "evaluate": evaluate, "plot": plot, "list": list_, "explain": explain,
+    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "list": list_, "explain": explain,
 }  # fmt: skip
 
 

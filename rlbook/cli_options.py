@@ -109,7 +109,8 @@ class Plot:
     """
 
     folders: Positional[Folders]  # one run's folder, or several
-    out: File = None  # the PNG to write (default: curve.png in the first folder)
+    values: Flag = False  # draw the value map of a maze, with the policy as arrows, instead of curves
+    out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the first folder, and value_map.png for one run on a maze)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
 

@@ -150,6 +150,9 @@ WRONG = {
     "evaluate nowhere --checkpoint worst": ["'worst'", "best"],
     "plot": ["folder"],
     "plot nowhere": ["nowhere"],
+    "plot a b --values": ["--values", "2 folders"],
+    "watch nowhere --episodes many": ["--episodes", "'many'"],
+    "watch nowhere": ["nowhere", "not a run folder"],
     "list algoritms": ["'algoritms'", "'algorithms'"],
     "explain pppo": ["'pppo'", "'ppo'"],
 }
@@ -232,6 +235,30 @@ def test_plot_writes_a_png(trained: Path, empty_folder: Path, capsys: pytest.Cap
     assert cli.main(["plot", str(trained), "--out", "ppo.png"]) == 0
     assert capsys.readouterr().out == "ppo.png\n"
     assert (empty_folder / "ppo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_of_one_maze_run_adds_its_value_map(empty_folder: Path, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    shutil.copytree(trained, empty_folder / "run")
+    assert cli.main(["plot", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["written"] == ["run/curve.png", "run/value_map.png"]
+    assert (empty_folder / "run" / "value_map.png").read_bytes().startswith(b"\x89PNG")
+    assert cli.main(["plot", "run", "--values", "--out", "map.svg"]) == 0
+    assert capsys.readouterr().out == "map.svg\n" and (empty_folder / "map.svg").exists()
+
+
+def test_watch_plays_in_the_terminal_or_writes_a_gif(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["watch", str(trained), "--episodes", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "episode 1: return" in text and "mean return of 2:" in text
+    assert cli.main(["watch", str(trained), "--gif", "film.gif"]) == 0
+    assert capsys.readouterr().out == "film.gif\n"
+    assert (empty_folder / "film.gif").read_bytes().startswith(b"GIF8")
+
+
+def test_a_finished_run_has_its_curve(trained: Path) -> None:
+    assert (trained / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_flag_goes_before_the_config_file_and_the_file_before_the_default(empty_folder: Path) -> None:
