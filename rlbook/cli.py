@@ -63,8 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _abandon_stdout()
         return 0
     except KeyboardInterrupt as stop:
-        signum = stop.signum if isinstance(stop, Interrupted) else signal.SIGINT
-        return _fail(128 + signum, "interrupted; nothing was kept", as_json)
+        return _fail(128 + _signal(stop), "interrupted", as_json)
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -113,8 +112,8 @@ def train(words: Sequence[str]) -> int:
                 log(run)
 
             run = _resumed(training, folder, on_report) if training.resume else _started(training, folder, on_report)
-    except Interrupted as stop:
-        return _interrupted(stop, folder, as_json=training.run.json)
+    except KeyboardInterrupt as stop:
+        return _interrupted(_signal(stop), folder, as_json=training.run.json)
     except TrainingError as error:
         raise TrainingError(f"{error}; {_last_good(folder)}") from error
     result = _trained(run, folder, time.monotonic() - start)
@@ -197,11 +196,9 @@ def watch(words: Sequence[str]) -> int:
     folder, gif, which = str(word(options.folder)), word(options.gif), _checkpoint(options.checkpoint)
     from rlbook.plots import watch as show
 
-    returns = show(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
+    show(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
     if gif is not None:
         print(gif)
-    elif len(returns) > 1:
-        print(f"mean return of {len(returns)}: {math.fsum(returns) / len(returns):.4g}")
     return 0
 
 
@@ -255,13 +252,17 @@ def _trained(run: Run, folder: Path, seconds: float) -> Result:
     return facts, "\n".join([*lines, "", *(f"  rlbook {command} {folder}" for command in ("evaluate", "watch", "plot"))])
 
 
-def _interrupted(stop: Interrupted, folder: Path, *, as_json: bool) -> int:
+def _signal(stop: KeyboardInterrupt) -> int:
+    return stop.signum if isinstance(stop, Interrupted) else signal.SIGINT
+
+
+def _interrupted(signum: int, folder: Path, *, as_json: bool) -> int:
     from rlbook.checkpoints import latest
 
     step = latest(folder)
     if step is None:
-        return _fail(128 + stop.signum, "interrupted before the first checkpoint", as_json)
-    return _fail(128 + stop.signum, f"interrupted at step {step}; continue with: rlbook train --resume {folder}", as_json)
+        return _fail(128 + signum, "interrupted before the first checkpoint", as_json)
+    return _fail(128 + signum, f"interrupted at step {step}; continue with: rlbook train --resume {folder}", as_json)
 
 
 def _last_good(folder: Path) -> str:

@@ -62,7 +62,7 @@ class _Bar:
         mean = recent_return(run)
         if mean is not None:
             self.bar.set_postfix_str(f"return {mean:.2f}", refresh=False)
-        self.bar.update(done - self.bar.n)
+        self.bar.update((done if total is None else min(done, total)) - self.bar.n)
 
     def close(self) -> None:
         if self.bar is not None:

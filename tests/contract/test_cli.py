@@ -251,7 +251,7 @@ def test_plot_of_one_maze_run_adds_its_value_map(empty_folder: Path, trained: Pa
 def test_watch_plays_in_the_terminal_or_writes_a_gif(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["watch", str(trained), "--episodes", "2"]) == 0
     text = capsys.readouterr().out
-    assert "episode 1: return" in text and "mean return of 2:" in text
+    assert "episode 1: return" in text and "episode 2: return" in text
     assert cli.main(["watch", str(trained), "--gif", "film.gif"]) == 0
     assert capsys.readouterr().out == "film.gif\n"
     assert (empty_folder / "film.gif").read_bytes().startswith(b"GIF8")
@@ -305,7 +305,7 @@ def test_a_run_can_be_run_again_from_its_own_config(trained: Path, empty_folder:
 # Interrupting and going on
 
 
-LONG = ["--steps", "6000", "--num-envs", "4", "--rollout-steps", "16", "--batch-size", "16", "--epochs", "4", "--hidden-sizes", "16"]
+LONG = ["--steps", "4000", "--num-envs", "4", "--rollout-steps", "16", "--batch-size", "16", "--epochs", "4", "--hidden-sizes", "16"]
 
 
 def interrupted(signum: int, out: str, folder: Path) -> tuple[int, str, str]:
@@ -325,12 +325,12 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_as_an_uninterrupted_one(e
         out = f"stopped{code}"
         returned, stdout, stderr = interrupted(signum, out, empty_folder)
         step = latest(empty_folder / out)
-        assert returned == code and stdout == "" and step is not None and step < 6000
+        assert returned == code and stdout == "" and step is not None and step < 4000
         assert stderr.splitlines()[-1] == f"rlbook: interrupted at step {step}; continue with: rlbook train --resume {out}"
         assert "Traceback" not in stderr
     assert cli.main(["train", "--resume", "stopped130"]) == 0
     assert cli.main(["train", "ppo", "Maze-v0", *LONG, "--out", "stopped143", "--resume"]) == 0
-    files = ("config.yaml", "metrics.jsonl", "episodes.csv", "checkpoints/6000/header.json", "checkpoints/6000/arrays.safetensors")
+    files = ("config.yaml", "metrics.jsonl", "episodes.csv", "checkpoints/4000/header.json", "checkpoints/4000/arrays.safetensors")
     for out in ("stopped130", "stopped143"):
         for name in files:
             assert (empty_folder / out / name).read_bytes() == (empty_folder / "whole" / name).read_bytes()
@@ -391,6 +391,31 @@ def test_failed_training_names_the_last_good_checkpoint(empty_folder: Path) -> N
     step = latest(empty_folder / "a")
     assert last.startswith("rlbook: ") and "reward" in last and f"the last good checkpoint is a/checkpoints/{step}" in last
     assert step is not None and step <= 400
+
+
+def test_a_file_size_limit_ends_the_run_with_one_line(empty_folder: Path) -> None:
+    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); from rlbook.cli import main; sys.exit(main())"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    words = ["train", "ppo", "Maze-v0", *SMALL, "--out", "a"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, env=environment, cwd=empty_folder)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "file too large" in done.stderr.splitlines()[-1].lower() and "no checkpoint was written before" in done.stderr.splitlines()[-1]
+    assert list((empty_folder / "a" / "checkpoints").iterdir()) == []
+
+
+def test_tensorboard_events_are_written_where_asked_for(empty_folder: Path) -> None:
+    assert cli.main(["train", "ppo", "Maze-v0", *SMALL, "--out", "a", "--tensorboard"]) == 0
+    events = list((empty_folder / "a" / "tensorboard").iterdir())
+    assert len(events) == 1 and b"policy_loss" in events[0].read_bytes()
+
+
+def test_without_tensorboard_installed_the_request_is_refused(
+    empty_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    assert cli.main(["train", "ppo", "Maze-v0", *SMALL, "--out", "a", "--tensorboard"]) == 2
+    assert "rlbook[log]" in capsys.readouterr().err
+    assert list(empty_folder.iterdir()) == []
 
 
 def test_a_reader_that_leaves_early_causes_no_noise() -> None:
