@@ -1,0 +1,219 @@
+"""Learning curves: averaging, the bootstrap band, and what stands in the figure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from matplotlib.collections import PolyCollection
+
+from rlbook.environments import Recipe
+from rlbook.errors import RequestError
+from rlbook.plots.curves import bootstrap_band, mean_curve, plot_curves, read_curve, save_curve
+from rlbook.plots.optimum import horizon_values, optimal_return
+
+
+def write_run(folder: Path, reports: list[dict[str, Any]], *, algorithm: str = "ppo", seed: int = 0, **config: Any) -> Path:
+    folder.mkdir()
+    settings = {"algorithm": algorithm, "env": "rlbook/Maze-v0", "env_kwargs": {}, "seed": seed, "num_envs": 8, "hyperparameters": {"clip": 0.2}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings | config))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports))
+    return folder
+
+
+def rising(level: float) -> list[dict[str, Any]]:
+    return [{"step": step, "return": level + step / 100} for step in (100, 200, 300)]
+
+
+def lines(figure: Any, panel: int = 0) -> dict[str, Any]:
+    """Label → line, for what the legend names."""
+    return {str(line.get_label()): line for line in figure.axes[panel].lines if not str(line.get_label()).startswith("_")}
+
+
+# Averaging
+
+
+def test_the_mean_is_taken_over_the_steps_that_all_runs_cover() -> None:
+    first = np.array([0.0, 10.0]), np.array([0.0, 10.0])        # y = x on [0, 10]
+    second = np.array([5.0, 20.0]), np.array([10.0, 25.0])      # y = x + 5 on [5, 20]
+    mean = mean_curve([first, second])
+    assert (mean.steps[0], mean.steps[-1]) == (5.0, 10.0)
+    np.testing.assert_allclose(mean.mean, mean.steps + 2.5)     # (x + (x + 5)) / 2
+
+
+def test_one_run_is_shown_as_it_was_logged() -> None:
+    steps, returns = np.array([1.0, 5.0, 6.0]), np.array([3.0, 1.0, 2.0])
+    mean = mean_curve([(steps, returns)])
+    np.testing.assert_array_equal(mean.steps, steps)
+    np.testing.assert_array_equal(mean.mean, returns)
+
+
+def test_the_band_of_equal_runs_is_a_line() -> None:
+    values = np.tile(np.array([1.0, -2.0, 0.5]), (5, 1))
+    low, high = bootstrap_band(values)
+    np.testing.assert_allclose(low, values[0])
+    np.testing.assert_allclose(high, values[0])
+
+
+def test_the_band_lies_within_the_runs_and_around_their_mean() -> None:
+    values = np.random.default_rng(3).normal(size=(6, 50))
+    low, high = bootstrap_band(values)
+    assert (values.min(axis=0) <= low).all() and (high <= values.max(axis=0)).all()
+    assert (low < values.mean(axis=0)).all() and (values.mean(axis=0) < high).all()
+
+
+def test_the_95_percent_band_holds_the_true_mean_about_95_times_in_a_hundred() -> None:
+    values = np.random.default_rng(0).normal(loc=2.0, size=(40, 2_000))     # 2 000 experiments of 40 runs, true mean 2
+    low, high = bootstrap_band(values)
+    # A percentile bootstrap of 40 is a little too narrow: 94 %, with a standard error of √(0.95 · 0.05 / 2000) = 0.5 %.
+    assert 0.92 < ((low <= 2.0) & (high >= 2.0)).mean() < 0.96
+
+
+def test_a_wider_confidence_gives_a_wider_band() -> None:
+    values = np.random.default_rng(1).normal(size=(10, 30))
+    low_50, high_50 = bootstrap_band(values, confidence=0.5)
+    low_95, high_95 = bootstrap_band(values, confidence=0.95)
+    assert (high_95 - low_95 > high_50 - low_50).all()
+
+
+def test_the_band_depends_on_its_own_seed_and_on_no_global_one() -> None:
+    values = np.random.default_rng(2).normal(size=(5, 10))
+    before = np.random.get_state()[1].copy()  # type: ignore[union-attr, index]  # noqa: NPY002
+    first, second = bootstrap_band(values), bootstrap_band(values)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # type: ignore[index]  # noqa: NPY002
+
+
+# The figure
+
+
+def test_runs_that_differ_in_their_seed_become_one_curve_with_a_band(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / str(seed), rising(seed), seed=seed) for seed in range(3)]
+    figure = plot_curves(folders)
+    (label,) = (label for label in lines(figure) if label.startswith("ppo"))
+    assert "3 seeds" in label
+    np.testing.assert_allclose(lines(figure)[label].get_ydata()[[0, -1]], [2.0, 4.0])     # (0 + 1 + 2) / 3 + 100 / 100, … + 300 / 100
+    assert len([part for part in figure.axes[0].collections if isinstance(part, PolyCollection)]) == 1
+
+
+def test_algorithms_become_curves_of_their_own_in_different_colours(tmp_path: Path) -> None:
+    figure = plot_curves([write_run(tmp_path / name, rising(0), algorithm=name) for name in ("ppo", "dqn", "grpo")])
+    curves = [lines(figure)[name] for name in ("ppo", "dqn", "grpo")]
+    assert len({line.get_color() for line in curves}) == 3
+    assert not [part for part in figure.axes[0].collections if isinstance(part, PolyCollection)]
+
+
+def test_a_hyper_parameter_that_differs_sets_two_curves_apart_and_names_them(tmp_path: Path) -> None:
+    figure = plot_curves([write_run(tmp_path / str(clip), rising(0), hyperparameters={"clip": clip, "epochs": 4}) for clip in (0.1, 0.2)])
+    assert {"ppo, clip 0.1", "ppo, clip 0.2"} <= set(lines(figure))
+
+
+def test_each_environment_has_its_panel(tmp_path: Path) -> None:
+    shaped = write_run(tmp_path / "b", rising(0), env_kwargs={"rewards": "shaped"})
+    figure = plot_curves([write_run(tmp_path / "a", rising(0)), shaped])
+    assert [axes.get_title() for axes in figure.axes] == ["Maze-v0", "Maze-v0 (rewards=shaped)"]
+    assert "optimum 3" in lines(figure, 0) and "optimum 9.2" in lines(figure, 1)
+
+
+def test_axes_name_their_units_and_the_optimum_is_dashed(tmp_path: Path) -> None:
+    figure = plot_curves(write_run(tmp_path / "a", rising(0)))
+    axes, optimum = figure.axes[0], lines(figure)["optimum 3"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("environment steps", "return of an episode (reward units)")
+    assert list(optimum.get_ydata()) == pytest.approx([3.0, 3.0])
+    assert optimum.is_dashed()
+
+
+def test_an_environment_that_is_not_registered_here_is_drawn_without_its_optimum(tmp_path: Path) -> None:
+    figure = plot_curves(write_run(tmp_path / "a", rising(0), env="Elsewhere-v3"))
+    assert list(lines(figure)) == ["ppo"]
+
+
+def test_greedy_evaluations_are_marked(tmp_path: Path) -> None:
+    reports = [{"step": 100, "return": 1.0, "eval_return": 2.0}, {"step": 200, "return": 1.5}, {"step": 300, "eval_return": 3.0}]
+    curve = read_curve(write_run(tmp_path / "a", reports))
+    np.testing.assert_array_equal(curve.eval_steps, [100, 300])
+    np.testing.assert_array_equal(curve.eval_returns, [2.0, 3.0])
+    np.testing.assert_array_equal(curve.returns, [1.0, 1.5])
+    assert "greedy episodes" in lines(plot_curves(tmp_path / "a"))
+
+
+def test_a_figure_is_written_as_its_name_says(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", rising(0))
+    plot_curves(folder, tmp_path / "deeper" / "curve.png")
+    plot_curves(folder, tmp_path / "curve.svg")
+    assert (tmp_path / "deeper" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (tmp_path / "curve.svg").read_bytes()
+    assert sorted(path.name for path in (tmp_path / "deeper").iterdir()) == ["curve.png"]
+
+
+@pytest.mark.parametrize(("name", "message"), [("nowhere", "config.yaml"), ("empty", "no episode has ended"), ("broken", "not YAML")])
+def test_folders_without_a_curve_are_refused_in_a_sentence(tmp_path: Path, name: str, message: str) -> None:
+    write_run(tmp_path / "empty", [{"step": 100, "episodes": 0}])
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.yaml").write_text("a: [")
+    with pytest.raises(RequestError, match=message):
+        plot_curves(tmp_path / name)
+
+
+def test_a_figure_in_an_unknown_format_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"must end in \.png, \.svg, \.pdf"):
+        plot_curves(tmp_path / "nowhere", tmp_path / "curve.bmp")
+
+
+def test_a_run_saves_its_curve_in_its_folder_and_nowhere_else(tmp_path: Path) -> None:
+    import rlbook
+
+    run = rlbook.train("q_learning", "Maze-v0", episodes=20, folder=tmp_path / "run", eval_every=0)
+    assert save_curve(run) == tmp_path / "run" / "curve.png"
+    assert (tmp_path / "run" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert save_curve(rlbook.train("q_learning", "Maze-v0", episodes=20, eval_every=0)) is None
+
+
+def test_plotting_leaves_pyplot_and_its_settings_alone(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", rising(0))
+    program = f"""
+import sys
+import rlbook, rlbook.plots
+assert "matplotlib" not in sys.modules
+import matplotlib
+before = str(matplotlib.rcParams.copy())
+rlbook.plots.plot_curves({str(tmp_path / "a")!r}, {str(tmp_path / "a.png")!r})
+assert "matplotlib.pyplot" not in sys.modules
+assert str(matplotlib.rcParams.copy()) == before
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+# The optimum
+
+
+@pytest.mark.parametrize(
+    ("env", "kwargs", "optimum"),
+    [
+        ("rlbook/Maze-v0", {}, 7 * -1 + 10),
+        ("rlbook/Maze-v0", {"rewards": "shaped"}, 8 * -0.1 + 10),
+        ("rlbook/Maze-v0", {"layout": "S..G"}, 2 * -1 + 10),
+        ("rlbook/Maze-v0", {"max_episode_steps": 5}, 5 * -1),    # the goal is 8 steps away
+        ("FrozenLake-v1", {"is_slippery": False}, 1.0),
+        ("CliffWalking-v1", {}, -13.0),                          # up, eleven to the right, down
+    ],
+)
+def test_the_optimum_follows_from_the_model_and_the_time_limit(env: str, kwargs: dict[str, Any], optimum: float) -> None:
+    assert optimal_return(Recipe(env, kwargs)) == pytest.approx(optimum)
+
+
+def test_an_environment_without_a_model_has_no_known_optimum() -> None:
+    assert optimal_return(Recipe("CartPole-v1")) is None
+
+
+def test_a_policys_return_within_the_time_limit_counts_every_step() -> None:
+    model = Recipe("rlbook/Maze-v0", {"layout": "S.G"}).make().unwrapped.model()  # type: ignore[attr-defined]
+    left, right = np.full(3, 2), np.full(3, 3)
+    np.testing.assert_allclose(horizon_values(model, 4, left), [4 * -5, -1 + 3 * -5, 0])    # bumps; a step, then bumps
+    np.testing.assert_allclose(horizon_values(model, 4, right), [-1 + 10, 10, 0])
