@@ -235,6 +235,8 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 
 def _trained(run: Run, folder: Path, seconds: float) -> Result:
+    from rlbook.agent import Planner
+
     returns = run.episode_returns[-100:]
     evaluated = next((report["eval_return"] for report in reversed(run.metrics) if report.get("eval_return") is not None), None)
     request = run.request
@@ -244,7 +246,8 @@ def _trained(run: Run, folder: Path, seconds: float) -> Result:
         "eval_return": evaluated, "seconds": round(seconds, 3), "folder": str(folder), "notes": list(run.notes),
         "metrics": run.metrics[-1] if run.metrics else {},
     }  # fmt: skip
-    lines = [f"{request.algorithm} on {facts['env']}: {run.steps:,} steps, {facts['episodes']:,} episodes, {seconds:.1f} s"]
+    done = f"{run.steps:,} sweeps" if isinstance(run.agent, Planner) else f"{run.steps:,} steps, {facts['episodes']:,} episodes"
+    lines = [f"{request.algorithm} on {facts['env']}: {done}, {seconds:.1f} s"]
     if returns:
         lines.append(f"mean return of the last {len(returns)} training episodes: {facts['return']:.4g}")
     if evaluated is not None:
