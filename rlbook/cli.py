@@ -7,10 +7,6 @@ Results go to standard output (with --json, one JSON object and nothing else); p
 from __future__ import annotations
 
 import contextlib
-import io
-import json
-import math
-import os
 import signal
 import sys
 import time
@@ -19,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlbook.cli_output import abandon_stdout, fail, interrupted, last_good, show, tolerate_narrow_encodings, trained
 from rlbook.errors import RequestError, TrainingError
 from rlbook.safe_files import CheckpointError
 from rlbook.training import Interrupted
@@ -26,9 +23,6 @@ from rlbook.training import Interrupted
 if TYPE_CHECKING:
     from rlbook.cli_train import Training
     from rlbook.runs import Run
-
-Result = tuple[dict[str, Any], str]
-"""What --json prints, and what is printed otherwise."""
 
 USAGE = """\
 usage: rlbook COMMAND ...
@@ -51,27 +45,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     debug, as_json = "--debug" in words, "--json" in words
-    _tolerate_narrow_encodings()
+    tolerate_narrow_encodings()
     try:
         with _termination_raises():
             code = _dispatch(words)
             sys.stdout.flush()
             return code
-    except SystemExit as stop:               # --help has been printed
-        return stop.code if isinstance(stop.code, int) else 0
     except BrokenPipeError:
-        _abandon_stdout()
+        abandon_stdout()
         return 0
     except KeyboardInterrupt as stop:
-        return _fail(128 + _signal(stop), "interrupted", as_json)
+        return fail(128 + _signal(stop), "interrupted", as_json)
     except Exception as error:
         if debug:
             traceback.print_exc()
         if isinstance(error, RequestError | CheckpointError):
-            return _fail(2, str(error), as_json)
+            return fail(2, str(error), as_json)
         if isinstance(error, TrainingError):
-            return _fail(1, str(error), as_json)
-        return _fail(1, f"unexpected {type(error).__name__}: {error} (--debug shows where)", as_json)
+            return fail(1, str(error), as_json)
+        return fail(1, f"unexpected {type(error).__name__}: {error} (--debug shows where)", as_json)
 
 
 def _dispatch(words: list[str]) -> int:
@@ -90,7 +82,10 @@ def _dispatch(words: list[str]) -> int:
         match = nearest(command, COMMANDS)
         hint = f"; did you mean {match!r}?" if match else ""
         raise RequestError(f"unknown command {command!r}{hint} (known: {', '.join(COMMANDS)})")
-    return COMMANDS[command](rest)
+    try:
+        return COMMANDS[command](rest)
+    except SystemExit as stop:               # --help has been printed
+        return stop.code if isinstance(stop.code, int) else 0
 
 
 # The commands
@@ -105,22 +100,22 @@ def train(words: Sequence[str]) -> int:
     folder = Path(training.resume or training.out or _free_folder(training))
     start = time.monotonic()
     try:
-        with progress() as show, tensorboard(folder, wanted=training.run.tensorboard) as log:
+        with progress() as display, tensorboard(folder, wanted=training.run.tensorboard) as log:
 
             def on_report(run: Run) -> None:
-                show(run)
+                display(run)
                 log(run)
 
             run = _resumed(training, folder, on_report) if training.resume else _started(training, folder, on_report)
     except KeyboardInterrupt as stop:
-        return _interrupted(_signal(stop), folder, as_json=training.run.json)
+        return interrupted(_signal(stop), folder, as_json=training.run.json)
     except TrainingError as error:
-        raise TrainingError(f"{error}; {_last_good(folder)}") from error
-    result = _trained(run, folder, time.monotonic() - start)
+        raise TrainingError(f"{error}; {last_good(folder)}") from error
+    result = trained(run, folder, time.monotonic() - start)
     from rlbook.plots import save_curve
 
     save_curve(run)
-    _print(training.run.json, result)
+    show(training.run.json, result)
     return 0
 
 
@@ -161,7 +156,7 @@ def evaluate(words: Sequence[str]) -> int:
         f"episodes      {len(returns)}, greedy\n"
         f"mean length   {facts['mean_length']:.4g} steps"
     )
-    _print(options.json, (facts, text))
+    show(options.json, (facts, text))
     return 0
 
 
@@ -171,7 +166,7 @@ def list_(words: Sequence[str]) -> int:
     from rlbook.cli_options import List, parse, word
 
     options = parse(List, words, "rlbook list")
-    _print(options.json, listing.listing(word(options.what) or "all"))
+    show(options.json, listing.listing(word(options.what) or "all"))
     return 0
 
 
@@ -183,7 +178,7 @@ def explain(words: Sequence[str]) -> int:
     from rlbook.explain import as_text, explanation
 
     facts = explanation(str(word(options.algorithm)))
-    _print(options.json, (facts, as_text(facts)))
+    show(options.json, (facts, as_text(facts)))
     return 0
 
 
@@ -194,9 +189,9 @@ def watch(words: Sequence[str]) -> int:
     options = parse(Watch, words, "rlbook watch")
     episodes, seed = integer("episodes", options.episodes), integer("seed", options.seed)
     folder, gif, which = str(word(options.folder)), word(options.gif), _checkpoint(options.checkpoint)
-    from rlbook.plots import watch as show
+    from rlbook.plots import watch as play
 
-    show(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
+    play(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
     if gif is not None:
         print(gif)
     return 0
@@ -222,81 +217,13 @@ def plot(words: Sequence[str]) -> int:
     if options.values or (out is None and len(folders) == 1 and read_curve(folders[0]).env == "Maze-v0"):
         written.append(out or str(Path(folders[0]) / "value_map.png"))
         plot_value_map(folders[0], out=written[-1])
-    _print(options.json, ({"folders": folders, "written": written}, "\n".join(written)))
+    show(options.json, ({"folders": folders, "written": written}, "\n".join(written)))
     return 0
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "list": list_, "explain": explain,
 }  # fmt: skip
-
-
-# Telling how it went
-
-
-def _trained(run: Run, folder: Path, seconds: float) -> Result:
-    from rlbook.agent import Planner
-
-    returns = run.episode_returns[-100:]
-    evaluated = next((report["eval_return"] for report in reversed(run.metrics) if report.get("eval_return") is not None), None)
-    request = run.request
-    facts = {
-        "algorithm": request.algorithm, "env": request.recipe.name, "seed": request.seed, "steps": run.steps,
-        "episodes": len(run.episode_returns), "return": math.fsum(returns) / len(returns) if returns else None,
-        "eval_return": evaluated, "seconds": round(seconds, 3), "folder": str(folder), "notes": list(run.notes),
-        "metrics": run.metrics[-1] if run.metrics else {},
-    }  # fmt: skip
-    done = f"{run.steps:,} sweeps" if isinstance(run.agent, Planner) else f"{run.steps:,} steps, {facts['episodes']:,} episodes"
-    lines = [f"{request.algorithm} on {facts['env']}: {done}, {seconds:.1f} s"]
-    if returns:
-        lines.append(f"mean return of the last {len(returns)} training episodes: {facts['return']:.4g}")
-    if evaluated is not None:
-        lines.append(f"mean return of {request.eval_episodes} greedy episodes: {evaluated:.4g}")
-    return facts, "\n".join([*lines, "", *(f"  rlbook {command} {folder}" for command in ("evaluate", "watch", "plot"))])
-
-
-def _signal(stop: KeyboardInterrupt) -> int:
-    return stop.signum if isinstance(stop, Interrupted) else signal.SIGINT
-
-
-def _interrupted(signum: int, folder: Path, *, as_json: bool) -> int:
-    from rlbook.checkpoints import latest
-
-    step = latest(folder)
-    if step is None:
-        return _fail(128 + signum, "interrupted before the first checkpoint", as_json)
-    return _fail(128 + signum, f"interrupted at step {step}; continue with: rlbook train --resume {folder}", as_json)
-
-
-def _last_good(folder: Path) -> str:
-    from rlbook.checkpoints import latest
-
-    step = latest(folder)
-    return "no checkpoint was written before" if step is None else f"the last good checkpoint is {folder / 'checkpoints' / str(step)}"
-
-
-def _print(as_json: bool, result: Result) -> None:
-    facts, text = result
-    print(json.dumps(_finite(facts), allow_nan=False) if as_json else text)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _fail(code: int, sentence: str, as_json: bool) -> int:
-    """One line on standard error; with --json, one object on standard output too."""
-    line = " ".join(sentence.split())
-    with contextlib.suppress(BrokenPipeError):
-        print(f"rlbook: {line}", file=sys.stderr, flush=True)
-        if as_json:
-            print(json.dumps({"error": line, "exit_code": code}), flush=True)
-    return code
 
 
 # Small necessities
@@ -341,14 +268,5 @@ def _termination_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _tolerate_narrow_encodings() -> None:
-    """A terminal without Greek letters shows question marks, not an error."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-
-
-def _abandon_stdout() -> None:
-    """The reader has gone (`| head`); what is left in the buffer goes nowhere, quietly."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _signal(stop: KeyboardInterrupt) -> int:
+    return stop.signum if isinstance(stop, Interrupted) else signal.SIGINT

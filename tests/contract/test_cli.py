@@ -418,8 +418,9 @@ def test_without_tensorboard_installed_the_request_is_refused(
     assert list(empty_folder.iterdir()) == []
 
 
-def test_a_reader_that_leaves_early_causes_no_noise() -> None:
-    process = command("explain", "ppo")
+@pytest.mark.parametrize("words", ["explain ppo", "list --help"])
+def test_a_reader_that_leaves_early_causes_no_noise(words: str) -> None:
+    process = command(*words.split())
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     error = process.stderr.read()
