@@ -19,7 +19,7 @@ from rlbook.cli_options import Given, RunOptions, Word, convert, integer, metava
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
-    from rlbook.runs import Request
+    from rlbook.request import Request
 
 COUNTS = ("steps", "episodes", "seed", "num_envs", "eval_every")
 FILE_LIMIT = 1_000_000
