@@ -49,7 +49,8 @@ def save_gif(agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 
     mode = "rgb_array" if "rgb_array" in modes else modes[0]
     frames = list(_limited(play_frames(agent, recipe, mode, episodes=episodes, seed=seed)))
     pace = round(1000 / float(recipe.make().metadata.get("render_fps") or 4))
-    return save_bytes(path, encode_gif([picture(frame) for frame in _same_size(frames)], [LAST if frame.over else pace for frame in frames]))
+    durations = [LAST if frame.over else pace for frame in frames]
+    return save_bytes(path, encode_gif([picture(frame) for frame in _same_size(frames)], durations))
 
 
 def encode_gif(pictures: list[Image.Image], durations: list[int]) -> bytes:

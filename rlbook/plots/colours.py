@@ -8,6 +8,7 @@ Colour = tuple[int, int, int]
 
 INK: Colour = (38, 50, 66)
 GREY: Colour = (128, 134, 143)
+PALE: Colour = (235, 235, 232)
 PAPER: Colour = (255, 255, 255)
 GREEN: Colour = (88, 160, 98)
 RED: Colour = (204, 92, 60)

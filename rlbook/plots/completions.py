@@ -106,7 +106,8 @@ def _advantages(agent: Any, rollout: Any, batch: Any, group_size: int) -> tuple[
     if hasattr(agent.config, "beta"):
         ratio = batch.log_prob - agent.reference_log_prob(batch)
         return agent.config.beta * ratio, "advantage: implicit reward β log(π / π_ref)"
-    return _from_group(agent, rollout, group_size)[:, None].expand(batch.mask.shape), "advantage: relative to the group (standard deviations)"
+    advantage = _from_group(agent, rollout, group_size)[:, None]
+    return advantage.expand(batch.mask.shape), "advantage: relative to the group (standard deviations)"
 
 
 def _from_critic(agent: Any, rollout: Any) -> Tensor:

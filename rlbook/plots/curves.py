@@ -213,8 +213,7 @@ def _draw_world(axes: Axes, curves: list[Curve]) -> None:
 
 def _draw_group(axes: Axes, group: list[Curve], label: str, colour: tuple[float, float, float]) -> None:
     mean = mean_curve([(curve.steps, curve.returns) for curve in group])
-    alone = {"marker": "o"} if len(mean.steps) == 1 else {}
-    axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8, label=label, **alone)
+    axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8, marker="o" if len(mean.steps) == 1 else "", label=label)
     if len(group) > 1:
         axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
     if all(curve.eval_steps.size for curve in group):

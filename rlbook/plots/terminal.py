@@ -10,7 +10,7 @@ from typing import TextIO
 
 import numpy as np
 
-from rlbook.plots.colours import GREEN, GREY, INK, RED, Colour, ramp, readable_on
+from rlbook.plots.colours import GREEN, GREY, INK, PALE, PAPER, RED, Colour, mixed, ramp, readable_on
 from rlbook.plots.value_map import ValueMap, number
 
 ARROWS = "↑↓←→"
@@ -95,7 +95,7 @@ class Terminal:
 
 
 def nearest_256(colour: Colour) -> int:
-    """One of the 256 colours that every terminal has: of its 24 greys for what is nearly grey or nearly black, else of its 6 × 6 × 6 cube."""
+    """One of the 256 colours that every terminal has: a grey for what is nearly grey or nearly black, else one of the 6 × 6 × 6 cube."""
     if min(colour) >= 247:
         return 231                           # white
     if max(colour) - min(colour) <= 16 or max(colour) < 80:
@@ -144,11 +144,11 @@ def _cell(chart: ValueMap, state: int, width: int, arrows: str) -> tuple[str, st
     """What stands in a cell: three lines of `width` characters."""
     empty = " " * width
     if chart.layout.walls.flat[state]:
-        return ("#" * width,) * 3
+        return "#" * width, "#" * width, "#" * width
     if state == chart.layout.goal:
         return empty, "G".center(width), empty
     if not chart.decided[state]:
-        return (empty,) * 3
+        return empty, empty, empty
     mark = "S" if state == chart.layout.start else " "
     arrow = mark + arrows[chart.policy[state]].center(width - 2) + " "
     return arrow, _number(chart.values[state]).center(width), empty
@@ -168,7 +168,7 @@ def _painted(chart: ValueMap, shares: np.ndarray, state: int, text: str, termina
     if chart.layout.walls.flat[state]:
         return terminal.paint(text, ink=INK, paper=INK)
     if state == chart.layout.goal:
-        return terminal.paint(text, ink=(255, 255, 255), paper=GREEN, bold=True)
+        return terminal.paint(text, ink=PAPER, paper=GREEN, bold=True)
     if not chart.decided[state]:
         return text
     paper = terminal.ramp(float(shares[state]))
@@ -184,10 +184,13 @@ def picture_text(picture: np.ndarray, terminal: Terminal) -> str:
     height, width = picture.shape[:2]
     scale = min(1.0, (columns - 1) / width, 2 * (lines - 4) / height)
     small = _shrunk(picture, max(2, int(height * scale) // 2 * 2), max(1, int(width * scale)))
-    return "\n".join(
-        "".join(terminal.paint(HALF_BLOCK, ink=_colour(upper), paper=_colour(lower)) for upper, lower in zip(small[row], small[row + 1], strict=True))
-        for row in range(0, len(small), 2)
-    )
+    return "\n".join(_half_blocks(small[row], small[row + 1], terminal) for row in range(0, len(small), 2))
+
+
+def _half_blocks(uppers: np.ndarray, lowers: np.ndarray, terminal: Terminal) -> str:
+    """Two rows of pixels, each [W, 3]."""
+    pairs = zip(uppers, lowers, strict=True)
+    return "".join(terminal.paint(HALF_BLOCK, ink=_colour(upper), paper=_colour(lower)) for upper, lower in pairs)
 
 
 def _shrunk(picture: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -206,8 +209,6 @@ def _colour(pixel: np.ndarray) -> Colour:
 
 def advantage_paper(advantage: float, largest: float) -> Colour | None:
     """Green behind what turned out better than expected, red behind what turned out worse; the stronger the further."""
-    from rlbook.plots.colours import mixed
-
     if largest <= 0 or abs(advantage) < 1e-9:
         return None
-    return mixed((235, 235, 232), GREEN if advantage > 0 else RED, min(1.0, 0.25 + 0.75 * abs(advantage) / largest))
+    return mixed(PALE, GREEN if advantage > 0 else RED, min(1.0, 0.25 + 0.75 * abs(advantage) / largest))

@@ -12,7 +12,7 @@ from rlbook.agent import Agent
 from rlbook.environments import Recipe
 from rlbook.envs.layouts import MOVES, Layout
 from rlbook.errors import RequestError
-from rlbook.plots.colours import GREEN, INK, RAMP, fraction_rgb, ramp, readable_on
+from rlbook.plots.colours import GREEN, INK, PALE, RAMP, fraction_rgb, ramp, readable_on
 from rlbook.plots.figure import format_of, new_figure, save_figure, words
 from rlbook.plots.optimum import horizon_of, horizon_values
 
@@ -160,7 +160,7 @@ def _draw(chart: ValueMap) -> Figure:
 
 def _pixels(chart: ValueMap) -> np.ndarray:
     """[rows, columns, 3] uint8, a cell a pixel."""
-    colours = [ramp(share) if decided else (235, 235, 232) for share, decided in zip(chart.shares(), chart.decided, strict=True)]
+    colours = [ramp(share) if decided else PALE for share, decided in zip(chart.shares(), chart.decided, strict=True)]
     pixels = np.array(colours, dtype=np.uint8)
     pixels[chart.layout.walls.ravel()] = INK
     pixels[chart.layout.goal] = GREEN
@@ -184,8 +184,8 @@ def _draw_arrows(axes: Axes, chart: ValueMap, *, numbered: bool) -> None:
     colours = [fraction_rgb(readable_on(ramp(shares[state]))) for state in states]
     length, raised = (0.34, 0.14) if numbered else (0.6, 0.0)
     axes.quiver(
-        column, row - raised, length * right, length * down, color=colours, pivot="mid", angles="xy", scale_units="xy", scale=1.0, units="xy",
-        width=0.05, headwidth=4.4, headlength=4.2, headaxislength=3.8, minlength=0.0, minshaft=1.0,
+        column, row - raised, length * right, length * down, color=colours, pivot="mid", angles="xy", scale_units="xy", scale=1.0,
+        units="xy", width=0.05, headwidth=4.4, headlength=4.2, headaxislength=3.8, minlength=0.0, minshaft=1.0,
     )  # fmt: skip
 
 

@@ -21,8 +21,8 @@ from rlbook.plots.optimum import horizon_values, optimal_return
 
 def write_run(folder: Path, reports: list[dict[str, Any]], *, algorithm: str = "ppo", seed: int = 0, **config: Any) -> Path:
     folder.mkdir()
-    settings = {"algorithm": algorithm, "env": "rlbook/Maze-v0", "env_kwargs": {}, "seed": seed, "num_envs": 8, "hyperparameters": {"clip": 0.2}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(settings | config))
+    settings = {"algorithm": algorithm, "env": "rlbook/Maze-v0", "seed": seed, "num_envs": 8}
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings | {"env_kwargs": {}, "hyperparameters": {"clip": 0.2}} | config))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports))
     return folder
 

@@ -151,7 +151,13 @@ def test_colour_needs_a_terminal_and_a_user_who_has_nothing_against_it(monkeypat
 
 @pytest.mark.parametrize(
     ("colour", "index"),
-    [((0, 0, 95), 17), ((255, 255, 255), 231), ((95, 135, 175), 16 + 36 * 1 + 6 * 2 + 3), ((128, 128, 128), 232 + 12), ((38, 50, 66), 232 + 4)],
+    [
+        ((0, 0, 95), 16 + 1),
+        ((95, 135, 175), 16 + 36 * 1 + 6 * 2 + 3),
+        ((128, 128, 128), 232 + 12),                           # 8 + 10 · 12
+        ((38, 50, 66), 232 + 4),                               # (38 + 50 + 66) / 3 = 51 ≈ 8 + 10 · 4
+        ((255, 255, 255), 231),
+    ],
 )
 def test_colours_are_found_among_the_256(colour: tuple[int, int, int], index: int) -> None:
     # The cube's levels are 0, 95, 135, 175, 215, 255, numbered 16 + 36 r + 6 g + b; the greys 8 + 10 i, numbered 232 + i.

@@ -1,0 +1,183 @@
+"""Watching: every moment of an episode is shown, in the terminal and in a GIF, and the agent does not notice."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from PIL import Image, ImageSequence
+
+import rlbook
+from rlbook.environments import Recipe
+from rlbook.errors import RequestError
+from rlbook.plots import save_gif, watch
+from rlbook.plots.playing import play_frames, render_modes
+from rlbook.plots.terminal import Terminal, picture_text
+
+MAZE = "rlbook/Maze-v0"
+
+
+class FakeTerminal(io.StringIO):
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Countdown(gymnasium.Env[np.ndarray, int]):
+    """Three steps that no renderer can draw."""
+
+    metadata = {"render_modes": []}
+    observation_space = spaces.Box(0.0, 3.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = 3
+        return np.array([self.left], dtype=np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return np.array([self.left], dtype=np.float32), 0.5, self.left == 0, False, {}
+
+
+def solved() -> Any:
+    return rlbook.train("value_iteration", MAZE)
+
+
+def clumsy() -> Any:
+    """An untrained network, which runs against a wall until the time is over."""
+    return rlbook.train("ppo", MAZE, steps=1, eval_every=0)
+
+
+def frames_of(path: Path) -> tuple[list[np.ndarray], list[int]]:
+    with Image.open(path) as film:
+        pairs = [(np.array(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(film)]
+    return [frame for frame, _ in pairs], [duration for _, duration in pairs]
+
+
+# Moments
+
+
+@pytest.mark.parametrize("make_run", [solved, clumsy])
+def test_an_episode_of_n_steps_has_n_plus_1_moments(make_run: Any) -> None:
+    run = make_run()
+    frames = list(play_frames(run.agent, run.request.recipe, "ansi", episodes=2, seed=0))
+    result = rlbook.evaluate(run, episodes=1)                  # the maze without slips has one greedy episode
+    assert [frame.step for frame in frames] == 2 * [*range(result.lengths[0] + 1)]
+    assert [frame.episode for frame in frames if frame.over] == [1, 2]
+    assert {frame.episode_return for frame in frames if frame.over} == {result.mean}
+
+
+def test_playing_changes_nothing_in_the_agent() -> None:
+    from rlbook.state_encoding import encode
+
+    run = rlbook.train("ppo", MAZE, steps=300, eval_every=0)
+    before = encode(run.agent.state_dict())
+    watch(run, stream=io.StringIO())
+    after = encode(run.agent.state_dict())
+    assert repr(after) == repr(before)
+
+
+def test_continuous_actions_and_vectors_are_played_too() -> None:
+    run = rlbook.train("ppo", "Pendulum-v1", steps=8, eval_every=0, num_envs=2)
+    frames = list(play_frames(run.agent, run.request.recipe, None, episodes=1, seed=0))
+    assert len(frames) == 201 and frames[-1].over and np.shape(frames[-1].action) == (1,)
+
+
+# In the terminal
+
+
+def test_the_terminal_shows_every_step_and_the_return() -> None:
+    stream = io.StringIO()
+    assert watch(solved(), stream=stream) == [3.0]
+    text = stream.getvalue()
+    assert [f"step {step} " in text for step in range(10)] == [*[True] * 9, False]
+    assert text.startswith("A..#G\n.#.#.\n.#...\n...#.\n.#...\n")
+    assert "S..#A" in text and "action right" in text and "episode 1: return 3 in 8 steps" in text
+    assert "\x1b" not in text
+
+
+def test_a_folder_is_watched_as_well(tmp_path: Path) -> None:
+    rlbook.train("value_iteration", MAZE, folder=tmp_path / "run")
+    assert watch(tmp_path / "run", episodes=2, stream=io.StringIO()) == [3.0, 3.0]
+
+
+def test_frames_take_each_others_place_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = FakeTerminal()
+    watch(solved(), stream=stream, pause=0.0)
+    assert stream.getvalue().count("\x1b[6F\x1b[J") == 8       # five rows and a caption, moved over before each of the 8 steps
+
+
+def test_without_colour_what_gymnasium_marks_stands_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = rlbook.train("value_iteration", "FrozenLake-v1", env_kwargs={"is_slippery": False})
+    stream = io.StringIO()
+    watch(run, stream=stream)
+    assert "[S]FFF" in stream.getvalue() and "HFF[G]" in stream.getvalue() and "\x1b" not in stream.getvalue()
+
+
+def test_an_environment_without_pictures_is_shown_in_numbers() -> None:
+    run = rlbook.train("ppo", Countdown(), steps=8, eval_every=0, num_envs=1)
+    stream = io.StringIO()
+    assert watch(run, stream=stream) == [1.5]                  # three times 0.5
+    assert [f"observation [{left}]" in stream.getvalue() for left in range(5)] == [True, True, True, True, False]
+    assert render_modes(run.request.recipe) == []
+
+
+def test_a_picture_becomes_half_blocks_of_its_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    pixels = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [9, 9, 9]]], dtype=np.uint8)
+    assert picture_text(pixels, Terminal(FakeTerminal())) == (
+        "\x1b[38;2;255;0;0;48;2;0;0;255m▀\x1b[0m" "\x1b[38;2;0;255;0;48;2;9;9;9m▀\x1b[0m"
+    )
+
+
+@pytest.mark.parametrize(("arguments", "message"), [({"episodes": 0}, "episodes must be"), ({"seed": -1}, "seed must be")])
+def test_impossible_requests_are_refused(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        watch(solved(), **arguments)  # type: ignore[arg-type]
+
+
+# As a GIF
+
+
+@pytest.mark.parametrize("make_run", [solved, clumsy])
+def test_a_gif_has_as_many_frames_as_steps_and_one(tmp_path: Path, make_run: Any) -> None:
+    run = make_run()
+    assert watch(run, gif=tmp_path / "film.gif") == []
+    pictures, durations = frames_of(tmp_path / "film.gif")
+    assert len(pictures) == rlbook.evaluate(run, episodes=1).lengths[0] + 1
+    assert durations == [*[120] * (len(pictures) - 1), 1200]   # 1000 / 8 frames a second, in hundredths of a second; the end stays
+
+
+def test_a_gif_shows_the_agent_where_it_is(tmp_path: Path) -> None:
+    save_gif(solved().agent, Recipe(MAZE), tmp_path / "film.gif")
+    pictures, _ = frames_of(tmp_path / "film.gif")
+    red, goal = (204, 92, 60), (24, 4 * 48 + 24)               # the agent's colour; the middle of the upper right cell of 48 pixels
+    distances = [np.abs(picture[goal].astype(int) - red).max() for picture in pictures]
+    assert distances[-1] < 16 and min(distances[:-1]) > 16
+
+
+def test_an_environment_of_text_becomes_a_gif_of_text(tmp_path: Path) -> None:
+    run = rlbook.train("value_iteration", "CliffWalking-v1")
+    save_gif(run.agent, run.request.recipe, tmp_path / "film.gif")
+    pictures, _ = frames_of(tmp_path / "film.gif")
+    assert len(pictures) == 13 + 1 and len({picture.shape for picture in pictures}) == 1
+
+
+def test_a_gif_of_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
+    env = Countdown()
+    agent = rlbook.train("ppo", env, steps=8, eval_every=0, num_envs=1).agent
+    with pytest.raises(RequestError, match="cannot be drawn here"):
+        save_gif(agent, Recipe.of(Countdown()), tmp_path / "film.gif")
+    with pytest.raises(RequestError, match=r"must end in \.gif"):
+        watch(solved(), gif=tmp_path / "film.mp4")
+    assert list(tmp_path.iterdir()) == []
