@@ -137,6 +137,8 @@ class Run:
             elif state["streams"] is not None:
                 self._streams.steps, self._streams.episodes = state["streams"]["steps"], state["streams"]["episodes"]
             self.agent.progress = self.request.budget.progress(self.steps, self._streams.episodes)
+        except TrainingError:
+            raise
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             name = f"{self.request.algorithm} on {self.request.recipe.name}"
             raise CheckpointError(f"the checkpoint in {self.folder} does not fit {name}: {' '.join(str(error).split())}") from error

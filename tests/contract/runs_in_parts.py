@@ -1,0 +1,71 @@
+"""Not a test: trains a list of runs whole, or stops each of them somewhere, or goes on with them. `test_resume` starts it as a process.
+
+    python runs_in_parts.py whole|stop|resume|stop_again ROOT CASES        CASES is JSON, one object a run
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rlbook
+from rlbook.agent import Planner
+from rlbook.training import Interrupted
+
+
+def whole(root: Path, case: dict[str, Any]) -> None:
+    """An uninterrupted run."""
+    rlbook.train(case["algorithm"], case["env"], seed=3, folder=root / case["name"], **case["options"])
+
+
+def stop(root: Path, case: dict[str, Any], start: Callable[[Path, dict[str, Any]], None] = whole) -> None:
+    """The same run in a process of its own, which gets a signal in its `at`-th step, while the agent learns from it (a planner: sweeps)."""
+    child = os.fork()
+    if child:
+        status = os.waitpid(child, 0)[1]
+        how = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        expected = -signal.SIGKILL if case["signal"] == "SIGKILL" else 128 + signal.Signals[case["signal"]]
+        assert how == expected, f"{case['name']} ended with {how}, not {expected}"
+        return
+    _signal_while_learning(rlbook.algorithms()[case["algorithm"]], case["at"], signal.Signals[case["signal"]])
+    try:
+        start(root, case)
+    except Interrupted as error:
+        os._exit(128 + error.signum)
+    os._exit(0)
+
+
+def resume(root: Path, case: dict[str, Any]) -> None:
+    """Goes on where it was stopped, with what lies in the folder alone."""
+    rlbook.load(root / case["name"]).resume()
+
+
+def stop_again(root: Path, case: dict[str, Any]) -> None:
+    """Goes on, and is stopped once more."""
+    stop(root, case, resume)
+
+
+def _signal_while_learning(agent: type, at: int, signum: signal.Signals) -> None:
+    name = "_sweep_once" if issubclass(agent, Planner) else "learn"
+    original = getattr(agent, name)
+    calls = 0
+
+    def counted(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            os.kill(os.getpid(), signum)
+        return original(*args)
+
+    setattr(agent, name, counted)
+
+
+if __name__ == "__main__":
+    mode, root, cases = sys.argv[1:]
+    for case in json.loads(cases):
+        {"whole": whole, "stop": stop, "resume": resume, "stop_again": stop_again}[mode](Path(root), case)

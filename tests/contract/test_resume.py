@@ -1,0 +1,218 @@
+"""A run stopped anywhere ends with the bytes of one that was not; the same seed gives the same bytes; evaluation changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium import spaces
+
+import rlbook
+from rlbook.checkpoints import latest
+from rlbook.state_encoding import encode
+from rlbook.training import Interrupted
+
+DRIVER = Path(__file__).with_name("runs_in_parts.py")
+SIGNALS = ("SIGINT", "SIGTERM", "SIGKILL")
+
+# (algorithm, environment) → options, and about how often the agent learns in the whole run (a planner: sweeps).
+# The budgets end in the middle of an episode and of a rollout, and every run takes several updates, evaluations and checkpoints.
+RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
+    ("value_iteration", "Maze-v0"): ({"env_kwargs": {"slip": 0.2}, "gamma": 0.9}, 40),
+    ("q_learning", "Maze-v0"): ({"steps": 1500, "env_kwargs": {"slip": 0.2}}, 1500),
+    ("q_learning", "CartPole-v1"): ({"steps": 1500}, 1500),
+    ("dqn", "Maze-v0"): ({"steps": 1200, "learning_starts": 100, "buffer_size": 700, "env_kwargs": {"slip": 0.2}}, 1200),
+    ("dqn", "CartPole-v1"): ({"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150}, 400),
+    ("ppo", "Maze-v0"): ({"steps": 2500, "num_envs": 5, "rollout_steps": 32, "env_kwargs": {"slip": 0.2}}, 500),
+    ("ppo", "CartPole-v1"): (
+        {"steps": 2500, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True, "kl_coef": 0.1}, 625),
+    ("grpo", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "group_size": 4, "kl_coef": 0.01, "env_kwargs": {"slip": 0.2}}, 850),
+    ("grpo", "CartPole-v1"): ({"steps": 2500, "num_envs": 8, "group_size": 4}, 500),
+    ("dpo", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "reference_period": 2, "env_kwargs": {"slip": 0.2}}, 850),
+    ("dpo", "CartPole-v1"): ({"steps": 2500, "num_envs": 8, "group_size": 4}, 500),
+    ("ppo", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70}, 20),
+    ("grpo", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70, "group_size": 4, "env_kwargs": {"reward": "edit"}}, 20),
+    ("dpo", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70, "env_kwargs": {"reward": "edit"}, "nll_coef": 0.1}, 20),
+    ("dqn", "Addition-v0"): ({"steps": 200, "num_envs": 4, "eval_every": 90, "learning_starts": 50, "buffer_size": 150}, 50),
+}  # fmt: skip
+
+
+def cases(stops: dict[str, tuple[int, ...]], *, seed: int = 0) -> list[dict[str, Any]]:
+    """One case for each run and signal, each stopped at random points: how many, `stops` says for each signal."""
+    rng = random.Random(seed)
+    listed = []
+    for (algorithm, env), (options, length) in RUNS.items():
+        for name_of_signal, counts in stops.items():
+            for number in counts:
+                at = rng.randrange(2, max(3, int(0.9 * length)))
+                name = f"{algorithm}-{env}-{name_of_signal}-{number}"
+                options = {"eval_episodes": 3} | options
+                listed.append({"name": name, "algorithm": algorithm, "env": env, "options": options, "signal": name_of_signal, "at": at})
+    return listed
+
+
+def drive(mode: str, root: Path, listed: list[dict[str, Any]], *, hash_seed: int) -> None:
+    """Runs the driver in a fresh process, with a hash seed and a working directory of its own."""
+    cwd = root / f"elsewhere-{mode}"
+    cwd.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, str(DRIVER), mode, str(root), json.dumps(listed)]
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """What a run leaves behind, by name: its last checkpoint, its log and its config, as sha256."""
+    names = ("metrics.jsonl", "episodes.csv", "config.yaml", "checkpoints/best.json")
+    files = [*(folder / "checkpoints" / str(latest(folder))).iterdir(), *(folder / name for name in names)]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def check(tmp_path: Path, listed: list[dict[str, Any]]) -> None:
+    references = {(case["algorithm"], case["env"]): case | {"name": f"{case['algorithm']}-{case['env']}"} for case in listed}
+    drive("whole", tmp_path / "whole", list(references.values()), hash_seed=1)
+    drive("stop", tmp_path / "parts", listed, hash_seed=2)
+    stopped = {case["name"]: latest(tmp_path / "parts" / case["name"]) for case in listed}
+    drive("resume", tmp_path / "parts", listed, hash_seed=3)
+    for case in listed:
+        expected = contents(tmp_path / "whole" / f"{case['algorithm']}-{case['env']}")
+        assert contents(tmp_path / "parts" / case["name"]) == expected, (case["name"], case["at"], stopped[case["name"]])
+
+
+def test_a_run_stopped_anywhere_ends_with_the_bytes_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    chosen = {
+        ("value_iteration", "Maze-v0"): "SIGTERM", ("q_learning", "CartPole-v1"): "SIGINT", ("dqn", "Maze-v0"): "SIGKILL",
+        ("ppo", "CartPole-v1"): "SIGINT", ("ppo", "Addition-v0"): "SIGTERM", ("grpo", "CartPole-v1"): "SIGKILL",
+        ("grpo", "Addition-v0"): "SIGKILL", ("dpo", "Maze-v0"): "SIGINT",
+    }  # fmt: skip
+    listed = cases(dict.fromkeys(SIGNALS, (0,)))
+    check(tmp_path, [case for case in listed if chosen.get((case["algorithm"], case["env"])) == case["signal"]])
+
+
+@pytest.mark.slow
+def test_every_agent_is_stopped_by_every_signal_at_many_points(tmp_path: Path) -> None:
+    check(tmp_path, cases({"SIGINT": (0, 1, 2), "SIGTERM": (0, 1), "SIGKILL": (0, 1, 2)}, seed=1))
+
+
+@pytest.mark.slow
+def test_a_run_may_be_stopped_again_and_again(tmp_path: Path) -> None:
+    root, options = tmp_path / "again", {"steps": 2500, "num_envs": 4, "rollout_steps": 50, "eval_episodes": 3}
+    case = {"name": "run", "algorithm": "ppo", "env": "CartPole-v1", "options": options, "signal": "SIGINT", "at": 77}
+    drive("stop", root, [case], hash_seed=1)
+    for at, name in ((120, "SIGKILL"), (1, "SIGTERM"), (200, "SIGINT")):
+        drive("stop_again", root, [case | {"at": at, "signal": name}], hash_seed=2)
+    drive("resume", root, [case], hash_seed=3)
+    drive("whole", tmp_path / "whole", [case], hash_seed=4)
+    assert contents(root / "run") == contents(tmp_path / "whole" / "run")
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [pair for pair in RUNS if pair[1] != "Addition-v0" or pair[0] == "ppo"])
+def test_evaluating_changes_nothing_in_the_agent(algorithm: str, env: str) -> None:
+    options = RUNS[algorithm, env][0] | {"steps": 120}
+    states, checks = [], []
+
+    def evaluate(run: rlbook.Run) -> None:
+        before = snapshot(run)
+        rlbook.evaluate(run, episodes=2)
+        checks.append(before == snapshot(run))
+
+    for on_report, every in ((None, 0), (evaluate, 40)):
+        run = rlbook.train(algorithm, env, seed=3, **options | {"eval_every": every, "eval_episodes": 2}, on_report=on_report)
+        states.append(snapshot(run))
+    assert checks and all(checks)
+    assert states[0] == states[1]
+
+
+def snapshot(run: rlbook.Run) -> tuple[str, dict[str, bytes]]:
+    skeleton, arrays = encode(run.agent.state_dict())
+    return json.dumps(skeleton), {name: array.tobytes() for name, array in arrays.items()}
+
+
+def test_an_environment_that_cannot_be_replayed_is_noticed(tmp_path: Path) -> None:
+    env = Drifting()
+    with pytest.raises(Interrupted):
+        rlbook.train("q_learning", env, steps=100, seed=0, folder=tmp_path / "run", on_report=interrupt_at(50))
+    with pytest.raises(rlbook.TrainingError, match="replaying its actions led to another observation"):
+        rlbook.load(tmp_path / "run", env=Drifting()).resume()
+
+
+def test_a_run_in_memory_goes_on_from_its_folder_and_a_finished_one_stays_as_it_is(tmp_path: Path) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=300, seed=0, folder=tmp_path / "run")
+    before = contents(tmp_path / "run")
+    metrics = run.resume().metrics
+    assert contents(tmp_path / "run") == before
+    again = rlbook.train("q_learning", "Maze-v0", steps=300, folder=tmp_path / "run", resume=True)
+    assert (again.metrics, again.episode_returns) == (metrics, run.episode_returns)
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_finished_run_can_be_given_a_larger_budget(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"seed": 0, "epsilon": 0.1, "eval_every": 0}
+    rlbook.train("q_learning", "Maze-v0", steps=300, folder=tmp_path / "run", **options)
+    with pytest.raises(rlbook.RequestError, match="has already taken 300 steps"):
+        rlbook.load(tmp_path / "run").resume(steps=300)
+    longer = rlbook.load(tmp_path / "run").resume(steps=700)
+    whole = rlbook.train("q_learning", "Maze-v0", steps=700, **options)
+    assert longer.steps == 700 and longer.episode_returns == whole.episode_returns
+    assert snapshot(longer) == snapshot(whole), "nothing is scheduled here, so the budget does not matter"
+    assert rlbook.load(tmp_path / "run").request.budget.steps == 700
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [({"steps": 400}, "steps"), ({"alpha": 0.3}, "alpha"), ({"seed": 5}, "seed"), ({"env_kwargs": {"slip": 0.1}}, "slip")],
+)
+def test_resuming_with_other_options_is_refused(tmp_path: Path, changes: dict[str, Any], name: str) -> None:
+    rlbook.train("q_learning", "Maze-v0", steps=300, folder=tmp_path / "run")
+    with pytest.raises(rlbook.RequestError, match=f"was started with {name}"):
+        rlbook.train("q_learning", "Maze-v0", folder=tmp_path / "run", resume=True, **changes)
+
+
+def test_outside_the_main_thread_signals_are_left_alone() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    seen: list[Any] = []
+
+    def look(run: rlbook.Run) -> None:
+        seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)])
+
+    thread = threading.Thread(target=lambda: rlbook.train("q_learning", "Maze-v0", steps=50, on_report=look))
+    thread.start()
+    thread.join()
+    assert seen and all(found == handlers for found in seen)
+    rlbook.train("q_learning", "Maze-v0", steps=50, on_report=look)
+    assert seen[-1] != handlers and [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def interrupt_at(step: int) -> Any:
+    def on_report(run: rlbook.Run) -> None:
+        if run.steps >= step:
+            signal.raise_signal(signal.SIGINT)
+
+    return on_report
+
+
+class Drifting(gymnasium.Env):
+    """Counts its steps, and starts each new process's count elsewhere: state beside the generator, which no replay can know of."""
+
+    observation_space, action_space = spaces.Discrete(1000), spaces.Discrete(2)
+    made = 0
+
+    def __init__(self) -> None:
+        self.count = Drifting.made = Drifting.made + 100
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.count, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return self.count, 0.0, False, False, {}
