@@ -6,6 +6,7 @@ import copy
 import difflib
 import inspect
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import gymnasium
@@ -137,8 +138,11 @@ class Recipe:
         """The same environment as evaluation wants it: it may name arguments to replace (`evaluation_kwargs`: held-out prompts)."""
         if self.id is None:
             return Recipe(None, {}, self._copy())
-        replaced = getattr(self.make().unwrapped, "evaluation_kwargs", {})
-        return Recipe(self.id, self.kwargs | replaced, self.instance) if replaced else self
+        return Recipe(self.id, self.kwargs | self._evaluation_kwargs, self.instance) if self._evaluation_kwargs else self
+
+    @cached_property
+    def _evaluation_kwargs(self) -> dict[str, Any]:
+        return getattr(self.make().unwrapped, "evaluation_kwargs", {})
 
     def make(self) -> gymnasium.Env:
         """One environment. An instance given by the user is used as it is when no recipe can make another."""
