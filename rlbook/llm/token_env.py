@@ -81,7 +81,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     * v0: first version.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
 
     def __init__(
         self, task: Task, *, split: str = "train", reward: str = "exact", model: str | None = None,
@@ -130,7 +130,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     ignores its action until it is reset: its observation repeats, its reward is 0 and its flags stay.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4, "autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4, "autoreset_mode": AutoresetMode.DISABLED}
 
     def __init__(
         self, task: Task, num_envs: int = 1, *, split: str = "train", reward: str = "exact", model: str | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +48,33 @@ def gpt2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def lively_llama() -> Callable[..., Any]:
+    """Makes a Llama whose untrained weights are large enough for attention and positions to matter in every logit."""
+
+    def make(**sizes: int) -> Any:
+        generator = torch.Generator().manual_seed(0)
+        model = small_llama(generator, **sizes)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim == 2:
+                    parameter.normal_(0.0, parameter.shape[1] ** -0.5, generator=generator)
+        return model
+
+    return make
+
+
 @pytest.fixture(params=["llama", "llama with grouped queries", "gpt2"])
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture
-def model(kind: str, gpt2_folder: Path) -> Any:
+def model(kind: str, gpt2_folder: Path, lively_llama: Callable[..., Any]) -> Any:
     """A causal LM with random weights: both of Llama's paths of ours, and the path for any architecture."""
     if kind == "gpt2":
         return folder_model(gpt2_folder)
-    return small_llama(torch.Generator().manual_seed(0), kv_heads=4 if kind == "llama" else 2)
+    return lively_llama(kv_heads=4 if kind == "llama" else 2)
 
 
 @pytest.fixture

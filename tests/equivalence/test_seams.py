@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +114,9 @@ def test_log_probs_of_a_bigram_model_are_its_table() -> None:
     assert torch.allclose(entropy[batch.mask], -(expected.exp() * expected).sum(-1)[batch.mask], atol=TOLERANCE)
 
 
-def test_our_llama_is_the_llama_of_transformers() -> None:
+def test_our_llama_is_the_llama_of_transformers(lively_llama: Callable[..., Any]) -> None:
     """Logits and gradients of both, on one batch: the general path computes them with transformers alone."""
-    policy = LanguageModelPolicy(small_llama(torch.Generator().manual_seed(0), kv_heads=2, layers=3), critic=True)
+    policy = LanguageModelPolicy(lively_llama(kv_heads=2, layers=3))
     batch, parameters = ragged_batch(), list(policy.model.parameters())
     results = []
     for plain in (True, False):
@@ -281,9 +282,9 @@ def test_eos_is_learnt(warm: LanguageModelPolicy) -> None:
 
 
 def test_padding_is_never_learnt(policy: LanguageModelPolicy) -> None:
-    """What stands behind an ending has no gradient, whatever it is: the same gradient with PAD, with EOS and with junk there."""
+    """What stands behind an ending has no gradient, whatever it is: the same gradient with PAD, EOS, a token or no token at all there."""
     batch, gradients = ragged_batch(), []
-    for filler in (PAD, EOS, IDS["7"]):
+    for filler in (PAD, EOS, IDS["7"], -1, 10**9):
         filled = Batch(batch.obs, batch.action.where(batch.mask, filler), batch.log_prob, batch.mask)
         log_prob, _, _ = policy.evaluate(filled)
         loss = clipped_surrogate_loss(log_prob, log_prob.detach(), torch.ones_like(log_prob), mask=batch.mask)
@@ -318,6 +319,19 @@ def test_acting_does_not_depend_on_the_cache(policy: LanguageModelPolicy, folder
         obs, *_ = env.step(action)
         if turn in (7, 10):
             obs, _ = env.reset(options={"reset_mask": np.arange(6) % 2 == turn % 2})
+
+
+def test_any_sequence_of_texts_gets_its_own_logits(model: Any) -> None:
+    """Rows that wait a turn and then grow, rows whose text is replaced by another of the right length, rows that do both."""
+    policy, rng = LanguageModelPolicy(model), np.random.default_rng(0)
+    state = policy.initial_state()
+    tokens, length = rng.integers(0, len(IDS), (4, 40)), np.array([3, 5, 5, 9])
+    for turn in range(25):
+        assert (state.logits(tokens, length) - policy.initial_state().logits(tokens, length)).abs().max() < TOLERANCE
+        tokens = tokens.copy()
+        if turn % 6 == 5:
+            tokens[rng.integers(4), 1] = (tokens[0, 1] + 1 + rng.integers(len(IDS) - 1)) % len(IDS)
+        length = length + (rng.random(4) < 0.6)
 
 
 def test_a_saved_cache_goes_on_bit_for_bit(policy: LanguageModelPolicy, folder: str | None) -> None:
