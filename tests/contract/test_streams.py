@@ -1,0 +1,243 @@
+"""Every step an agent learns from is one that the environment took, through one stream and through every kind of vector environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+import rlbook
+from rlbook.agent import Agent, Metrics, State, Step
+from rlbook.streams import ManyStreams, OneStream
+from rlbook.sync_streams import SyncStreams
+from rlbook.training import Budget, loop
+
+
+class Counter(gymnasium.Env):
+    """Shows how many steps it has taken since it was made, starts included; the reward is the new count. Episodes end in turn by
+    termination, by truncation, and by both; their length varies."""
+
+    observation_space = spaces.Box(0.0, np.inf, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, offset: int = 0) -> None:
+        self.count, self.episode, self.actions = 1000 * offset, offset, 0
+        self.length = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count, self.episode, self.length = self.count + 10, self.episode + 1, 0
+        return self._shown(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.length < self.limit, "a step after the end"
+        self.count, self.length, self.actions = self.count + 1, self.length + 1, self.actions + 1
+        over = self.length == self.limit
+        return self._shown(), float(self.count), over and self.episode % 3 != 0, over and self.episode % 3 != 1, {}
+
+    @property
+    def limit(self) -> int:
+        return 2 + self.episode % 5
+
+    def _shown(self) -> np.ndarray:
+        return np.array([self.count], dtype=np.float32)
+
+
+class Witness(Agent):
+    """Acts at random and keeps every step it is given."""
+
+    def __init__(self, num_envs: int | None = None, rollout: str = "steps") -> None:
+        self.rng, self.num_envs, self.rollout = np.random.default_rng(0), num_envs, rollout
+        self.steps: list[Step] = []
+        self.begun = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def act(self, observation: Any, *, explore: bool = True) -> Any:
+        self.shown = observation
+        return int(self.rng.integers(2)) if self.num_envs is None else self.rng.integers(2, size=self.num_envs)
+
+    def learn(self, step: Step) -> Metrics:
+        assert step.obs is self.shown, "the agent learns from what it acted on"
+        self.steps.append(step)
+        return {}
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        pass
+
+
+def counters(count: int) -> list[Any]:
+    return [lambda i=i: Counter(i) for i in range(count)]
+
+
+KINDS = {
+    "SyncStreams": lambda: SyncStreams([Counter(i) for i in range(5)]),
+    "SyncVectorEnv": lambda: SyncVectorEnv(counters(5), autoreset_mode=AutoresetMode.DISABLED),
+    "AsyncVectorEnv": lambda: AsyncVectorEnv(counters(5), autoreset_mode=AutoresetMode.DISABLED),
+}
+
+
+@pytest.fixture(params=list(KINDS))
+def env(request: pytest.FixtureRequest) -> Iterator[Any]:
+    made = KINDS[request.param]()
+    yield made
+    made.close()
+
+
+def watch(env: Any, steps: int, *, rollout: str = "steps", group_size: int = 1) -> tuple[Witness, ManyStreams]:
+    agent, streams = Witness(env.num_envs, rollout), ManyStreams(env, np.random.default_rng(0), rollout=rollout, group_size=group_size)
+    for _ in loop(agent, streams, Budget(steps, None)):
+        pass
+    return agent, streams
+
+
+def actions_seen(env: Any) -> int:
+    return sum(one.unwrapped.actions for one in env.envs) if hasattr(env, "envs") else sum(env.get_attr("actions"))
+
+
+def test_every_step_leads_to_its_true_successor_and_every_action_is_stored(env: Any) -> None:
+    agent, streams = watch(env, 600)
+    stacked = Step(*(np.stack([getattr(step, name) for step in agent.steps]) for name in Step._fields))
+    np.testing.assert_array_equal(stacked.next_obs, stacked.obs + 1)
+    np.testing.assert_array_equal(stacked.reward, stacked.next_obs[..., 0])
+    assert stacked.valid.all()
+    assert stacked.reward.size == streams.steps == actions_seen(env) == 600
+    assert stacked.terminated.any() and stacked.truncated.any()
+    assert not (stacked.terminated & stacked.truncated).any(), "both at once is a termination"
+    assert (stacked.terminated | stacked.truncated).sum() == streams.episodes == len(streams.finished)
+    follows = ~(stacked.terminated | stacked.truncated)[:-1]
+    np.testing.assert_array_equal(stacked.obs[1:][follows], stacked.next_obs[:-1][follows])
+    np.testing.assert_array_equal(stacked.obs[1:][~follows], stacked.next_obs[:-1][~follows] + 10)
+    assert sum(length for _, _, length in streams.finished) <= 600
+
+
+def test_one_stream_does_the_same() -> None:
+    env, agent = Counter(), Witness()
+    streams = OneStream(env, np.random.default_rng(0))
+    for _ in loop(agent, streams, Budget(300, None)):
+        pass
+    assert len(agent.steps) == streams.steps == env.actions == 300
+    for step in agent.steps:
+        assert step.next_obs == step.obs + 1 and step.reward == step.next_obs[0] and not (step.terminated and step.truncated)
+    ends = [step.terminated or step.truncated for step in agent.steps]
+    assert sum(ends) == streams.episodes and agent.begun == streams.episodes + 1
+    for step, following, over in zip(agent.steps, agent.steps[1:], ends, strict=False):
+        assert following.obs == step.next_obs + (10 if over else 0)
+
+
+def test_episodes_are_told_with_their_return_and_length() -> None:
+    streams = OneStream(Counter(), np.random.default_rng(0))
+    for _ in loop(Witness(), streams, Budget(None, 2)):
+        pass
+    # episode 1 starts at 10 and lasts 2 + 1 steps: 11 + 12 + 13; episode 2 starts at 13 + 10 and lasts 2 + 2: 24 + 25 + 26 + 27
+    assert streams.finished == [(3, 36.0, 3), (7, 102.0, 4)]
+
+
+def test_both_flags_at_once_are_a_termination() -> None:
+    env = SyncStreams([Counter(1)])                                                # its first episode, number 2, ends with both
+    agent, _ = watch(env, 4)
+    assert [(bool(step.terminated[0]), bool(step.truncated[0])) for step in agent.steps] == [(False, False)] * 3 + [(True, False)]
+
+
+def test_in_whole_rounds_a_finished_stream_waits_for_the_others() -> None:
+    env = SyncStreams([Counter(i) for i in range(4)])                              # the first round's lengths are 3, 4, 5, 6
+    agent, streams = watch(env, 3 + 4 + 5 + 6 + 1, rollout="episodes")
+    valid = np.stack([step.valid for step in agent.steps[:6]])
+    np.testing.assert_array_equal(valid.sum(0), [3, 4, 5, 6])
+    np.testing.assert_array_equal(valid, np.arange(6)[:, None] < [3, 4, 5, 6])
+    assert agent.begun == 2 and agent.steps[6].valid.all(), "a new round starts when the last one has ended"
+    ended = np.stack([step.terminated | step.truncated for step in agent.steps[:6]])
+    np.testing.assert_array_equal(ended.sum(0), [1, 1, 1, 1])
+    assert not (ended & ~valid).any() and all((step.reward[~step.valid] == 0).all() for step in agent.steps)
+    assert streams.steps == actions_seen(env) == 18 + 4 and streams.episodes == 4
+
+
+def test_a_group_starts_from_one_place() -> None:
+    many = SyncStreams([rlbook.make("CartPole-v1") for _ in range(6)])
+    agent, _ = watch(many, 600, rollout="episodes", group_size=3)
+    begins = [index for index, step in enumerate(agent.steps) if index == 0 or step.valid.sum() > agent.steps[index - 1].valid.sum()]
+    starts = [agent.steps[index].obs for index in begins]
+    assert len(starts) >= 3
+    for start in starts:
+        np.testing.assert_array_equal(start, start[[0, 0, 0, 3, 3, 3]])
+        assert (start[0] != start[3]).any()
+    assert (starts[0] != starts[1]).any(), "each round has fresh starts"
+
+
+def test_a_native_vector_environment_is_seen_as_its_single_form() -> None:
+    options: dict[str, Any] = {"slip": 0.3, "max_episode_steps": 9, "observation": "coordinates", "layout": "S..\n.#G"}
+    native = gymnasium.make_vec("rlbook/Maze-v0", num_envs=4, **options)
+    singles = SyncStreams([rlbook.make("Maze-v0", **options) for _ in range(4)])
+    seen = [watch(env, 2000)[0].steps for env in (native, singles)]
+    for one, other in zip(*seen, strict=True):
+        for left, right in zip(one, other, strict=True):
+            np.testing.assert_array_equal(left, right)
+    assert sum(step.terminated.sum() for step in seen[0]) > 3 and sum(step.truncated.sum() for step in seen[0]) > 3
+
+
+def test_an_environment_that_resets_itself_is_refused() -> None:
+    with pytest.raises(ValueError, match="leave its resets to the loop"):
+        ManyStreams(SyncVectorEnv(counters(2)), np.random.default_rng(0))
+    waiting = SyncVectorEnv(counters(2), autoreset_mode=AutoresetMode.DISABLED)
+    with pytest.raises(ValueError, match="cannot let a finished stream wait"):
+        ManyStreams(waiting, np.random.default_rng(0), rollout="episodes")
+
+
+def test_returned_steps_are_never_changed_later() -> None:
+    env = SyncStreams([Counter(i) for i in range(5)])
+    agent, streams = Witness(5), ManyStreams(env, np.random.default_rng(0))
+    copies = []
+    for _ in loop(agent, streams, Budget(200, None)):
+        copies.append([np.array(field) for field in agent.steps[-1]])
+    for step, copy in zip(agent.steps, copies, strict=True):
+        for left, right in zip(step, copy, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+class Forever(gymnasium.Env):
+    """One state, reward 1, no end: V = 1 / (1 - γ) whatever limit is put on the episode, 10 for γ = 0.9."""
+
+    observation_space, action_space = spaces.Discrete(1), spaces.Discrete(2)
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return 0, 1.0, False, False, {}
+
+
+LEARNERS: dict[str, dict[str, Any]] = {
+    "q_learning": {"steps": 3000, "alpha": 0.1, "epsilon": 1.0},
+    "dqn": {"steps": 4000, "learning_rate": 3e-3, "learning_starts": 50, "target_period": 20, "train_every": 2, "num_envs": 1},
+    "ppo": {"steps": 24000, "num_envs": 8, "rollout_steps": 25, "learning_rate": 3e-3, "anneal_learning_rate": False, "epochs": 10},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", LEARNERS)
+def test_a_time_limit_is_no_end(algorithm: str) -> None:
+    gymnasium.register("Forever-v0", Forever, max_episode_steps=10)
+    try:
+        run = rlbook.train(algorithm, "Forever-v0", gamma=0.9, seed=0, eval_every=0, **LEARNERS[algorithm])
+    finally:
+        del gymnasium.registry["Forever-v0"]
+    agent: Any = run.agent
+    if algorithm == "q_learning":
+        value = agent.values()[0]
+    elif algorithm == "dqn":
+        value = agent.action_values(np.array([0])).max()
+    else:
+        value = agent.value(np.array([0]))[0]
+    # V = 1 + 0.9 V gives 10. A limit taken for an end stops one bootstrap in ten, V = 1 + 0.9 · 0.9 V, and gives 5.26.
+    assert abs(value - 10.0) < 0.2
+    assert set(run.episode_returns) == {10.0}
