@@ -38,7 +38,26 @@ BUDGET: dict[str, dict[str, Any]] = {
 ENUMERATED = 20_000
 """Transitions of an environment without a table that `train` tries before it says that there are too many to plan in: a few seconds."""
 
-PRESETS: dict[tuple[str, str], dict[str, Any]] = {}
+TOKENS: dict[str, dict[str, Any]] = {
+    "ppo": {"steps": 120_000, "num_envs": 128, "batch_size": 128, "epochs": 2, "learning_rate": 1e-3, "gamma": 1.0, "truncation": "terminal"},
+    "grpo": {"steps": 250_000, "num_envs": 256, "group_size": 4, "learning_rate": 3e-4, "anneal_learning_rate": True},
+    "dpo": {"steps": 120_000, "num_envs": 256, "group_size": 4, "learning_rate": 1e-4, "nll_coef": 1.0},
+}
+"""A small language model: whole completions, a token limit that is part of the task, careful steps."""
+
+PRESETS: dict[tuple[str, str], dict[str, Any]] = {
+    **{(name, env): settings | {"eval_episodes": 512} for name, settings in TOKENS.items() for env in ("Addition-v0", "Reverse-v0")},
+    ("ppo", "Maze-v0"): {"steps": 40_000, "num_envs": 16, "rollout_steps": 32, "batch_size": 128, "learning_rate": 1e-3},
+    ("grpo", "Maze-v0"): {"steps": 100_000},
+    ("dpo", "Maze-v0"): {"steps": 200_000, "num_envs": 64, "group_size": 8, "anneal_learning_rate": True},
+    ("dqn", "Maze-v0"): {"steps": 20_000},
+    ("ppo", "CartPole-v1"): {
+        "steps": 50_000, "rollout_steps": 32, "epochs": 20, "learning_rate": 1e-3, "gamma": 0.98, "gae_lambda": 0.8,
+    },
+    ("ppo", "Pendulum-v1"): {
+        "steps": 150_000, "rollout_steps": 256, "epochs": 10, "learning_rate": 1e-3, "gamma": 0.9, "normalize_reward": True,
+    },
+}  # fmt: skip
 """(algorithm, environment) → settings that replace the defaults: a budget, num_envs, hyper-parameters."""
 
 

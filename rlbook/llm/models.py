@@ -16,7 +16,7 @@ def small_llama(
 ) -> Any:  # fmt: skip
     """A `LlamaForCausalLM` of 0.1 M parameters by default, its weights drawn from `generator` alone.
 
-    Matrices are normal with standard deviation 1/√fan_in, norms are 1.
+    Matrices are normal with standard deviation 0.02, as in GPT-2; norms are 1.
     """
     from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
@@ -33,7 +33,7 @@ def small_llama(
             if parameter.ndim == 1:
                 parameter.fill_(1.0)
             else:
-                parameter.normal_(0.0, parameter.shape[1] ** -0.5, generator=generator)
+                parameter.normal_(0.0, 0.02, generator=generator)
     return model.eval()
 
 

@@ -36,7 +36,7 @@ from rlbook.llm.tokenizer import character_codec, character_tokenizer
 from rlbook.policies.flat import FlatAdam
 from rlbook.seeding import stream, torch_generator
 
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Recipe:
     """How the warm-up goes."""
 
     target: float = 0.45                     # greedy exact match to stop at, in [0, 1]
-    learning_rate: float = 1e-3              # Adam's step size
+    learning_rate: float = 3e-3              # Adam's step size
     batch_size: int = 128                    # answers a step
     set_apart: int = 512                     # training prompts that measure and do not teach
     check_every: int = 5                     # steps between two measurements
