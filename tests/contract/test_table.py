@@ -1,0 +1,42 @@
+"""`rlbook list` keeps its word: every cell of the table trains, or is refused for the reason that it states."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import rlbook
+from rlbook.registry import table
+
+TABLE = table()
+CELLS = [(algorithm, env) for algorithm, row in TABLE.items() for env in row]
+
+
+def test_the_table_has_every_algorithm_and_every_environment() -> None:
+    assert set(TABLE) == set(rlbook.algorithms())
+    assert all(set(row) >= {"Maze-v0", "Addition-v0", "Reverse-v0", "CartPole-v1", "Taxi-v4", "Pendulum-v1"} for row in TABLE.values())
+    assert all(set(row) == set(rlbook.environments()) for row in TABLE.values())
+    assert json.loads(json.dumps(TABLE)) == TABLE
+
+
+def test_every_algorithm_trains_somewhere_and_the_maze_trains_all() -> None:
+    assert {algorithm: row["Maze-v0"] for algorithm, row in TABLE.items()} == dict.fromkeys(TABLE)
+    assert TABLE["value_iteration"]["CartPole-v1"] and TABLE["q_learning"]["Addition-v0"], "no table is large enough for these"
+
+
+@pytest.mark.parametrize(("algorithm", "env"), CELLS)
+def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: str) -> None:
+    reason = TABLE[algorithm][env]
+    if reason is not None:
+        with pytest.raises(rlbook.RequestError) as refused:
+            rlbook.train(algorithm, env, steps=200)
+        assert str(refused.value) == f"{algorithm} does not train on {env}: {reason}"
+        assert "\n" not in reason and len(reason) < 300
+        return
+    run = rlbook.train(algorithm, env, steps=200, eval_every=0)
+    if algorithm == "value_iteration":
+        assert 1 <= run.steps <= 200 and run.metrics[-1]["change"] >= 0
+    else:
+        assert 200 <= run.steps < 200 + run.request.num_envs
+    assert rlbook.evaluate(run, episodes=1).returns.shape == (1,)
