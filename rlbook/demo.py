@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import rlbook
 from rlbook.plots.colours import GREEN, RED
@@ -41,8 +42,9 @@ def maze(terminal: Terminal) -> float:
     """PPO on the maze. Returns the seconds of training."""
     _title(terminal, "1  PPO learns its way through a maze")
     _say(terminal, "The agent knows nothing but the number of the cell it stands in. A step costs 1, a bump into a wall 5, and the goal G "
-                   "pays 10, so the best possible return is 3: eight moves, the last of them into the goal.")  # fmt: skip
+                   "pays 10, so the best possible return is 3: seven steps, and the eighth into the goal.")  # fmt: skip
     run, seconds = train("ppo", "Maze-v0")
+    terminal.write()
     result = rlbook.evaluate(run, episodes=100)
     mean = terminal.bold(f"{result.mean:.2f}")
     _say(terminal, f"Return of 100 greedy episodes: {mean}, after {run.steps:,} steps and {seconds:.1f} seconds. This is what PPO "
@@ -62,9 +64,11 @@ def addition(terminal: Terminal) -> float:
     untaught = rlbook.train("grpo", "Addition-v0", steps=1, eval_every=0)    # one token: no episode ends, and nothing is learnt
     warm_up = time.monotonic() - start
     before = examine(untaught)
+    terminal.write()
     _say(terminal, f"Of {HELD_OUT} sums that it is never trained on, it has {_score(before, terminal)}.")
     _show_group(untaught, terminal)
     run, seconds = train("grpo", "Addition-v0")
+    terminal.write()
     after = examine(run)
     _say(terminal, f"After {seconds:.0f} seconds of GRPO it has {_score(after, terminal)}. The first {SHOWN} of these sums:")
     _show_sums(before.answers, after.answers, terminal)
@@ -123,7 +127,7 @@ def _show_group(run: Run, terminal: Terminal) -> None:
 
 
 def _show_sums(before: list[Completion], after: list[Completion], terminal: Terminal) -> None:
-    terminal.write(terminal.faint("    sum       right    before      after"))
+    terminal.write(terminal.faint("    sum       answer   before      after"))
     for old, new in zip(before, after, strict=True):
         terminal.write(f"    {old.prompt:<10}{old.answer:<9}{_marked(old, terminal)}{_marked(new, terminal)}")
     terminal.write()
@@ -161,11 +165,9 @@ def _same(terminal: Terminal, *commands: str) -> None:
 
 
 def _command() -> str:
-    """How to call `rlbook` from here: by its name where that is found, else by its place beside this Python."""
-    import shutil
-
-    beside: Any = Path(sys.executable).with_name("rlbook")
-    return "rlbook" if shutil.which("rlbook") or not beside.exists() else os.path.relpath(beside)
+    """How to call `rlbook` from here: by its name, or by its place where that lies below and the name alone is not found."""
+    place = Path(os.path.relpath(Path(sys.executable).with_name("rlbook")))
+    return "rlbook" if shutil.which("rlbook") or ".." in place.parts else str(place)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2_000
 POINTS = 200                                 # of a curve that is the mean of several
+DOTTED = 40                                  # sweeps up to which each has a dot
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Mean:
 
 
 def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | Path | None = None) -> Figure:
-    """Draws the learning curves of runs, one panel an environment.
+    """Draws the learning curves of runs, one panel an environment; planners, whose steps are sweeps, have panels of their own.
 
     Args:
         runs: one or several runs, or run folders.
@@ -85,11 +86,10 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
     curves = [read_curve(run) for run in chosen]
     if not curves:
         raise RequestError("there is no run to draw; give at least one folder")
-    worlds = list(dict.fromkeys(curve.world for curve in curves))
-    figure = new_figure(max(6.4, 5.2 * len(worlds)), 4.4)
-    panels = figure.subplots(1, len(worlds), squeeze=False)[0]
-    for axes, world in zip(panels, worlds, strict=True):
-        _draw_world(plain_axes(axes), [curve for curve in curves if curve.world == world])
+    panels = list(dict.fromkeys((curve.world, curve.unit) for curve in curves))
+    figure = new_figure(max(6.4, 5.2 * len(panels)), 4.4)
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw_panel(plain_axes(axes), [curve for curve in curves if (curve.world, curve.unit) == panel])
     if out is not None:
         save_figure(figure, out)
     return figure
@@ -191,19 +191,19 @@ def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mean:
 # Drawing
 
 
-def _draw_world(axes: Axes, curves: list[Curve]) -> None:
-    """One panel: an environment's curves and its optimum."""
+def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
+    """An environment's curves and its optimum."""
     kinds = list(dict.fromkeys(curve.kind for curve in curves))
     groups = [[curve for curve in curves if curve.kind == kind] for kind in kinds]
     for index, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
         _draw_group(axes, group, label, fraction_rgb(CURVES[index % len(CURVES)]))
     if any(curve.eval_steps.size for curve in curves):
         axes.plot([], [], "o", color=fraction_rgb(GREY), markersize=4.5, markerfacecolor="white", label="greedy episodes")
-    planning = all(curve.unit == "sweeps" for curve in curves)
-    if not planning:
+    planning = curves[0].unit == "sweeps"
+    if not planning:                         # a planner's value is discounted, the optimum is not
         _draw_optimum(axes, curves[0])
     axes.set_title(curves[0].world, **words(fontsize=11, pad=10))
-    axes.set_xlabel(" or ".join(dict.fromkeys(curve.unit for curve in curves)), **words())
+    axes.set_xlabel(curves[0].unit, **words())
     axes.set_ylabel("value of the start (reward units)" if planning else "return of an episode (reward units)", **words())
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
     axes.margins(x=0.02)
@@ -213,7 +213,8 @@ def _draw_world(axes: Axes, curves: list[Curve]) -> None:
 
 def _draw_group(axes: Axes, group: list[Curve], label: str, colour: tuple[float, float, float]) -> None:
     mean = mean_curve([(curve.steps, curve.returns) for curve in group])
-    axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8, marker="o" if len(mean.steps) == 1 else "", label=label)
+    dots = len(mean.steps) == 1 or (group[0].unit == "sweeps" and len(mean.steps) <= DOTTED)
+    axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8, marker="o" if dots else "", markersize=4, label=label)
     if len(group) > 1:
         axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
     if all(curve.eval_steps.size for curve in group):

@@ -121,6 +121,14 @@ def test_each_environment_has_its_panel(tmp_path: Path) -> None:
     assert "optimum 3" in lines(figure, 0) and "optimum 9.2" in lines(figure, 1)
 
 
+def test_planners_have_a_panel_of_their_own_in_sweeps(tmp_path: Path) -> None:
+    sweeps = [{"step": sweep, "sweep": sweep, "value": -float(sweep)} for sweep in (1, 2, 3)]
+    figure = plot_curves([write_run(tmp_path / "a", rising(0)), write_run(tmp_path / "b", sweeps, algorithm="value_iteration")])
+    assert [axes.get_xlabel() for axes in figure.axes] == ["environment steps", "sweeps"]
+    assert figure.axes[1].get_ylabel() == "value of the start (reward units)"
+    np.testing.assert_array_equal(lines(figure, 1)["value_iteration"].get_ydata(), [-1.0, -2.0, -3.0])
+
+
 def test_axes_name_their_units_and_the_optimum_is_dashed(tmp_path: Path) -> None:
     figure = plot_curves(write_run(tmp_path / "a", rising(0)))
     axes, optimum = figure.axes[0], lines(figure)["optimum 3"]
