@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium import spaces
 
 from rlbook.agent import Agent
 from rlbook.environments import Recipe
 from rlbook.errors import RequestError, TrainingError
 from rlbook.seeding import stream
-from rlbook.spaces import FittedEnv, FittedVectorEnv
+from rlbook.spaces import Fit, FittedEnv, FittedVectorEnv
 from rlbook.sync_streams import SyncStreams
 from rlbook.threads import single_threaded
 
@@ -93,6 +94,7 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evaluat
 
     raw = recipe.make()
     env = FittedEnv(raw, fit_to(type(agent), raw, agent.config))
+    _check_spaces(agent, recipe, env.fit)
     returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
     for i in range(episodes):
         obs, _ = env.reset(seed=base + i)
@@ -107,6 +109,7 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evaluat
 
 def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evaluation:
     env = fitted_vector(type(agent), recipe, min(episodes, MAX_STREAMS), agent.config)
+    _check_spaces(agent, recipe, env.fit)
     returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
     for start in range(0, episodes, env.num_envs):
         rows = slice(start, min(start + env.num_envs, episodes))
@@ -119,6 +122,18 @@ def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evalua
             lengths[rows] += live[:count]
             live &= ~(terminated | truncated)
     return Evaluation(returns, lengths)
+
+
+def _check_spaces(agent: Agent, recipe: Recipe, found: Fit) -> None:
+    """Raises RequestError where the environment is not of the kind that the agent was made for."""
+    made = agent.fit
+    if made is None:
+        return
+    shown, taken = found.observation_space, made.observation_space
+    if shown != taken and not isinstance(taken, spaces.Dict):          # a policy of the environment's own may read texts of any length
+        raise RequestError(f"{recipe.name} shows {shown}, but the agent takes {taken}")
+    if found.action_space != made.action_space:
+        raise RequestError(f"{recipe.name} takes {found.action_space} as actions, but the agent chooses among {made.action_space}")
 
 
 def fitted_vector(agent: type[Agent], recipe: Recipe, num_envs: int, config: Any) -> FittedVectorEnv:
