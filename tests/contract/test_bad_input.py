@@ -1,0 +1,231 @@
+"""A wrong request is answered with one sentence and leaves no trace; a NaN stops the run and leaves the last good checkpoint."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlbook
+from rlbook.checkpoints import latest
+from rlbook.safe_files import lock
+
+REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
+    ("ppo", "Maze-v0", {"gamma": 1.5}, "gamma must be a number in [0, 1], got 1.5"),
+    ("q_learning", "Maze-v0", {"gamma": math.nan}, "gamma must be a number in [0, 1], got nan"),
+    ("ppo", "Maze-v0", {"clip": -0.2}, "clip must be a number above 0, got -0.2"),
+    ("ppo", "Maze-v0", {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+    ("ppo", "Maze-v0", {"epochs": 2.0}, "epochs must be an integer of at least 1, got 2.0"),
+    ("ppo", "Maze-v0", {"normalize_advantage": "yes"}, "normalize_advantage must be true or false, got 'yes'"),
+    ("ppo", "Maze-v0", {"learning_rate": "fast"}, "learning_rate must be a number above 0, got 'fast'"),
+    ("ppo", "Maze-v0", {"learning_rate": math.inf}, "learning_rate must be a number above 0, got inf"),
+    ("ppo", "Maze-v0", {"hidden_sizes": [64, 0]}, "hidden_sizes must be a tuple of integers of at least 1, got (64, 0)"),
+    ("q_learning", "Maze-v0", {"epsilon": 1.5}, "epsilon must be a number in [0, 1] at all times, got 1.5"),
+    ("q_learning", "Maze-v0", {"alpha": 0}, "alpha must be a number in (0, 1] at all times, got 0"),
+    ("value_iteration", "Maze-v0", {"tolerance": -1}, "tolerance must be a number of at least 0, got -1"),
+    ("ppo", "Maze-v0", {"steps": 0}, "steps must be an integer of at least 1, got 0"),
+    ("ppo", "Maze-v0", {"steps": True}, "steps must be an integer of at least 1, got True"),
+    ("ppo", "Maze-v0", {"steps": "100"}, "steps must be an integer of at least 1, got '100'"),
+    ("ppo", "Maze-v0", {"steps": 100.0}, "steps must be an integer of at least 1, got 100.0"),
+    ("q_learning", "Maze-v0", {"episodes": -3}, "episodes must be an integer of at least 1, got -3"),
+    ("ppo", "Maze-v0", {"num_envs": 0}, "num_envs must be an integer of at least 1, got 0"),
+    ("ppo", "Maze-v0", {"seed": -1}, "seed must be an integer of at least 0, got -1"),
+    ("ppo", "Maze-v0", {"seed": 1.5}, "seed must be an integer of at least 0, got 1.5"),
+    ("ppo", "Maze-v0", {"eval_every": -1}, "eval_every must be an integer of at least 0, got -1"),
+    ("ppo", "Maze-v0", {"eval_episodes": 0}, "eval_episodes must be an integer of at least 1, got 0"),
+    ("q_learning", "Maze-v0", {"num_envs": 4}, "q_learning learns from one stream; num_envs must be 1, got 4"),
+    ("ppo", "Maze-v0", {"gama": 0.9}, "ppo has no hyper-parameter 'gama'; did you mean 'gamma'?"),
+    ("dqn", "Maze-v0", {"learningrate": 0.9}, "did you mean 'learning_rate'?"),
+    ("grpo", "Maze-v0", {"num_envs": 12, "group_size": 8}, "group_size must divide num_envs 12, got 8"),
+    ("pppo", "Maze-v0", {}, "unknown algorithm 'pppo'; did you mean 'ppo'?"),
+    ("ppo", "Mase-v0", {}, "unknown environment 'Mase-v0'; did you mean 'Maze-v0'?"),
+    ("q_learning", "Taxi-v3", {}, "environment 'Taxi-v3' does not exist in gymnasium"),
+    ("q_learning", "Taxi-v3", {}, "use 'Taxi-v4'"),
+    ("ppo", "os:system", {}, "environment 'os:system' would import the module 'os'"),
+    ("ppo", "Maze-v0", {"env_kwargs": {"slipp": 0.1}}, "environment 'Maze-v0' has no argument 'slipp'; did you mean 'slip'?"),
+    ("q_learning", "Maze-v0", {"env_kwargs": {"slip": 2.0}}, "slip"),
+    ("q_learning", "Maze-v0", {"env_kwargs": {"layout": "S#G"}}, "goal"),
+    ("q_learning", "Addition-v0", {}, "q_learning does not train on Addition-v0: a table needs one row a state"),
+    ("value_iteration", "Pendulum-v1", {}, "value_iteration does not train on Pendulum-v1"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "env", "options", "sentence"), REQUESTS)
+def test_a_wrong_request_is_one_sentence_and_nothing_is_written(
+    algorithm: str, env: str, options: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(rlbook.RequestError) as error:
+        rlbook.train(algorithm, env, folder=tmp_path / "run", **options)
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("env", [None, 3, object(), gymnasium.make_vec("CartPole-v1", num_envs=2)])
+def test_what_is_no_environment_is_refused(env: Any) -> None:
+    with pytest.raises(rlbook.RequestError, match=r"env must be an environment id or a gymnasium\.Env, got \w+$"):
+        rlbook.train("ppo", env)
+
+
+def test_numpy_integers_are_integers() -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=np.int64(20), seed=np.uint8(3), eval_every=0)  # type: ignore[arg-type]
+    assert run.steps == 20 and type(run.request.seed) is int
+
+
+@pytest.mark.parametrize(("name", "value"), [("episodes", 0), ("episodes", True), ("seed", -1), ("seed", "1")])
+def test_evaluating_checks_its_numbers(name: str, value: Any) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0)
+    with pytest.raises(rlbook.RequestError, match=f"{name} must be an integer"):
+        rlbook.evaluate(run, **{name: value})
+    with pytest.raises(rlbook.RequestError, match="an agent alone does not say where to play; give env"):
+        rlbook.evaluate(run.agent)
+
+
+def test_an_agent_is_not_judged_where_it_does_not_fit() -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0)
+    with pytest.raises(rlbook.RequestError):
+        rlbook.evaluate(run, "Addition-v0")
+    with pytest.raises(rlbook.RequestError, match=r"FrozenLake-v1 shows Discrete\(16\), but the agent takes Discrete\(25\)"):
+        rlbook.evaluate(run, "FrozenLake-v1")
+    ppo = rlbook.train("ppo", "CartPole-v1", steps=20, eval_every=0)
+    with pytest.raises(rlbook.RequestError, match=r"Acrobot-v1 .* but the agent takes"):
+        rlbook.evaluate(ppo, "Acrobot-v1")
+    with pytest.raises(rlbook.RequestError, match=r"takes Discrete\(3\) as actions, but the agent chooses among Discrete\(2\)"):
+        rlbook.evaluate(ppo, Three())
+
+
+class Three(gymnasium.Wrapper):
+    """A cart that can also be left alone."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.action_space = spaces.Discrete(3)
+
+
+# ---- folders
+
+
+def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:
+    rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(rlbook.RequestError, match="already holds a run; continue it with --resume"):
+        rlbook.train("q_learning", "Maze-v0", steps=30, folder=tmp_path / "run")
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("where", ["file/run", "/proc/no/such/run"])
+def test_a_folder_that_cannot_be_written_is_one_sentence(where: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(rlbook.RequestError, match=r"^cannot (write to|read) \S+: .+$"):
+        rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / where)
+
+
+def test_a_folder_that_another_process_writes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with lock(tmp_path / "run"), pytest.raises(rlbook.RequestError, match="is being written by another process"):
+        rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / "run")
+    assert not (tmp_path / "run" / "config.yaml").exists()
+    rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / "run")
+    with lock(tmp_path / "run"), pytest.raises(rlbook.RequestError, match="is being written by another process"):
+        rlbook.load(tmp_path / "run").resume(steps=40)
+
+
+def test_resuming_and_loading_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(rlbook.RequestError, match=r"is not a run folder: it has no config\.yaml"):
+        rlbook.load(tmp_path / "nothing")
+    with pytest.raises(rlbook.RequestError, match="resume needs the folder"):
+        rlbook.train("ppo", "Maze-v0", resume=True)
+    with pytest.raises(rlbook.RequestError, match="has no folder to continue in"):
+        rlbook.train("q_learning", "Maze-v0", steps=20).resume()
+
+
+# ---- what is not finite
+
+
+class Poisoned(gymnasium.Env):
+    """CartPole-like numbers, until step `at` of all of them says `value` where `where` says."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, where: str = "reward", value: float = math.nan, at: int = 500) -> None:
+        self.where, self.value, self.at, self.steps = where, value, at, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        return self._shown("start"), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps, self.time = self.steps + 1, self.time + 1
+        reward = self.value if self.where == "reward" and self.steps == self.at else 1.0
+        return self._shown("observation"), reward, self.time == 10, False, {}
+
+    def _shown(self, where: str) -> np.ndarray:
+        poisoned = where == self.where and self.steps == self.at
+        return np.array([self.value if poisoned else 0.5, self.time / 10], dtype=np.float32)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("where", ["reward", "observation", "start"])
+@pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo", "grpo"])
+def test_a_number_that_is_not_finite_stops_the_run_at_its_step(algorithm: str, where: str, value: float, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"group_size": 2, "num_envs": 2} if algorithm == "grpo" else {"num_envs": 1}
+    step = 1000 if algorithm == "grpo" else 500                                    # two streams: two steps at once
+    env = Poisoned(where, value)
+    with pytest.raises(rlbook.TrainingError) as error:
+        rlbook.train(algorithm, env, steps=2000, folder=tmp_path / "run", eval_every=0, **options)
+    what = "reward" if where == "reward" else "observation"
+    assert str(error.value) == f"{what} at environment step {step} is not finite: {value}"
+    good = latest(tmp_path / "run")
+    assert good is not None and 0 < good < step
+    assert rlbook.load(tmp_path / "run", env=Poisoned()).steps == good
+    assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [
+    ("ppo", {"learning_rate": 1e30, "anneal_learning_rate": False}),
+    ("dqn", {"learning_rate": 1e30, "learning_starts": 700}),
+    ("grpo", {"learning_rate": 3e37, "epochs": 9, "num_envs": 16}),
+    ("dpo", {"learning_rate": 3e37, "epochs": 9, "num_envs": 16}),
+])  # fmt: skip
+def test_weights_that_diverge_stop_the_run(algorithm: str, options: dict[str, Any], tmp_path: Path) -> None:
+    sentence = r"^training diverged at step \d+: \w+ is -?(nan|inf), and /.* has NaN or infinite values"
+    with pytest.raises(rlbook.TrainingError, match=sentence):
+        rlbook.train(algorithm, "CartPole-v1", steps=6000, folder=tmp_path / "run", eval_every=0, **options)
+    assert rlbook.load(tmp_path / "run").steps == latest(tmp_path / "run")
+    with pytest.raises(rlbook.TrainingError, match="training diverged"):
+        rlbook.train(algorithm, "CartPole-v1", steps=6000, eval_every=0, **options)
+
+
+def test_an_evaluation_that_is_not_finite_is_an_error() -> None:
+    run = rlbook.train("q_learning", Poisoned(at=10**9), steps=100, eval_every=0)
+    with pytest.raises(rlbook.TrainingError, match="the return of an evaluation episode is not finite: nan"):
+        rlbook.evaluate(run, Poisoned(at=5), episodes=2)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_says_so(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk: the operating system refuses the write in the same place."""
+    child = os.fork()
+    if child == 0:
+        os._exit(_train_with_little_space(tmp_path))
+    assert os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 0
+    assert rlbook.load(tmp_path / "run").steps == latest(tmp_path / "run")
+
+
+def _train_with_little_space(folder: Path) -> int:
+    import resource
+    import signal
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+    try:
+        rlbook.train("q_learning", "Maze-v0", steps=20_000, folder=folder / "run", eval_every=0)
+    except rlbook.TrainingError as error:
+        return 0 if "file too large" in str(error).lower() and "\n" not in str(error) else 2
+    return 3
