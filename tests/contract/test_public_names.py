@@ -1,0 +1,220 @@
+"""The names that others build on: each does what the design says, from outside."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rlbook
+
+CODE = "import sys, {module}; heavy = {heavy} & set(sys.modules); assert not heavy, heavy"
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("rlbook", {"torch", "transformers", "gymnasium", "numpy"}),
+        ("rlbook.runs", {"torch", "transformers", "scipy", "matplotlib"}),
+        ("rlbook.algorithms.tabular.q_learning", {"torch", "transformers", "scipy", "matplotlib"}),
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(module: str, heavy: set[str]) -> None:
+    subprocess.run([sys.executable, "-c", CODE.format(module=module, heavy=heavy)], check=True)
+
+
+def test_tabular_training_needs_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys, rlbook; run = rlbook.train('q_learning', 'Maze-v0', episodes=5, folder='run', eval_episodes=2);"
+        "rlbook.train('value_iteration', 'Maze-v0'); rlbook.load('run').resume(); rlbook.evaluate('run', episodes=2);"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_every_public_name_is_there() -> None:
+    for name in rlbook.__all__:
+        assert getattr(rlbook, name) is not None
+    assert set(rlbook.__all__) <= set(dir(rlbook))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        rlbook.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_algorithms_and_environments_are_listed_by_name() -> None:
+    import rlbook.algorithms.tabular.q_learning  # sets the package `rlbook.algorithms`, which can still be called
+
+    for _ in range(2):
+        algorithms, environments = rlbook.algorithms(), rlbook.environments()
+        assert list(algorithms) == ["value_iteration", "q_learning", "dqn", "ppo", "grpo", "dpo"]
+        assert all(issubclass(agent, rlbook.Agent) for agent in algorithms.values()) and algorithms["ppo"] is rlbook.PPO
+        assert environments["Maze-v0"].id == "rlbook/Maze-v0" and environments["CartPole-v1"].max_episode_steps == 500
+        assert "Taxi-v4" in environments and "FrozenLake-v0" not in environments
+
+
+@pytest.mark.parametrize("name", ["Maze-v0", "rlbook/Maze-v0"])
+def test_make_takes_short_and_long_ids_and_arguments(name: str) -> None:
+    env = rlbook.make(name, slip=0.5, max_episode_steps=9)
+    assert env.spec is not None and env.spec.id == "rlbook/Maze-v0" and env.spec.max_episode_steps == 9
+    assert rlbook.make("CartPole-v1").spec.id == "CartPole-v1"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", gymnasium.make("CartPole-v1")])
+def test_a_run_tells_what_happened(env: Any, tmp_path: Path) -> None:
+    run = rlbook.train("ppo", env, steps=2000, seed=4, folder=tmp_path / "run", num_envs=4, rollout_steps=32, eval_episodes=3)
+    assert type(run.agent) is rlbook.PPO and run.folder == tmp_path / "run" and run.steps == 2000
+    assert all(episode_return >= 8 for episode_return in run.episode_returns)
+    episodes = [line.split(",") for line in (tmp_path / "run" / "episodes.csv").read_text().splitlines()[1:]]
+    assert [float(episode_return) for _, episode_return, _ in episodes] == run.episode_returns
+    assert [step for step, _, _ in episodes] == sorted((step for step, _, _ in episodes), key=int)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines == run.metrics
+    steps = [report["step"] for report in run.metrics]
+    assert steps == sorted(set(steps)) and steps[-1] == 2000 and run.metrics[-1]["episodes"] == len(run.episode_returns)
+    evaluated = [report["step"] for report in run.metrics if "eval_return" in report]
+    assert evaluated == [200 * k for k in range(1, 11)], "ten in the run, the last one at its end"
+    known = {"step", "episodes", "return", "length", "eval_return", *run.agent.METRICS}
+    assert all(set(report) <= known for report in run.metrics)
+    mean = sum(report["return"] * n for report, n in zip(run.metrics, new_episodes(run), strict=True) if n) / len(run.episode_returns)
+    assert mean == pytest.approx(np.mean(run.episode_returns))
+
+
+def new_episodes(run: rlbook.Run) -> list[int]:
+    counts = [0, *(report["episodes"] for report in run.metrics)]
+    return [after - before for before, after in itertools.pairwise(counts)]
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert rlbook.train("ppo", "Maze-v0", steps=300).folder is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo", "grpo"])
+def test_a_budget_may_be_counted_in_episodes(algorithm: str) -> None:
+    run = rlbook.train(algorithm, "Maze-v0", episodes=20, eval_every=0)
+    assert 20 <= len(run.episode_returns) < 20 + run.request.num_envs
+    both = rlbook.train(algorithm, "Maze-v0", episodes=20, steps=64, eval_every=0)
+    assert 64 <= both.steps < 64 + both.request.num_envs, "whichever is used up first"
+
+
+def test_without_a_budget_there_is_a_sensible_one() -> None:
+    run = rlbook.train("q_learning", "Maze-v0", eval_every=0)
+    assert len(run.episode_returns) == run.request.budget.episodes
+    assert rlbook.evaluate(run, episodes=3).returns.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_evaluations_come_when_they_are_asked_for() -> None:
+    run = rlbook.train("q_learning", "CartPole-v1", steps=5000, eval_every=1250, eval_episodes=2)
+    assert [report["step"] for report in run.metrics if "eval_return" in report] == [1250, 2500, 3750, 5000]
+    never = rlbook.train("q_learning", "CartPole-v1", steps=500, eval_every=0)
+    assert not any("eval_return" in report for report in never.metrics)
+
+
+def test_the_best_checkpoint_is_the_best_evaluation(tmp_path: Path) -> None:
+    run = rlbook.train("ppo", "CartPole-v1", steps=8000, folder=tmp_path / "run", seed=1, eval_episodes=4)
+    evaluated = {report["step"]: report["eval_return"] for report in run.metrics if "eval_return" in report}
+    best = rlbook.load(tmp_path / "run", checkpoint="best")
+    assert evaluated[best.steps] == max(evaluated.values())
+    assert rlbook.evaluate(best, episodes=4, seed=1).mean == max(evaluated.values()), "the same episodes, the same numbers"
+
+
+def test_reports_come_as_training_goes_on() -> None:
+    seen: list[int] = []
+    run = rlbook.train("dqn", "Maze-v0", steps=400, eval_every=0, on_report=lambda run: seen.append(run.steps))
+    assert seen == [report["step"] for report in run.metrics] and len(seen) == 100 and seen[-1] == 400
+
+
+# ---- evaluation
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
+@pytest.mark.parametrize("episodes", [1, 23])
+def test_exactly_so_many_whole_episodes_are_played(algorithm: str, episodes: int) -> None:
+    run = rlbook.train(algorithm, "CartPole-v1", steps=200, eval_every=0)
+    result = rlbook.evaluate(run, rlbook.make("CartPole-v1", max_episode_steps=7), episodes=episodes)
+    assert result.returns.tolist() == [7.0] * episodes and result.lengths.tolist() == [7] * episodes, "no pole falls in 7 steps"
+    assert result.mean == 7.0 and result.confidence_interval == (7.0, 7.0)
+    whole = rlbook.evaluate(run, episodes=episodes)
+    assert len(whole.returns) == episodes and (whole.returns == whole.lengths).all() and whole.lengths.min() > 7
+
+
+def test_more_episodes_than_streams_are_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = rlbook.train("ppo", "CartPole-v1", steps=3000, seed=2, eval_every=0)
+    at_once = rlbook.evaluate(run, episodes=20, seed=9)
+    monkeypatch.setattr("rlbook.evaluation.MAX_STREAMS", 3)
+    in_turn = rlbook.evaluate(run, episodes=20, seed=9)
+    np.testing.assert_array_equal(at_once.returns, in_turn.returns)
+    assert len(set(at_once.returns)) > 1
+
+
+def test_evaluating_twice_gives_the_same_and_another_seed_gives_another() -> None:
+    run = rlbook.train("q_learning", "FrozenLake-v1", episodes=300, seed=0, eval_every=0)
+    first, second, other = (rlbook.evaluate(run, episodes=40, seed=seed) for seed in (None, None, 77))
+    np.testing.assert_array_equal(first.lengths, second.lengths)
+    assert (first.lengths != other.lengths).any()
+    np.testing.assert_array_equal(rlbook.evaluate(run, episodes=5).lengths, rlbook.evaluate(run, episodes=5, seed=0).lengths)
+
+
+def test_the_interval_is_students() -> None:
+    result = rlbook.evaluation.Evaluation(np.array([1.0, 2.0, 3.0, 6.0]), np.ones(4, dtype=np.int64))
+    # mean 3, s² = (4 + 1 + 0 + 9) / 3, t(0.975, 3) = 3.1824463
+    half = 3.1824463 * (14 / 3) ** 0.5 / 4**0.5
+    assert result.mean == 3.0 and result.confidence_interval == pytest.approx((3 - half, 3 + half))
+
+
+def test_a_run_a_folder_and_an_agent_can_be_judged(tmp_path: Path) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", seed=0, folder=tmp_path / "run", eval_every=0)
+    for target, env in ((run, None), (tmp_path / "run", None), (str(tmp_path / "run"), "Maze-v0"), (run.agent, "Maze-v0")):
+        assert rlbook.evaluate(target, env, episodes=3).returns.tolist() == [3.0] * 3
+    assert rlbook.evaluate(run, rlbook.make("Maze-v0", rewards="shaped"), episodes=1).mean == pytest.approx(9.2)
+
+
+def test_an_agent_that_walks_in_circles_is_judged_too() -> None:
+    run = rlbook.train("q_learning", "CliffWalking-v1", steps=1, eval_every=0)
+    result = rlbook.evaluate(run, episodes=1)
+    assert result.lengths.tolist() == [10_000], "no time limit, and untrained"
+
+
+# ---- what agents show
+
+
+@pytest.mark.parametrize("algorithm", ["value_iteration", "q_learning"])
+def test_tabular_agents_show_their_tables(algorithm: str) -> None:
+    agent: Any = rlbook.train(algorithm, "Maze-v0", seed=0, gamma=0.9, eval_every=0).agent
+    values, action_values, policy = agent.values(), agent.action_values(), agent.greedy_policy()
+    assert values.shape == (25,) and action_values.shape == (25, 4) and policy.shape == (25,)
+    np.testing.assert_allclose(values, action_values.max(axis=1))
+    np.testing.assert_allclose(action_values[np.arange(25), policy], values)
+    # 8 moves to the goal: -(1 - 0.9^7) / (1 - 0.9) + 10 · 0.9^7
+    assert values[0] == pytest.approx(-(1 - 0.9**7) / 0.1 + 10 * 0.9**7, abs=1e-3)
+    assert [agent.act(state, explore=False) for state in range(25)] == policy.tolist()
+
+
+def test_a_critic_values_the_environments_own_observations() -> None:
+    maze: Any = rlbook.train("ppo", "Maze-v0", steps=500, eval_every=0).agent
+    assert maze.value(np.arange(25)).shape == (25,)
+    cart: Any = rlbook.train("ppo", "CartPole-v1", steps=500, eval_every=0).agent
+    assert cart.value(np.zeros((3, 4), dtype=np.float32)).shape == (3,)
+    q: Any = rlbook.train("dqn", "Maze-v0", steps=100, eval_every=0).agent
+    assert q.action_values(np.arange(25)).shape == (25, 4)
+
+
+def test_torch_has_as_many_threads_afterwards_as_before() -> None:
+    import torch
+
+    inside: list[int] = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        run = rlbook.train("ppo", "Maze-v0", steps=300, eval_every=0, on_report=lambda run: inside.append(torch.get_num_threads()))
+        rlbook.evaluate(run, episodes=2)
+        assert set(inside) == {1} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
