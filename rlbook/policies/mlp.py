@@ -50,7 +50,7 @@ class Backpropagation(torch.autograd.Function):
     δ_L = ∂loss/∂z_L,   ∂loss/∂W_l = δ_lᵀ h_{l-1},   ∂loss/∂b_l = Σ δ_l,   δ_{l-1} = (δ_l W_l) φ'(z_{l-1})
 
     At these sizes autograd spends longer on its nodes than on the arithmetic; one node makes an update of PPO about twice as fast.
-    Source: Rumelhart, Hinton & Williams 1986, doi:10.1038/323533a0. Equal to autograd's gradient up to rounding; x gets none.
+    Source: Rumelhart, Hinton & Williams 1986, doi:10.1038/323533a0. Equal to autograd's gradient up to rounding.
     """
 
     @staticmethod
@@ -72,7 +72,7 @@ class Backpropagation(torch.autograd.Function):
             if h is not inputs[0]:
                 delta = delta @ weight
                 delta = torch.ops.aten.tanh_backward(delta, h) if ctx.activation == "tanh" else delta.mul_(h > 0)
-        return None, None, *reversed(gradients)
+        return delta @ weights[0] if ctx.needs_input_grad[0] else None, None, *reversed(gradients)
 
 
 def _activate(z: Tensor, activation: str) -> Tensor:
