@@ -27,7 +27,7 @@ from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent
 from rlbook.data.rollout import Batch, as_rows, minibatches
 from rlbook.functional.advantages import gae, normalize
-from rlbook.functional.averages import averaged, given
+from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
@@ -169,7 +169,7 @@ class PPO(PolicyAgent):
         if self.config.normalize_advantage:
             batch.advantage = normalize(batch.advantage, mask)
         if mask is not None or self.config.micro_batch_size:
-            batch.weight = self.average()(batch.mask)
+            batch.weight = (per_token if mask is None else self.average())(batch.mask)
         parts: list[Tensor] = []
 
         def loss(rows: slice) -> Tensor:
