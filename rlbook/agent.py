@@ -51,7 +51,7 @@ class Agent(ABC):
     batched: ClassVar[bool] = False
     """True: acts in a VectorEnv with N streams, arrays [N, ...]. False: acts in one Env, scalars."""
     observations: ClassVar[str] = "any"
-    """What `rlbook.spaces` must turn observations into: "index" (one integer), "vector" (float32 [O]), "policy" (what the policy takes) or "any"."""
+    """What `rlbook.spaces` turns observations into: "index" (one integer), "vector" (float32 [O]), "policy" (what it takes), "any"."""
     actions: ClassVar[str] = "any"
     """What the environment's actions must look like: "discrete" or "any" (discrete or a bounded box)."""
     default_num_envs: ClassVar[int] = 1

@@ -23,7 +23,7 @@ def torch_generator(rng: np.random.Generator) -> Any:
 
 def rng_state(rng: np.random.Generator) -> dict[str, Any]:
     """A generator's state as plain JSON types."""
-    return rng.bit_generator.state
+    return dict(rng.bit_generator.state)
 
 
 def set_rng_state(rng: np.random.Generator, state: dict[str, Any]) -> None:

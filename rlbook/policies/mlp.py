@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,15 +21,17 @@ class MLP(nn.Module):
     """[..., in] → [..., out] through hidden layers of `activation`, "tanh" or "relu"."""
 
     def __init__(
-        self, sizes: tuple[int, ...], generator: torch.Generator, *, activation: str = "tanh", orthogonal: bool = True, out_gain: float = 1.0
-    ) -> None:
+        self, sizes: tuple[int, ...], generator: torch.Generator, *,
+        activation: str = "tanh", orthogonal: bool = True, out_gain: float = 1.0,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.layers = nn.ModuleList(nn.utils.skip_init(nn.Linear, i, o) for i, o in zip(sizes[:-1], sizes[1:], strict=True))
+        layers = [cast(nn.Linear, nn.utils.skip_init(nn.Linear, i, o)) for i, o in pairwise(sizes)]
         self.activation = activation
-        for index, layer in enumerate(self.layers):
-            gain = out_gain if index == len(self.layers) - 1 else 2**0.5
+        for layer in layers:
+            gain = out_gain if layer is layers[-1] else 2**0.5
             initialise(layer, generator, gain=gain if orthogonal else None)
-        self.weights = [tensor for layer in self.layers for tensor in (layer.weight, layer.bias)]   # a look-up in a module costs a matmul
+        self.layers = nn.ModuleList(layers)
+        self.weights: list[Tensor] = [tensor for layer in layers for tensor in (layer.weight, layer.bias)]   # quicker than through modules
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x, self.weights)
@@ -84,7 +88,7 @@ def _activate(z: Tensor, activation: str) -> Tensor:
 
 
 @torch.no_grad()
-def initialise(layer: nn.Module, generator: torch.Generator, gain: float | None) -> None:
+def initialise(layer: nn.Linear, generator: torch.Generator, gain: float | None) -> None:
     """Orthogonal weights scaled by `gain` and zero bias; uniform in ±1/√fan_in (torch's default for Linear) where `gain` is None."""
     if gain is None:
         bound = layer.weight.shape[1] ** -0.5
@@ -108,12 +112,13 @@ class MLPPolicy(Policy):
     """
 
     def __init__(
-        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator, *, critic: bool, hidden_sizes: tuple[int, ...] = (64, 64),
-        shared: bool = False, orthogonal: bool = True, temperature: float = 1.0, normalize_observation: bool = False,
+        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator, *, critic: bool,
+        hidden_sizes: tuple[int, ...] = (64, 64), shared: bool = False, orthogonal: bool = True, temperature: float = 1.0,
+        normalize_observation: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.discrete = isinstance(action_space, spaces.Discrete)
-        action_size = int(action_space.n) if isinstance(action_space, spaces.Discrete) else int(action_space.shape[0])
+        action_size = int(action_space.n) if isinstance(action_space, spaces.Discrete) else math.prod(action_space.shape or ())
         body = (observation_size, *hidden_sizes)
         self.actor = MLP((*body, action_size), generator, orthogonal=orthogonal, out_gain=0.01)
         self.log_std = None if self.discrete else nn.Parameter(torch.zeros(action_size))

@@ -48,7 +48,7 @@ class Policy(nn.Module):
 
     @abstractmethod
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """log π(a|s), the entropy of π(·|s) (both in nats) and V(s) (None without a critic), each shaped like `batch.mask`; with gradients."""
+        """log π(a|s), the entropy of π(·|s) (both in nats) and V(s), None without a critic; shaped like `batch.mask`."""
 
     @abstractmethod
     def value(self, obs: Any) -> Tensor:

@@ -26,7 +26,14 @@ from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
-from rlbook.functional.preference_losses import dpo_loss, hinge_preference_loss, implicit_reward, ipo_loss, preference_accuracy, sequence_log_prob
+from rlbook.functional.preference_losses import (
+    dpo_loss,
+    hinge_preference_loss,
+    implicit_reward,
+    ipo_loss,
+    preference_accuracy,
+    sequence_log_prob,
+)
 from rlbook.policies.flat import micro_batches
 
 
@@ -69,7 +76,7 @@ class DPO(PolicyAgent):
         "nll": "-log π(a|s) per step of the better episodes, in nats",
         "accuracy": "share of pairs whose better episode has the larger implicit reward, in [0, 1]",
         "reward_margin": "mean β Δ, the implicit reward of the better episode minus the worse one's",
-        "chosen_log_ratio": "mean log π(τ_w) - log π_ref(τ_w), in nats; below 0, the better episodes have become less likely than they were",
+        "chosen_log_ratio": "mean log π(τ_w) - log π_ref(τ_w), in nats; below 0, they have become less likely",
         "rejected_log_ratio": "the same of the worse episodes",
         "pairs": "pairs in the round; ties make none",
         "group_return": "mean undiscounted return of the round, in reward units",

@@ -39,7 +39,7 @@ class GRPOConfig:
     epochs: int = 1  # passes over a round of episodes
     clip: float = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0
     clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
-    average: Literal["token", "sequence", "constant"] = "token"  # what the loss is a mean over: all steps, each episode's mean, or a constant
+    average: Literal["token", "sequence", "constant"] = "token"  # the loss: a mean over steps, over episodes' means, a sum over a constant
     average_divisor: int = 1  # steps per episode that average = constant divides by
     mask_truncated: bool = False  # leave episodes out of the loss that a limit cut short
     kl_coef: float = 0.0  # β, weight of the KL penalty that pulls towards the first policy, in reward units per nat; 0 keeps no reference
@@ -56,12 +56,13 @@ class GRPOConfig:
 
     def __post_init__(self) -> None:
         checks.check_fields(
-            self, group_size=checks.at_least(2), scale=checks.one_of("std", "batch", "none"), batch_size=checks.optional(checks.positive_int),
-            epochs=checks.positive_int, clip=checks.positive, clip_high=checks.optional(checks.positive), average=checks.one_of(*AVERAGES),
-            average_divisor=checks.positive_int, mask_truncated=checks.boolean, kl_coef=checks.non_negative,
-            kl_in=checks.one_of("reward", "loss"), kl_estimator=checks.one_of(*KL_ESTIMATORS), entropy_coef=checks.non_negative,
-            learning_rate=checks.positive, anneal_learning_rate=checks.boolean, adam_eps=checks.positive, max_grad_norm=checks.positive,
-            temperature=checks.positive, hidden_sizes=checks.positive_ints, micro_batch_size=checks.optional(checks.positive_int),
+            self, group_size=checks.at_least(2), scale=checks.one_of("std", "batch", "none"),
+            batch_size=checks.optional(checks.positive_int), epochs=checks.positive_int, clip=checks.positive,
+            clip_high=checks.optional(checks.positive), average=checks.one_of(*AVERAGES), average_divisor=checks.positive_int,
+            mask_truncated=checks.boolean, kl_coef=checks.non_negative, kl_in=checks.one_of("reward", "loss"),
+            kl_estimator=checks.one_of(*KL_ESTIMATORS), entropy_coef=checks.non_negative, learning_rate=checks.positive,
+            anneal_learning_rate=checks.boolean, adam_eps=checks.positive, max_grad_norm=checks.positive, temperature=checks.positive,
+            hidden_sizes=checks.positive_ints, micro_batch_size=checks.optional(checks.positive_int),
         )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ class PPOConfig:
     epochs: int = 4  # K, passes over a rollout
     clip: float = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0 (detail 8)
     clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
-    clip_value: float | None = None  # how far V may move from its old value in one update, in reward units; none means no clipping (detail 9)
+    clip_value: float | None = None  # how far V may move from its old value in an update, in reward units; none: no clipping (detail 9)
     learning_rate: float = 2.5e-4  # Adam's step size, > 0
     anneal_learning_rate: bool = True  # lower the step size linearly to 0 over the run (detail 4)
     adam_eps: float = 1e-5  # Adam's ε (detail 3)
@@ -132,7 +132,7 @@ class PPO(PolicyAgent):
         reference_log_prob, metrics = None, {}
         if self.reference is not None:
             episodes = self.policy.batch(data, "episode")
-            reference_log_prob = self.reference_log_prob(episodes).T                   # [T, N]
+            reference_log_prob = self.reference.evaluate(episodes)[0].T                # [T, N]
             kl = KL_ESTIMATORS[config.kl_estimator](episodes.log_prob.T, reference_log_prob, mask)
             metrics["reference_kl"] = float(averaged(kl, mask))
             reward = reward - config.kl_coef * kl if config.kl_in == "reward" else reward
@@ -185,7 +185,9 @@ class PPO(PolicyAgent):
         config = self.config
         over: dict[str, Any] = {} if batch.weight is None else {"mask": batch.mask, "average": given(batch.weight)}
         log_prob, entropy, value = self.policy.evaluate(batch)
-        policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, batch.advantage, clip=config.clip, clip_high=config.clip_high, **over)
+        assert value is not None and batch.value is not None and batch.advantage is not None and batch.target is not None
+        clips = {"clip": config.clip, "clip_high": config.clip_high}
+        policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, batch.advantage, **clips, **over)
         if config.clip_value is None:
             value_loss = squared_value_loss(value, batch.target, **over)
         else:
@@ -193,7 +195,7 @@ class PPO(PolicyAgent):
         total = policy_loss + config.value_coef * value_loss
         if config.entropy_coef:
             total = total - config.entropy_coef * averaged(entropy, **over)
-        if config.kl_coef and config.kl_in == "loss":
+        if batch.reference_log_prob is not None and config.kl_in == "loss":
             kl = KL_ESTIMATORS[config.kl_estimator](log_prob, batch.reference_log_prob, over.get("mask"))
             total = total + config.kl_coef * averaged(kl, **over)
         if not diagnose:
@@ -201,7 +203,7 @@ class PPO(PolicyAgent):
         with torch.no_grad():
             entropy = averaged(entropy, **over)
             moved = averaged(k3(batch.log_prob, log_prob, over.get("mask")), **over)
-            clipped = clip_fraction(log_prob, batch.log_prob, clip=config.clip, clip_high=config.clip_high, **over)
+            clipped = clip_fraction(log_prob, batch.log_prob, **clips, **over)
             return total, torch.stack([policy_loss, value_loss, entropy, moved, clipped])
 
     def state_dict(self) -> State:
@@ -214,7 +216,7 @@ class PPO(PolicyAgent):
 
 
 class RewardScale:
-    """Divides rewards by the running standard deviation of the discounted return, and clips them to ±10 (detail 9 of continuous control)."""
+    """Divides rewards by the running standard deviation of the discounted return, and clips them to ±10 (detail 9; continuous control)."""
 
     def __init__(self, num_envs: int, gamma: float) -> None:
         self.gamma = gamma
