@@ -122,7 +122,7 @@ def _show_group(run: Run, terminal: Terminal) -> None:
     groups = [written.completions[i : i + count] for i in range(0, len(written.completions), count)]
     group = max(groups, key=lambda group: -abs(sum(completion.reward for completion in group) - count / 2))
     _say(terminal, "GRPO has it answer each sum several times, and makes likelier what earned more than the others did:")
-    terminal.write(textwrap.indent(written_text(Written(group, written.meaning), terminal), "    "))
+    terminal.write(written_text(Written(group, written.meaning), terminal))
     terminal.write()
 
 

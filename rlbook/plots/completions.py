@@ -102,12 +102,13 @@ def _played(policy: Any, env: Any, starts: list[int], rng: np.random.Generator |
 def _advantages(agent: Any, rollout: Any, batch: Any, group_size: int) -> tuple[Tensor, str]:
     """Advantages [N, T], and what they are: from the critic (PPO), from the reference (DPO), or else from the group (GRPO)."""
     if agent.critic:
-        return _from_critic(agent, rollout).T, "advantage: generalised advantage estimate, by the critic (reward units)"
+        return _from_critic(agent, rollout).T, "generalised estimate by the critic, in reward units"
     if hasattr(agent.config, "beta"):
         ratio = batch.log_prob - agent.reference_log_prob(batch)
-        return agent.config.beta * ratio, "advantage: implicit reward β log(π / π_ref)"
-    advantage = _from_group(agent, rollout, group_size)[:, None]
-    return advantage.expand(batch.mask.shape), "advantage: relative to the group (standard deviations)"
+        return agent.config.beta * ratio, "implicit reward β log(π / π_ref)"
+    advantage = _from_group(rollout, group_size, agent.config.scale)[:, None]
+    unit = "reward units" if agent.config.scale == "none" else "standard deviations"
+    return advantage.expand(batch.mask.shape), f"relative to its group, in {unit}"
 
 
 def _from_critic(agent: Any, rollout: Any) -> Tensor:
@@ -122,12 +123,12 @@ def _from_critic(agent: Any, rollout: Any) -> Tensor:
     return gae(rollout.tensor("reward"), value, next_value, terminated, truncated, gamma=gamma, gae_lambda=gae_lambda, valid=valid)
 
 
-def _from_group(agent: Any, rollout: Any, group_size: int) -> Tensor:
+def _from_group(rollout: Any, group_size: int, scale: Any) -> Tensor:
     """[N]; 0 for a completion that is alone."""
     from rlbook.functional.advantages import group_advantage
 
     returns = rollout.tensor("reward").sum(0)
-    return group_advantage(returns, group_size, scale=getattr(agent.config, "scale", "std")) if group_size > 1 else returns * 0.0
+    return group_advantage(returns, group_size, scale=scale) if group_size > 1 else returns * 0.0
 
 
 # Showing
@@ -136,7 +137,7 @@ def _from_group(agent: Any, rollout: Any, group_size: int) -> Tensor:
 def written_text(written: Written, terminal: Terminal) -> str:
     """Prompts, and below each its completions: a token, its probability, its advantage; coloured by the advantage."""
     largest = max((float(np.abs(c.advantage).max(initial=0.0)) for c in written.completions), default=0.0)
-    blocks = [f"{terminal.bold('token')} probability advantage    {terminal.faint(written.meaning)}"]
+    blocks = [f"{terminal.bold('token')} probability advantage {terminal.faint(f'({written.meaning})')}"]
     for (prompt, answer), group in groupby(written.completions, key=lambda c: (c.prompt, c.answer)):
         rows = [_completion_text(completion, largest, terminal) for completion in group]
         blocks.append("\n".join([f"{terminal.bold(prompt)}  {terminal.faint(f'right: {answer}')}", *rows]))
@@ -166,7 +167,7 @@ def _wrapped(cells: list[str], width: int) -> list[str]:
     """Cells side by side, as many as fit in a line."""
     lines = [""]
     for cell in cells:
-        gap = "  " if lines[-1] else ""
+        gap = " " if lines[-1] else ""
         if lines[-1] and visible_length(lines[-1] + gap + cell) > width:
             lines.append(cell)
         else:

@@ -127,7 +127,7 @@ def test_watching_a_token_run_shows_every_token_with_its_numbers(model: str) -> 
     rewards = watch(run, episodes=2, stream=stream)
     text = stream.getvalue()
     assert len(rewards) == 2 * 4 and text.count("  reward ") == 8
-    assert text.count("right: ") == 2 and "relative to the group" in text and "\x1b" not in text
+    assert text.count("right: ") == 2 and "relative to its group" in text and "\x1b" not in text
 
 
 def test_a_language_models_gif_has_a_frame_for_each_token(model: str, tmp_path: Path) -> None:
