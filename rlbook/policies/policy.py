@@ -27,8 +27,10 @@ class Policy(nn.Module):
     stores: ClassVar[Literal["all", "first"]] = "all"
     """Which observations a rollout must keep. "first": the first one and the actions rebuild the row."""
 
-    normalizer: Any = None
-    """Running statistics of observations, where the policy keeps them; the agent updates them after each rollout."""
+    def __init__(self) -> None:
+        super().__init__()
+        self.normalizer: Any = None
+        """Running statistics of observations, where the policy keeps them; the agent updates them after each rollout."""
 
     def initial_state(self) -> Any:
         """Memory for acting, beside the weights (a KV cache); None where none is needed. Evaluation owns another one."""
