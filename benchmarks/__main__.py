@@ -1,0 +1,25 @@
+"""Runs all comparisons, or those named: `python -m benchmarks [ppo_cartpole dqn_cartpole sampling grpo_step maze_steps imports]`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+NAMES = ("imports", "maze_steps", "ppo_cartpole", "dqn_cartpole", "sampling", "grpo_step")
+
+
+def main() -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")          # before numpy and torch are loaded: one thread for both sides
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    import torch
+
+    torch.set_num_threads(1)
+    print(f"{'':44} {'rlbook':>12} {'peer':>12} {'':12}  ratio")
+    for name in sys.argv[1:] or NAMES:
+        for comparison in importlib.import_module(f"benchmarks.{name}").compare():
+            print(comparison, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""A GRPO step beside TRL's: 4 prompts × 8 completions × 32 tokens, a Llama of 1 M parameters, one update, β = 0, one thread.
+
+Ours is the agent of the book in the loop of the book, on an environment whose completions all have 32 tokens. TRL runs with its
+defaults (bf16 autocast, gradient checkpointing) and with its fastest setting here (bf16 autocast, none).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import statistics
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from transformers.utils import logging
+
+from benchmarks.timing import Comparison
+from rlbook.algorithms.policy.grpo import GRPO, GRPOConfig
+from rlbook.llm.language_model import LanguageModelPolicy
+from rlbook.llm.models import small_llama
+from rlbook.streams import ManyStreams
+from rlbook.training import Budget, loop
+
+PROMPTS, GROUP, PROMPT_LENGTH, NEW_TOKENS, VOCABULARY = 4, 8, 16, 32, 128
+STEPS, ROUNDS = 8, 4
+
+
+def model() -> Any:
+    generator = torch.Generator().manual_seed(0)
+    return small_llama(generator, vocabulary_size=VOCABULARY, hidden_size=128, feed_forward=512, layers=4, heads=4, context=128)
+
+
+class FixedLengthTokens(VectorEnv):
+    """Writes exactly 32 tokens behind a random prompt; the reward is the share of even tokens."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+
+    def __init__(self) -> None:
+        self.num_envs = PROMPTS * GROUP
+        tokens = spaces.MultiDiscrete([VOCABULARY] * (PROMPT_LENGTH + NEW_TOKENS))
+        self.single_observation_space = spaces.Dict(tokens=tokens, length=spaces.Discrete(PROMPT_LENGTH + NEW_TOKENS + 1))
+        self.single_action_space = spaces.Discrete(VOCABULARY)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.tokens = np.zeros((self.num_envs, PROMPT_LENGTH + NEW_TOKENS), np.int64)
+        self.length = PROMPT_LENGTH
+        for row, row_seed in zip(self.tokens, seed, strict=True):
+            row[:PROMPT_LENGTH] = np.random.default_rng(row_seed).integers(3, VOCABULARY, PROMPT_LENGTH)
+        return self._observation(), {}
+
+    def step(self, actions: Any) -> Any:
+        self.tokens[:, self.length] = actions
+        self.length += 1
+        over = np.full(self.num_envs, self.length == PROMPT_LENGTH + NEW_TOKENS)
+        reward = (self.tokens[:, PROMPT_LENGTH:] % 2 == 0).mean(1) if over[0] else np.zeros(self.num_envs)
+        return self._observation(), reward, np.zeros_like(over), over, {}
+
+    def _observation(self) -> dict[str, np.ndarray]:
+        return {"tokens": self.tokens.copy(), "length": np.full(self.num_envs, self.length)}
+
+    def build_policy(self, *, temperature: float, **_: Any) -> LanguageModelPolicy:
+        return LanguageModelPolicy(model(), temperature=temperature)
+
+
+def our_steps() -> list[float]:
+    """Seconds of each step, the first two dropped."""
+    env = FixedLengthTokens()
+    agent = GRPO(env, GRPOConfig(group_size=GROUP, learning_rate=1e-6, max_grad_norm=1.0))
+    streams = ManyStreams(env, np.random.default_rng(0), rollout="episodes", group_size=GROUP)
+    times, start = [], time.perf_counter()
+    for metrics in loop(agent, streams, Budget(env.num_envs * NEW_TOKENS * STEPS, None)):
+        if metrics:
+            times.append(time.perf_counter() - start)
+            start = time.perf_counter()
+    return times[2:]
+
+
+def trl_steps(**settings: Any) -> list[float]:
+    """Seconds of each of TRL's steps, the first two dropped."""
+    from datasets import Dataset
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, TrainerCallback
+    from trl import GRPOConfig as Arguments
+    from trl import GRPOTrainer
+
+    words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(VOCABULARY)}, unk_token="t2"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="t0", eos_token="t1", padding_side="left")
+    rng = np.random.default_rng(0)
+    prompts = [" ".join(f"t{i}" for i in rng.integers(3, VOCABULARY, PROMPT_LENGTH)) for _ in range(PROMPTS * STEPS)]
+
+    class Clock(TrainerCallback):
+        times: list[float] = []
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.start = time.perf_counter()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            self.times.append(time.perf_counter() - self.start)
+
+    clock = Clock()
+    clock.times = []
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        arguments = Arguments(
+            output_dir=folder, use_cpu=True, per_device_train_batch_size=PROMPTS * GROUP, num_generations=GROUP,
+            max_completion_length=NEW_TOKENS, generation_kwargs={"min_new_tokens": NEW_TOKENS}, max_steps=STEPS, report_to=[],
+            save_strategy="no", disable_tqdm=True, **settings,
+        )  # fmt: skip
+        trainer = GRPOTrainer(
+            model=model(), reward_funcs=lambda completion_ids, **_: [sum(i % 2 == 0 for i in ids) / len(ids) for ids in completion_ids],
+            args=arguments, train_dataset=Dataset.from_dict({"prompt": prompts}), processing_class=tokenizer, callbacks=[clock],
+        )  # fmt: skip
+        trainer.train()
+    return clock.times[2:]
+
+
+def compare() -> list[Comparison]:
+    logging.set_verbosity_error()
+    runs = {"ours": our_steps, "defaults": trl_steps, "best": lambda: trl_steps(bf16=True, gradient_checkpointing=False)}
+    rates: dict[str, list[float]] = {name: [] for name in runs}
+    for round_ in range(ROUNDS + 1):
+        for name, run in runs.items():
+            rate = 1.0 / statistics.median(run())
+            if round_:
+                rates[name].append(rate)
+    return [
+        Comparison("GRPO step, against TRL's defaults", "steps/s", rates["ours"], rates["defaults"], 1.6),
+        Comparison("GRPO step, against TRL's best setting", "steps/s", rates["ours"], rates["best"], 1.2),
+    ]

@@ -1,0 +1,51 @@
+"""The maze: steps of the native vector form, and the time in which PPO solves it."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+
+import rlbook
+from benchmarks.timing import Comparison, seconds
+
+STREAMS, STEPS = 1_024, 2_000
+
+
+def steps_per_second() -> float:
+    """Through the whole `step`, observations and time limit included; ended streams are reset."""
+    rlbook.make("Maze-v0").close()
+    env = gymnasium.make_vec("rlbook/Maze-v0", num_envs=STREAMS)
+    actions = np.random.default_rng(0).integers(4, size=(STEPS, STREAMS))
+    env.reset(seed=0)
+
+    def run() -> None:
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            over = terminated | truncated
+            if over.any():
+                env.reset(options={"reset_mask": over})
+
+    return STREAMS * STEPS / seconds(run)
+
+
+def solve_seconds(seed: int) -> float:
+    """Until the greedy policy is optimal at an evaluation; the run ends there."""
+    for steps in (4_000, 8_000, 12_000, 16_000, 24_000, 40_000):
+        elapsed = seconds(lambda steps=steps: runs.append(rlbook.train("ppo", "Maze-v0", steps=steps, seed=seed, eval_every=0)))
+        if abs(rlbook.evaluate(runs[-1], episodes=1).mean - 3.0) < 1e-9:
+            return elapsed
+    return float("inf")
+
+
+runs: list[rlbook.Run] = []
+
+
+def compare() -> list[Comparison]:
+    rates = [steps_per_second() for _ in range(6)][1:]
+    solved = [solve_seconds(seed) for seed in range(5)]
+    return [
+        Comparison("maze, native vector form, 1 024 streams (M)", "M steps/s", [rate / 1e6 for rate in rates], [1.0] * len(rates), 20,
+                   "no peer: the ratio is against a million steps per second"),
+        Comparison("PPO solves the maze (solutions per 2 s)", "1/2 s", [2.0 / second for second in solved], [1.0] * len(solved), 1,
+                   f"no peer: seconds to an optimal policy, 5 seeds: {', '.join(f'{second:.2f}' for second in solved)}"),
+    ]  # fmt: skip

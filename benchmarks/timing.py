@@ -1,0 +1,48 @@
+"""Two programs timed in turn, so that a slow minute of the machine slows both."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One line of the report. Rates are per second, higher is better; a ratio is ours over the peer's, round by round."""
+
+    name: str
+    unit: str
+    ours: list[float]
+    peer: list[float]
+    goal: float
+    note: str = ""
+
+    @property
+    def ratios(self) -> list[float]:
+        return [ours / peer for ours, peer in zip(self.ours, self.peer, strict=True)]
+
+    def __str__(self) -> str:
+        ratio = statistics.median(self.ratios)
+        line = f"{self.name:44} {statistics.median(self.ours):12,.1f} {statistics.median(self.peer):12,.1f} {self.unit:12}"
+        line += f" {ratio:6.2f} ×  ({min(self.ratios):.2f} to {max(self.ratios):.2f}; goal {self.goal:g})"
+        return line + ("" if ratio >= self.goal else "  BELOW") + (f"\n    {self.note}" if self.note else "")
+
+
+def in_turn(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """What each run returns, `rounds` times, taken in turn after one round of warm-up."""
+    results: dict[str, list[float]] = {name: [] for name in runs}
+    for round_ in range(rounds + 1):
+        for name, run in runs.items():
+            result = run()
+            if round_:
+                results[name].append(result)
+    return results
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
