@@ -1,0 +1,134 @@
+"""Agents on a stage: an agent and its streams, to be played and taught step by step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlbook.agent import Metrics, Step
+from rlbook.environments import Recipe
+from rlbook.evaluation import fitted_vector
+from rlbook.registry import agent_class
+from rlbook.seeding import stream
+from rlbook.streams import ManyStreams
+
+
+class Stage:
+    """An agent and the streams it acts in."""
+
+    def __init__(self, algorithm: str, env: Any, *, num_envs: int = 4, seed: int = 0, **config: Any) -> None:
+        made = agent_class(algorithm)
+        settings = made.Config(**config)
+        self.env = fitted_vector(made, Recipe.of(env), num_envs, settings)
+        self.agent: Any = made(self.env, settings, seed)
+        environment = stream(seed, "environment")
+        self.streams = ManyStreams(self.env, environment, rollout=self.agent.rollout, group_size=self.agent.group_size)
+        self.streams.start()
+        self.agent.begin()
+
+    def step(self) -> Step:
+        """One vector step, with the resets that follow; the agent does not learn from it."""
+        step = self.streams.step(self.agent.act(self.streams.obs))
+        if self.streams.reset_finished():
+            self.agent.begin()
+        return step
+
+    def collect(self, steps: int) -> list[Step]:
+        """Steps into the agent's rollout."""
+        played = []
+        for _ in range(steps):
+            step = self.streams.step(self.agent.act(self.streams.obs))
+            self.agent.rollout_data.add(step, self.agent._log_prob)
+            if self.streams.reset_finished():
+                self.agent.begin()
+            played.append(step)
+        return played
+
+    def round(self) -> list[Step]:
+        """Whole episodes into the agent's rollout, until the last one has ended."""
+        played = self.collect(1)
+        while not self.agent.round_over(played[-1]):
+            played += self.collect(1)
+        return played
+
+    def learn(self, updates: int) -> list[Metrics]:
+        """Plays and learns until so many updates were made; returns what they logged."""
+        logged: list[Metrics] = []
+        while len(logged) < updates:
+            step = self.streams.step(self.agent.act(self.streams.obs))
+            metrics = self.agent.learn(step)
+            if self.streams.reset_finished():
+                self.agent.begin()
+            logged += [metrics] if metrics else []
+        return logged
+
+
+class Scripted(gymnasium.Env):
+    """Observations and rewards are noise; an episode of 1 to 6 steps ends by termination, by truncation, or by both at once."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+    def __init__(self, continuous: bool = False) -> None:
+        self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32) if continuous else spaces.Discrete(3)
+        self.taken: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left, self.kind = int(self.np_random.integers(1, 7)), int(self.np_random.integers(3))
+        return self._noise(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.taken.append(copy.copy(action))
+        self.left -= 1
+        over = self.left == 0
+        return self._noise(), float(self.np_random.normal()), over and self.kind != 0, over and self.kind != 1, {}
+
+    def _noise(self) -> np.ndarray:
+        return self.np_random.normal(size=3).astype(np.float32)
+
+
+class Arms(gymnasium.Env):
+    """Three arms, one pull an episode, one state: the smallest world in which a policy is a table of three logits."""
+
+    observation_space, action_space = spaces.Discrete(1), spaces.Discrete(3)
+
+    def __init__(self, rewards: tuple[float, float, float] = (1.0, 0.0, -1.0)) -> None:
+        self.rewards = rewards
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return 0, self.rewards[int(action)], True, False, {}
+
+
+@pytest.fixture
+def stage() -> Callable[..., Stage]:
+    """Makes an agent with its streams: stage(algorithm, env, num_envs=4, seed=0, **hyperparameters)."""
+    return Stage
+
+
+@pytest.fixture
+def scripted() -> Callable[..., gymnasium.Env]:
+    """Makes an environment whose episodes end in every way there is; `continuous` picks its actions."""
+    return Scripted
+
+
+@pytest.fixture
+def arms() -> Callable[..., gymnasium.Env]:
+    """Makes a bandit with three arms."""
+    return Arms
+
+
+@pytest.fixture
+def fingerprint() -> Callable[[torch.nn.Module], list[bytes]]:
+    """The bytes of a module's parameters and buffers."""
+    return lambda module: [value.detach().numpy().tobytes() for value in module.state_dict().values()]

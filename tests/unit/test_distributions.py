@@ -1,0 +1,105 @@
+"""Sampling draws what the probabilities say; densities and entropies are the textbook's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+from torch.testing import assert_close
+
+from rlbook.policies.distributions import Categorical, Gaussian, mode_categorical, sample_categorical
+
+LOGITS = np.log(np.array([0.1, 0.2, 0.3, 0.4], dtype=np.float32))
+ALMOST_ONE = np.nextafter(1.0, 0.0)        # the largest number that Generator.random may return
+
+
+def test_actions_come_as_often_as_they_should() -> None:
+    count = 100_000
+    action, _ = sample_categorical(np.tile(LOGITS + 5.0, (count, 1)), np.random.default_rng(0).random(count))
+    counts = np.bincount(action, minlength=4)
+    assert stats.chisquare(counts, count * np.array([0.1, 0.2, 0.3, 0.4])).pvalue > 1e-3
+
+
+def test_the_noise_falls_into_the_actions_slice_of_the_cumulative_distribution() -> None:
+    """Slices [0, .1), [.1, .3), [.3, .6), [.6, 1)."""
+    noise = np.array([0.0, 0.0999, 0.1001, 0.2999, 0.3001, 0.5999, 0.6001, ALMOST_ONE])
+    action, _ = sample_categorical(np.tile(LOGITS, (8, 1)), noise)
+    assert action.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("num_actions", [1, 2, 3, 7, 1000])
+def test_noise_at_either_end_gives_an_action_that_is_possible(num_actions: int) -> None:
+    """The first and the last action are forbidden (logit -inf), where there are enough of them."""
+    logits = np.random.default_rng(1).normal(size=(200, num_actions)).astype(np.float32)
+    if num_actions > 2:
+        logits[:, [0, -1]] = -np.inf
+    for noise in (0.0, ALMOST_ONE):
+        action, log_prob = sample_categorical(logits, np.full(200, noise))
+        assert ((action >= 0) & (action < num_actions)).all()
+        assert np.isfinite(log_prob).all()
+        assert np.isfinite(logits[np.arange(200), action]).all()
+
+
+def test_a_drawn_action_comes_with_its_log_probability() -> None:
+    rng = np.random.default_rng(2)
+    logits = (30 * rng.normal(size=(500, 6))).astype(np.float32)
+    for action, log_prob in (sample_categorical(logits, rng.random(500)), mode_categorical(logits)):
+        expected = Categorical(torch.from_numpy(logits)).log_prob(torch.from_numpy(action))
+        assert_close(torch.from_numpy(log_prob), expected, atol=1e-5, rtol=0)
+        assert log_prob.dtype == np.float32 and action.dtype == np.int64
+
+
+def test_the_mode_is_the_lowest_index_among_equals() -> None:
+    action, log_prob = mode_categorical(np.array([[0.0, 1.0, 1.0], [2.0, 2.0, 2.0]], dtype=np.float32))
+    assert action.tolist() == [1, 0]
+    assert log_prob.tolist() == pytest.approx([1 - math.log(1 + 2 * math.e), -math.log(3)], abs=1e-6)
+
+
+def test_a_categorical_keeps_leading_axes() -> None:
+    logits, action = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)), torch.tensor([[0, 1, 2], [3, 4, 0]])
+    distribution = Categorical(logits)
+    assert distribution.log_prob(action).shape == distribution.entropy().shape == (2, 3)
+    prob = logits[1, 2].softmax(-1)
+    assert distribution.log_prob(action)[1, 2].item() == pytest.approx(prob[0].log().item(), abs=1e-6)
+    assert distribution.entropy()[1, 2].item() == pytest.approx(stats.entropy(prob.numpy()), abs=1e-6)
+
+
+def test_an_impossible_action_adds_nothing_to_the_entropy_and_no_nan_to_its_gradient() -> None:
+    logits = torch.tensor([[0.0, -torch.inf, 0.0]], requires_grad=True)
+    entropy = Categorical(logits).entropy()
+    assert entropy.item() == pytest.approx(math.log(2), abs=1e-6)
+    (gradient,) = torch.autograd.grad(entropy.sum(), logits)
+    assert_close(gradient, torch.zeros(1, 3), atol=1e-6, rtol=0)          # uniform over what is possible: a maximum
+
+
+def test_the_density_of_a_gaussian_action_is_the_product_over_its_components() -> None:
+    rng = np.random.default_rng(3)
+    mean, action, log_std = rng.normal(size=(4, 2)), rng.normal(size=(4, 2)), np.array([-1.0, 0.7])
+    expected = stats.norm.logpdf(action, mean, np.exp(log_std)).sum(-1)
+    computed = Gaussian(torch.from_numpy(mean), torch.from_numpy(log_std)).log_prob(torch.from_numpy(action))
+    assert computed.shape == (4,)
+    np.testing.assert_allclose(computed, expected, atol=1e-12)
+
+
+def test_the_density_of_a_gaussian_integrates_to_one_and_gives_its_entropy() -> None:
+    """H = -∫ p log p, by quadrature; the closed form is ½ log(2πe σ²)."""
+    log_std = torch.tensor([math.log(1.7)], dtype=torch.float64)
+    distribution = Gaussian(torch.tensor([0.4], dtype=torch.float64), log_std)
+
+    def log_density(x: float) -> float:
+        return distribution.log_prob(torch.tensor([x], dtype=torch.float64)).item()
+
+    assert integrate.quad(lambda x: math.exp(log_density(x)), -20, 20)[0] == pytest.approx(1.0, abs=1e-8)
+    entropy = integrate.quad(lambda x: -math.exp(log_density(x)) * log_density(x), -20, 20)[0]
+    assert entropy == pytest.approx(0.5 * math.log(2 * math.pi * math.e * 1.7**2), abs=1e-7)
+    assert distribution.entropy().item() == pytest.approx(entropy, abs=1e-7)
+
+
+def test_the_entropy_of_two_components_is_the_sum() -> None:
+    log_std = torch.tensor([0.3, -0.8], dtype=torch.float64)
+    both = Gaussian(torch.zeros(5, 2, dtype=torch.float64), log_std).entropy()
+    alone = sum(0.5 * math.log(2 * math.pi * math.e * math.exp(2 * x)) for x in (0.3, -0.8))
+    assert_close(both, torch.full((5,), alone, dtype=torch.float64))

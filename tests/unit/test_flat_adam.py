@@ -1,0 +1,133 @@
+"""FlatAdam is AdamW: the same numbers, in one tensor of which the parameters are views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from rlbook.policies.flat import FlatAdam, micro_batches
+
+
+def network(seed: int = 0) -> nn.Sequential:
+    """A small network whose weights are drawn from a generator of its own, in double precision."""
+    made = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.normal_(generator=generator)
+    return made
+
+
+def batches(count: int, scale: float = 1.0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    return [scale * torch.randn(4, 3, generator=generator, dtype=torch.float64) for _ in range(count)]
+
+
+def loss_of(module: nn.Module, x: Tensor) -> Tensor:
+    return (module(x) - 1.0).square().sum()
+
+
+@pytest.mark.parametrize("max_grad_norm", [None, 0.5, 1e6])
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"eps": 1e-2}, {"betas": (0.5, 0.9)}], ids=str)
+def test_many_steps_are_adamws(options: dict[str, Any], max_grad_norm: float | None) -> None:
+    ours, theirs = network(), network()
+    flat = FlatAdam([ours], 3e-3, **options)
+    adamw = torch.optim.AdamW(theirs.parameters(), 3e-3, **({"weight_decay": 0.0} | options))
+    for step, x in enumerate(batches(300)):
+        rate = 3e-3 * (1 - step / 300)                        # an annealed step size, as PPO's
+        flat.learning_rate = adamw.param_groups[0]["lr"] = rate
+        norm = flat.step(loss_of(ours, x), max_grad_norm)
+        adamw.zero_grad()
+        loss_of(theirs, x).backward()
+        expected_norm = nn.utils.clip_grad_norm_(theirs.parameters(), torch.inf if max_grad_norm is None else max_grad_norm)
+        adamw.step()
+        assert_close(norm, expected_norm)
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_close(mine, other, atol=1e-9, rtol=0)
+        assert not torch.equal(mine, next(network().parameters()))
+
+
+def test_clipping_shortens_a_long_gradient_and_leaves_a_short_one_alone() -> None:
+    (x,) = batches(1)
+    gradients = {}
+    for limit in (None, 1e9, 0.5):
+        module = network()
+        flat = FlatAdam([module], 1e-3)
+        before = flat.step(loss_of(module, x), limit)
+        assert before > 1.0                                    # the norm is reported as it was before clipping
+        gradients[limit] = flat.grad.clone()
+    assert torch.equal(gradients[None], gradients[1e9])
+    assert gradients[0.5].norm().item() == pytest.approx(0.5, abs=1e-6)
+    assert_close(gradients[0.5] / gradients[0.5].norm(), gradients[None] / gradients[None].norm())
+
+
+def test_the_parameters_are_views_and_stay_views_when_weights_are_loaded() -> None:
+    module = network()
+    flat = FlatAdam([module], 1e-3)
+    module.load_state_dict(network(seed=1).state_dict())
+    assert torch.equal(flat.flat, torch.cat([p.detach().reshape(-1) for p in network(seed=1).parameters()]))
+    flat.step(loss_of(module, batches(1)[0]))
+    assert torch.equal(flat.flat, torch.cat([p.detach().reshape(-1) for p in module.parameters()]))
+    assert not torch.equal(next(module.parameters()), next(network(seed=1).parameters()))
+    start = flat.flat.data_ptr()
+    for parameter in module.parameters():
+        assert parameter.data_ptr() == start and parameter.is_contiguous()
+        start += parameter.numel() * parameter.element_size()
+
+
+def test_gradients_do_not_pile_up_from_step_to_step() -> None:
+    module = network()
+    flat = FlatAdam([module], 1e-12)
+    x = batches(1)[0]
+    flat.step(loss_of(module, x))
+    first = flat.grad.clone()
+    flat.step(loss_of(module, x))
+    assert_close(flat.grad, first)
+
+
+def test_a_shared_parameter_counts_once_and_a_frozen_one_not_at_all() -> None:
+    shared = network()
+    frozen = nn.Linear(2, 2).requires_grad_(False)
+    flat = FlatAdam([shared, nn.ModuleList([shared, frozen])], 1e-3)
+    assert len(flat.flat) == 3 * 5 + 5 + 5 * 2 + 2
+
+
+def test_saved_moments_go_on_bit_for_bit_and_are_copies() -> None:
+    whole, halves = network(), network()
+    one, first = FlatAdam([whole], 1e-2, weight_decay=0.01), FlatAdam([halves], 1e-2, weight_decay=0.01)
+    for x in batches(10):
+        one.step(loss_of(whole, x), 1.0)
+    for x in batches(10)[:5]:
+        first.step(loss_of(halves, x), 1.0)
+    state = first.state_dict()
+    weights = {name: value.clone() for name, value in halves.state_dict().items()}
+    first.step(loss_of(halves, batches(1)[0]))                 # goes on; what was saved must not
+    again = network(seed=3)
+    second = FlatAdam([again], 1e-2, weight_decay=0.01)
+    again.load_state_dict(weights)
+    second.load_state_dict(state)
+    for x in batches(10)[5:]:
+        second.step(loss_of(again, x), 1.0)
+    assert torch.equal(one.flat, second.flat)
+
+
+@pytest.mark.parametrize("size", [None, 1, 3, 4, 7, 100])
+def test_micro_batches_add_up_to_the_gradient_of_all_rows(size: int | None) -> None:
+    x = torch.cat(batches(2))[:7]
+    module = network()
+    flat = FlatAdam([module], 1e-3)
+    slices: list[slice] = []
+
+    def loss(rows: slice) -> Tensor:
+        slices.append(rows)
+        return loss_of(module, x[rows])
+
+    flat.step(micro_batches(len(x), size, loss))
+    whole = network()
+    loss_of(whole, x).backward()
+    assert_close(flat.grad, torch.cat([p.grad.reshape(-1) for p in whole.parameters() if p.grad is not None]))
+    assert [len(x[rows]) for rows in slices] == {None: [7], 1: [1] * 7, 3: [3, 3, 1], 4: [4, 3], 7: [7], 100: [7]}[size]

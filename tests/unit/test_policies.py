@@ -1,0 +1,215 @@
+"""The MLP and its hand-written gradient, its initial weights, and the policy made of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import rlbook
+from rlbook.data.rollout import Batch
+from rlbook.policies.mlp import MLP, MLPPolicy, Normalizer
+
+DISCRETE, BOX = spaces.Discrete(4), spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def plain(mlp: MLP, x: Tensor) -> Tensor:
+    """The same function, differentiated by torch."""
+    layers = list(mlp.layers)
+    for layer in layers[:-1]:
+        z = F.linear(x, layer.weight, layer.bias)
+        x = torch.tanh(z) if mlp.activation == "tanh" else torch.relu(z)
+    return F.linear(x, layers[-1].weight, layers[-1].bias)
+
+
+@pytest.mark.parametrize("leading", [(5,), (1,), (4, 3), (2, 3, 2)], ids=str)
+@pytest.mark.parametrize("hidden", [(), (6,), (7, 5), (4, 6, 5, 3)], ids=str)
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_the_written_gradient_is_autograds(activation: str, hidden: tuple[int, ...], leading: tuple[int, ...]) -> None:
+    mlp = MLP((3, *hidden, 2), generator(), activation=activation).double()
+    x = torch.randn(*leading, 3, generator=generator(1), dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(*leading, 2, generator=generator(2), dtype=torch.float64)
+    results = []
+    for function in (mlp, lambda x: plain(mlp, x)):
+        out = function(x)
+        assert out.shape == (*leading, 2)
+        loss = (weights * out).sum() + out[..., 0].square().sum()          # two users, one of them of a slice
+        results.append([out, *torch.autograd.grad(loss, [x, *mlp.parameters()])])
+    for ours, theirs in zip(*results, strict=True):
+        assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
+
+
+def test_the_written_gradient_is_right_in_single_precision_too() -> None:
+    mlp, x = MLP((4, 64, 64, 2), generator(), out_gain=1.0), torch.randn(256, 4, generator=generator(1))
+    ours = torch.autograd.grad(mlp(x).square().mean(), list(mlp.parameters()))
+    theirs = torch.autograd.grad(plain(mlp, x).square().mean(), list(mlp.parameters()))
+    for left, right in zip(ours, theirs, strict=True):
+        assert_close(left, right, atol=1e-6, rtol=1e-4)
+
+
+def test_orthogonal_weights_have_their_gains_and_biases_are_zero() -> None:
+    """√2 in hidden layers, 0.01 in front of the logits, 1 in front of the value (detail 2): W Wᵀ = gain² I, or Wᵀ W where W is tall."""
+    policy = MLPPolicy(8, DISCRETE, generator(), critic=True, hidden_sizes=(16, 8))
+    assert policy.critic is not None
+    for network, out_gain in ((policy.actor, 0.01), (policy.critic, 1.0)):
+        for layer, gain in zip(network.layers, (2**0.5, 2**0.5, out_gain), strict=True):
+            w = layer.weight.detach()
+            square = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
+            assert_close(square, gain**2 * torch.eye(len(square)), atol=1e-5, rtol=0)
+            assert not layer.bias.any()
+
+
+def test_without_it_weights_are_uniform_as_torchs_are() -> None:
+    policy = MLPPolicy(100, DISCRETE, generator(), critic=False, hidden_sizes=(200,), orthogonal=False)
+    for layer in policy.actor.layers:
+        bound = layer.weight.shape[1] ** -0.5
+        assert 0.95 * bound < layer.weight.abs().max() <= bound and layer.bias.abs().max() <= bound
+        assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
+
+
+def test_the_seed_alone_decides_the_weights(fingerprint: Callable[[nn.Module], list[bytes]]) -> None:
+    one, two, other = (MLPPolicy(3, DISCRETE, generator(seed), critic=True) for seed in (5, 5, 6))
+    assert fingerprint(one) == fingerprint(two) != fingerprint(other)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 3.0])
+@pytest.mark.parametrize("space", [DISCRETE, BOX], ids=["discrete", "continuous"])
+def test_acting_and_evaluating_agree_on_the_log_probability(space: spaces.Space, temperature: float, shared: bool) -> None:
+    policy = MLPPolicy(3, space, generator(), critic=True, temperature=temperature, shared=shared)
+    with torch.no_grad():
+        policy.actor.weights[-2].mul_(200)                        # logits of about ±2
+    obs = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    for rng in (np.random.default_rng(1), None):
+        action, log_prob = policy.act(obs, rng)
+        assert log_prob.shape == (64,) and log_prob.dtype == np.float32
+        batch = Batch(torch.from_numpy(obs), torch.from_numpy(action), torch.from_numpy(log_prob), torch.ones(64, dtype=torch.bool))
+        again, _, value = policy.evaluate(batch)
+        assert_close(again, batch.log_prob, atol=1e-6, rtol=0)
+        assert value is not None
+        assert_close(value, policy.value(torch.from_numpy(obs)), atol=1e-6, rtol=0)
+
+
+def test_a_high_temperature_flattens_and_a_low_one_sharpens() -> None:
+    """p ∝ exp(logit / T): at T = 2 the odds are the square root of those at T = 1."""
+    odds = {}
+    for temperature in (1.0, 2.0):
+        policy = MLPPolicy(1, spaces.Discrete(2), generator(), critic=False, hidden_sizes=(), temperature=temperature)
+        with torch.no_grad():
+            policy.actor.weights[1].copy_(torch.tensor([math.log(9.0), 0.0]))
+            policy.actor.weights[0].zero_()
+        action, log_prob = policy.act(np.zeros((2000, 1), np.float32), np.random.default_rng(0))
+        p = np.exp(log_prob[action == 0][0])
+        assert (action == 0).mean() == pytest.approx(p, abs=0.03)
+        odds[temperature] = p / (1 - p)
+    assert odds[1.0] == pytest.approx(9.0, rel=1e-4) and odds[2.0] == pytest.approx(3.0, rel=1e-4)
+
+
+def test_a_gaussian_policy_spreads_as_its_log_std_says() -> None:
+    policy = MLPPolicy(3, BOX, generator(), critic=False)
+    assert policy.log_std is not None and not policy.log_std.any()          # σ = 1 at first, the same in every state
+    with torch.no_grad():
+        policy.log_std.copy_(torch.tensor([math.log(0.2), math.log(5.0)]))
+    obs = np.tile(np.array([0.3, -1.0, 2.0], np.float32), (20_000, 1))
+    action, _ = policy.act(obs, np.random.default_rng(0))
+    mean, _ = policy.act(obs[:1], None)
+    np.testing.assert_allclose(action.std(0), [0.2, 5.0], rtol=0.02)
+    np.testing.assert_allclose(action.mean(0), mean[0], atol=4 * 5.0 / 20_000**0.5)
+    assert np.abs(action[:, 1]).max() > 1.0                                 # the bounds of the space are not the policy's business
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_only_a_shared_network_lets_the_value_train_the_policys_layers(shared: bool) -> None:
+    policy = MLPPolicy(3, DISCRETE, generator(), critic=True, hidden_sizes=(8, 8), shared=shared)
+    obs = torch.randn(16, 3, generator=generator(1))
+    batch = Batch(obs, torch.zeros(16, dtype=torch.int64), torch.zeros(16), torch.ones(16, dtype=torch.bool))
+    _, _, value = policy.evaluate(batch)
+    assert value is not None
+    value.sum().backward()
+    trained = [layer.weight.grad is not None and bool(layer.weight.grad.any()) for layer in policy.actor.layers]
+    assert trained == ([True, True, False] if shared else [False, False, False])
+    head = policy.value_head if shared else policy.critic
+    assert head is not None and all(p.grad is not None and p.grad.any() for p in head.parameters())
+
+
+def test_a_shared_value_is_a_linear_function_of_the_policys_last_hidden_layer() -> None:
+    policy = MLPPolicy(3, DISCRETE, generator(), critic=True, hidden_sizes=(8, 8), shared=True)
+    assert policy.value_head is not None
+    obs = torch.randn(16, 3, generator=generator(1))
+    hidden = torch.tanh(F.linear(torch.tanh(F.linear(obs, *policy.actor.weights[:2])), *policy.actor.weights[2:4]))
+    expected = F.linear(hidden, *policy.value_head.weights).squeeze(-1)
+    assert_close(policy.value(obs), expected, atol=1e-6, rtol=0)
+
+
+def test_a_frozen_copy_has_the_weights_and_nothing_else_in_common(fingerprint: Callable[[nn.Module], list[bytes]]) -> None:
+    policy = MLPPolicy(3, DISCRETE, generator(), critic=True)
+    copy = policy.frozen_copy()
+    assert fingerprint(copy) == fingerprint(policy)
+    assert not {p.data_ptr() for p in copy.parameters()} & {p.data_ptr() for p in policy.parameters()}
+    assert not any(p.requires_grad for p in copy.parameters())
+    before = fingerprint(copy)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(1.0)
+    obs = np.ones((2, 3), np.float32)
+    assert fingerprint(copy) == before
+    assert not np.array_equal(copy.act(obs, None)[1], policy.act(obs, None)[1])
+
+
+# ---- running statistics
+
+@pytest.mark.parametrize("sizes", [(100,), (1,) * 20, (1, 50, 3, 200), (64,) * 10], ids=str)
+def test_merged_statistics_are_those_of_all_the_data(sizes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(sum(sizes), 3)) * np.array([1.0, 1e-3, 50.0]) + np.array([0.0, 1.0, -1000.0])
+    normalizer = Normalizer(3)
+    for chunk in np.split(data, np.cumsum(sizes)[:-1]):
+        normalizer.update(torch.from_numpy(chunk))
+    np.testing.assert_allclose(normalizer.mean, data.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(normalizer.variance, data.var(0), rtol=1e-9)
+    assert normalizer.count.item() == len(data)
+
+
+def test_normalised_observations_are_standardised_and_clipped() -> None:
+    normalizer = Normalizer(2)
+    x = torch.randn(1000, 2, generator=generator()) * torch.tensor([3.0, 0.1]) + 5.0
+    assert_close(normalizer(x), x.clamp(-10, 10), atol=1e-6, rtol=0)        # nothing is known yet
+    normalizer.update(x)
+    out = normalizer(x)
+    assert_close(out.mean(0), torch.zeros(2), atol=1e-4, rtol=0)
+    assert_close(out.std(0, unbiased=False), torch.ones(2), atol=1e-3, rtol=0)
+    assert normalizer(torch.tensor([1e6, -1e6])).tolist() == [10.0, -10.0]
+
+
+def test_a_constant_observation_stays_finite() -> None:
+    normalizer = Normalizer(1)
+    normalizer.update(torch.full((10, 1), 3.0))
+    assert normalizer(torch.tensor([3.0])).item() == pytest.approx(0.0, abs=1e-3)
+    assert normalizer(torch.tensor([4.0])).item() == 10.0
+
+
+def test_evaluation_leaves_the_statistics_alone_and_saving_keeps_them(tmp_path: Any) -> None:
+    """Bug class: statistics that move while judging, or that a loaded policy has lost."""
+    options: dict[str, Any] = {"steps": 600, "num_envs": 4, "rollout_steps": 32, "normalize_observation": True, "eval_every": 0}
+    run = rlbook.train("ppo", "CartPole-v1", folder=tmp_path / "run", **options)
+    agent: Any = run.agent
+    normalizer = agent.policy.normalizer
+    before = [normalizer.mean.clone(), normalizer.variance.clone(), normalizer.count.clone()]
+    assert before[2] == 512                                                 # 4 rollouts of 4 · 32 steps; the fifth is not full
+    returns = rlbook.evaluate(run, episodes=5).returns
+    assert all(map(torch.equal, before, (normalizer.mean, normalizer.variance, normalizer.count)))
+    loaded: Any = rlbook.load(tmp_path / "run")
+    assert all(map(torch.equal, before, loaded.agent.policy.normalizer.state_dict().values()))
+    np.testing.assert_array_equal(rlbook.evaluate(loaded, episodes=5).returns, returns)

@@ -1,0 +1,190 @@
+"""What was collected comes back whole: the replay ring, rollouts, rows and minibatches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from scipy import stats
+
+from rlbook.agent import Step
+from rlbook.data.replay import Replay
+from rlbook.data.rollout import Batch, Rollout, as_rows, minibatches
+from rlbook.streams import ManyStreams
+from rlbook.sync_streams import SyncStreams
+
+
+class Clock(gymnasium.Env):
+    """Shows the time: 100 · episode + steps in it. Episodes of 3 steps end by a time limit, those of 4 by termination."""
+
+    observation_space, action_space = spaces.Box(0.0, np.inf, (1,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, offset: int) -> None:
+        self.time, self.episode = 0, 10_000 * offset
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode, self.time = self.episode + 100, 0
+        return self._shown(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        short = self.episode % 200 == 0
+        return self._shown(), 1.0, not short and self.time == 4, short and self.time == 3, {}
+
+    def _shown(self) -> np.ndarray:
+        return np.array([self.episode + self.time], dtype=np.float32)
+
+
+def played(replay: Replay, steps: int, num_envs: int) -> list[tuple[float, ...]]:
+    """Random play into `replay`; returns the transitions in the order they happened."""
+    streams = ManyStreams(SyncStreams([Clock(i) for i in range(num_envs)]), np.random.default_rng(0))
+    rng, happened = np.random.default_rng(1), []
+    streams.start()
+    for _ in range(steps):
+        step = streams.step(rng.integers(2, size=num_envs))
+        replay.add(step)
+        happened += list(zip(step.obs[:, 0], step.action, step.reward, step.next_obs[:, 0], step.terminated, strict=True))
+        streams.reset_finished()
+    return happened
+
+
+def rows(replay: Replay) -> list[tuple[float, ...]]:
+    fields = replay.fields
+    columns = (fields.obs[:, 0], fields.action, fields.reward, fields.next_obs[:, 0], fields.terminated)
+    return list(zip(*(column[: replay.size].tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("num_envs", [1, 3, 7])
+@pytest.mark.parametrize("steps", [2, 9, 10, 11, 50])
+def test_the_ring_holds_the_last_transitions_and_no_row_lies_across_a_reset(steps: int, num_envs: int) -> None:
+    replay = Replay(10, 1)
+    happened = played(replay, steps, num_envs)
+    assert sorted(rows(replay)) == sorted(happened[-10:])
+    assert replay.size == min(10, len(happened))
+    sample = replay.sample(500, np.random.default_rng(2))
+    assert torch.equal(sample.next_obs, sample.obs + 1)
+    ends_after_four = (sample.obs[:, 0] // 100) % 2 == 1
+    assert torch.equal(sample.terminated, ends_after_four & (sample.next_obs[:, 0] % 100 == 4))     # a time limit is no termination
+
+
+def test_sampling_is_uniform_over_what_is_there() -> None:
+    replay = Replay(100, 1)
+    played(replay, 8, 5)                                            # 40 rows of 100
+    drawn = replay.sample(40_000, np.random.default_rng(0)).obs[:, 0].tolist()
+    _, counts = np.unique(drawn, return_counts=True)
+    assert len(counts) == 40
+    assert stats.chisquare(counts).pvalue > 1e-3
+    assert replay.sample(64, np.random.default_rng(5)).obs.tolist() == replay.sample(64, np.random.default_rng(5)).obs.tolist()
+
+
+def test_a_saved_ring_goes_on_as_it_would_have(tmp_path: Any) -> None:
+    one, two = Replay(10, 1), Replay(10, 1)
+    played(one, 9, 3)
+    state = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in one.state_dict().items()}
+    two.load_state_dict(state)
+    played(one, 2, 3)
+    played(two, 2, 3)
+    assert rows(one) == rows(two)
+    for left, right in zip(one.sample(32, np.random.default_rng(0)), two.sample(32, np.random.default_rng(0)), strict=True):
+        assert torch.equal(left, right)
+
+
+# ---- rows
+
+def batch_of(count: int, **more: Any) -> Batch:
+    column = torch.arange(count)
+    return Batch(column[:, None].float(), column, column.float(), torch.ones(count, dtype=torch.bool), **more)
+
+
+@pytest.mark.parametrize(("count", "size"), [(12, 4), (10, 4), (5, 1), (7, 6)])
+def test_minibatches_hold_every_row_once_in_a_new_order(count: int, size: int) -> None:
+    rng = np.random.default_rng(0)
+    epochs = [[part.action for part in minibatches(batch_of(count), size, rng)] for _ in range(2)]
+    for parts in epochs:
+        assert [len(part) for part in parts[:-1]] == [size] * (len(parts) - 1)
+        assert 1 <= len(parts[-1]) <= size
+        assert sorted(torch.cat(parts).tolist()) == list(range(count))
+    assert torch.cat(epochs[0]).tolist() != torch.cat(epochs[1]).tolist()
+    assert torch.cat(epochs[0]).tolist() != list(range(count))
+
+
+def test_the_fields_of_a_row_stay_together() -> None:
+    row = torch.arange(9)
+    batch = batch_of(9, value=row * 2.0, advantage=row * 3.0, target=row * 4.0, reference_log_prob=row * 5.0, weight=row * 6.0)
+    for part in minibatches(batch, 4, np.random.default_rng(0)):
+        others = (part.value, part.advantage, part.target, part.reference_log_prob, part.weight)
+        for factor, field in enumerate(others, start=2):
+            assert field is not None and torch.equal(field, factor * part.action.float())
+        assert torch.equal(part.obs[:, 0], part.action.float()) and torch.equal(part.log_prob, part.action.float())
+
+
+def test_one_minibatch_of_everything_keeps_the_order_and_is_not_the_batch_itself() -> None:
+    batch = batch_of(5)
+    (only,) = minibatches(batch, 5, np.random.default_rng(0))
+    assert only.action.tolist() == [0, 1, 2, 3, 4]
+    only.weight = torch.ones(5)
+    assert batch.weight is None
+
+
+def test_a_row_of_a_batch_may_be_a_dict_of_tensors_or_missing() -> None:
+    obs = {"tokens": torch.arange(12).view(4, 3), "length": torch.arange(4)}
+    batch = Batch(obs, torch.arange(4), torch.zeros(4), torch.ones(4, dtype=torch.bool))
+    part = batch[torch.tensor([3, 1])]
+    assert part.obs["tokens"].tolist() == [[9, 10, 11], [3, 4, 5]] and part.obs["length"].tolist() == [3, 1]
+    assert part.value is None and len(part) == 2
+
+
+def test_rows_are_the_valid_steps_in_order_or_whole_episodes() -> None:
+    """T = 3, N = 2; the second stream waits from its second step on."""
+    value = torch.tensor([[0, 10], [1, 11], [2, 12]])
+    mask = torch.tensor([[True, True], [True, False], [True, False]])
+    assert as_rows(value, mask, "step").tolist() == [0, 10, 1, 2]
+    assert as_rows(value, mask, "episode").tolist() == [[0, 1, 2], [10, 11, 12]]
+    vectors = torch.stack([value, -value], dim=-1)                  # [T, N, 2]
+    assert as_rows(vectors, mask, "step").tolist() == [[0, 0], [10, -10], [1, -1], [2, -2]]
+    assert as_rows(vectors, mask, "episode").shape == (2, 3, 2)
+
+
+def step_at(time: int) -> Step:
+    flags = np.zeros(2, dtype=bool)
+    obs = np.full((2, 1), time, np.float32)
+    return Step(obs, np.array([time, time + 1]), np.ones(2, np.float32), obs + 1, flags, flags, np.array([True, time < 1]))
+
+
+def test_a_rollout_stacks_its_steps_over_time() -> None:
+    rollout = Rollout()
+    for time in range(3):
+        rollout.add(step_at(time), np.full(2, -float(time), np.float32))
+    assert len(rollout) == 3
+    assert rollout.tensor("obs")[:, :, 0].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert rollout.tensor("action").tolist() == [[0, 1], [1, 2], [2, 3]]
+    assert rollout.tensor("valid").tolist() == [[True, True], [True, False], [True, False]]
+    assert rollout.log_prob().tolist() == [[0, 0], [-1, -1], [-2, -2]]
+    rollout.clear()
+    assert len(rollout) == 0
+
+
+def test_a_rollout_may_keep_the_first_observations_alone() -> None:
+    rollout = Rollout("first")
+    for time in range(3):
+        rollout.add(step_at(time), np.zeros(2, np.float32))
+    assert [step.obs is None for step in rollout.steps] == [False, True, True]
+    assert [step.next_obs is None for step in rollout.steps] == [True, True, False]
+    assert rollout.tensor("action").tolist() == [[0, 1], [1, 2], [2, 3]]
+
+
+def test_a_saved_rollout_is_the_rollout() -> None:
+    one, two = Rollout(), Rollout()
+    for time in range(3):
+        one.add(step_at(time), np.full(2, -float(time), np.float32))
+    two.load_state_dict(one.state_dict())
+    one.add(step_at(3), np.zeros(2, np.float32))
+    two.add(step_at(3), np.zeros(2, np.float32))
+    for name in ("obs", "action", "reward", "next_obs", "terminated", "truncated", "valid"):
+        assert torch.equal(one.tensor(name), two.tensor(name))
+    assert torch.equal(one.log_prob(), two.log_prob())
