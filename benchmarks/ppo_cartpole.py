@@ -22,7 +22,8 @@ def theirs() -> float:
 
     model = PPO(
         "MlpPolicy", make_vec_env("CartPole-v1", n_envs=8, seed=0), n_steps=32, batch_size=256, n_epochs=20,
-        learning_rate=lambda left: 1e-3 * left, gamma=0.98, gae_lambda=0.8, clip_range=0.2, vf_coef=0.5, ent_coef=0.0, max_grad_norm=0.5, device="cpu", seed=0,
+        learning_rate=lambda left: 1e-3 * left, gamma=0.98, gae_lambda=0.8, clip_range=0.2, vf_coef=0.5, ent_coef=0.0,
+        max_grad_norm=0.5, device="cpu", seed=0,
     )  # fmt: skip
     return STEPS / seconds(lambda: model.learn(STEPS))
 
