@@ -10,7 +10,7 @@ export PYTHONUNBUFFERED := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check docs notebooks bench clean
+.PHONY: help demo test test-all check docs notebooks measure bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ demo: .venv/.runtime  ## train on the maze, then teach a small language model to
 test: .venv/.dev  ## the tests without the slow ones
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow"
 
-test-all: .venv/.dev  ## all tests, the slow ones included
+test-all: .venv/.docs  ## all tests, the slow ones included
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
 check: .venv/.dev  ## lint and types
@@ -29,17 +29,20 @@ check: .venv/.dev  ## lint and types
 	@$(BIN)/pyright
 
 docs: .venv/.docs  ## build the site into docs/_build/html; warnings are errors
-	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 notebooks: .venv/.dev  ## run every notebook from top to bottom
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=600 notebooks
 
+measure: .venv/.dev  ## measure every number of the site and the README again (half an hour)
+	@OMP_NUM_THREADS=1 $(BIN)/python docs/measure.py
+
 bench: .venv/.bench  ## measure speed beside the peers
 	@$(BIN)/python -m benchmarks
 
 clean:  ## remove .venv and everything that was built
-	@rm -rf .venv build dist docs/_build docs/jupyter_execute docs/api/generated .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv build dist docs/_build docs/jupyter_execute docs/api/generated docs/notebooks .pytest_cache .ruff_cache .hypothesis
 	@find rlbook tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 .venv/bin/python:

@@ -1,0 +1,46 @@
+"""How the site is built: Markdown through MyST, notebooks executed and cached, everything that code can say read from the code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "ext"))
+
+import rlbook  # noqa: E402
+
+project = "rlbook"
+author = "The rlbook authors"
+copyright = "The rlbook authors, MIT licence"
+version = release = rlbook.__version__
+
+extensions = ["myst_nb", "sphinx_copybutton", "mathml", "api_pages", "book_directives", "notebook_pages"]
+exclude_patterns = ["_build", "ext", "jupyter_execute", "**.ipynb_checkpoints"]
+suppress_warnings = ["ref.python"]       # `seed` or `Recipe` in a signature may be one of several; the reader sees which
+
+myst_enable_extensions = ["dollarmath", "amsmath", "fieldlist", "colon_fence", "attrs_inline"]
+myst_heading_anchors = 3
+html_math_renderer = "mathml"            # the browser's own: no script, no network
+
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE / "_build" / "notebooks")
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+python_maximum_signature_line_length = 100
+python_use_unqualified_type_names = True
+toc_object_entries = False               # the API pages list their names themselves
+
+copybutton_exclude = ".linenos, .gp, .go"
+
+html_theme = "furo"
+html_title = "rlbook"
+html_static_path = ["static"]
+html_css_files = ["book.css"]
+html_show_sphinx = False
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}

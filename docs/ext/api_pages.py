@@ -1,0 +1,259 @@
+"""The API reference: a page a module, written from signatures and docstrings before every build.
+
+The docstrings are Markdown with `Args:`, `Returns:` and `Raises:` sections, so each entry is a directive of Sphinx's Python domain with
+the docstring as its body. A dataclass field is described by the comment behind it, as everywhere in the library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import inspect
+import pkgutil
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import rlbook
+
+SECTION = re.compile(r"^(Args|Returns|Raises):[ \t]*$", re.MULTILINE)
+LEFT_OUT = {"rlbook.__main__", "rlbook.callable_module"}
+
+GROUPS = {
+    "Everyday use": ("agent", "training", "evaluation", "runs", "environments", "errors"),
+    "Algorithms": ("algorithms",),
+    "The equations": ("functional",),
+    "Policies and data": ("policies", "data"),
+    "Environments": ("envs",),
+    "Language models": ("llm",),
+    "Plots": ("plots",),
+}
+REST = "Behind the scenes"
+INTRODUCTION = """\
+Generated from the code: signatures, docstrings, and the comments behind hyper-parameters. `import rlbook` is enough for everyday use; it
+loads torch and transformers only when something needs them."""
+
+
+def module_names() -> list[str]:
+    """Every public module of the package, packages first."""
+    found = ["rlbook"]
+    for info in pkgutil.walk_packages(rlbook.__path__, "rlbook."):
+        if not any(part.startswith("_") for part in info.name.split(".")) and info.name not in LEFT_OUT:
+            found.append(info.name)
+    return found
+
+
+def module_page(name: str) -> str:
+    """The Markdown of one module's page."""
+    module = importlib.import_module(name)
+    parts = [f"# {name}", f"```{{py:module}} {name}\n```", as_markdown(inspect.getdoc(module) or "")]
+    if name == "rlbook":
+        parts.append(_table_of_names())
+    parts += [_entry(item, "function" if inspect.isfunction(item) else "class") for item in public_members(module)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def public_members(module: ModuleType) -> list[Any]:
+    """The classes and functions that a module defines under a public name, in the order of the file."""
+    named = [_plain(item) for name, item in vars(module).items() if not name.startswith("_")]
+    own = [item for item in named if getattr(item, "__module__", None) == module.__name__]
+    return sorted((item for item in own if inspect.isclass(item) or inspect.isfunction(item)), key=_line)
+
+
+def has_content(module: ModuleType) -> bool:
+    """False for a package that only holds modules."""
+    return bool(module.__doc__) or bool(public_members(module))
+
+
+def _plain(item: Any) -> Any:
+    """The Python function behind one that numba has compiled or that remembers its results."""
+    item = getattr(item, "py_func", item)
+    return inspect.unwrap(item) if callable(item) else item
+
+
+def _line(item: Any) -> int:
+    try:
+        return inspect.getsourcelines(item)[1]
+    except (OSError, TypeError):
+        return 0
+
+
+def _table_of_names() -> str:
+    """What `rlbook.NAME` is, for the names that load on first use."""
+    rows = ["| name | what it is |", "|---|---|"]
+    for name in rlbook.__all__:
+        item = getattr(rlbook, name)
+        if not isinstance(item, str):
+            home = item.__name__ if inspect.ismodule(item) else f"{item.__module__}.{item.__qualname__}"
+            rows.append(f"| {{py:obj}}`rlbook.{name} <{home}>` | {_summary(item)} |")
+    return "\n".join(rows)
+
+
+def _summary(item: Any) -> str:
+    """The first sentence of a docstring."""
+    text = " ".join((inspect.getdoc(item) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[a-z)`]\.) ", text)[0].replace("|", "\\|")
+
+
+def _entry(item: Any, kind: str, depth: int = 0) -> str:
+    """One directive, with those of a class's members in it."""
+    fence = "`" * (6 - depth)
+    body = [as_markdown(inspect.getdoc(item) or "") if _documented(item) else ""]
+    if kind == "class":
+        body += _fields(item)
+        body += [_entry(member, member_kind, 1) for member, member_kind in _class_members(item)]
+    text = "\n\n".join(part for part in body if part)
+    return f"{fence}{{py:{kind}}} {_signature(item, kind)}\n{text}\n{fence}"
+
+
+def _documented(item: Any) -> bool:
+    """False where the docstring is inherited from a library, or the one that `dataclass` makes up."""
+    if not inspect.isclass(item):
+        return True
+    own = item.__doc__ or ""
+    return bool(own) and not own.startswith(f"{item.__name__}(")
+
+
+def _class_members(cls: type) -> Iterator[tuple[Any, str]]:
+    for name, member in vars(cls).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, classmethod | staticmethod):
+            yield member.__func__, "classmethod" if isinstance(member, classmethod) else "staticmethod"
+        elif isinstance(member, property):
+            yield member.fget, "property"
+        elif inspect.isfunction(member):
+            yield member, "method"
+
+
+def _fields(cls: type) -> Iterator[str]:
+    """The fields of a dataclass, or those that a named tuple declares."""
+    from rlbook.explain import comments, default_text
+
+    if dataclasses.is_dataclass(cls):
+        meaning = comments(cls)
+        for item in dataclasses.fields(cls):
+            has_default = item.default is not dataclasses.MISSING or item.default_factory is not dataclasses.MISSING
+            default = f"\n:value: {default_text(item)}" if has_default else ""
+            yield f"````{{py:attribute}} {item.name}\n:type: {item.type}{default}\n\n{meaning[item.name]}\n````"
+    elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        for name in cls._fields:
+            yield f"````{{py:attribute}} {name}\n:type: {cls.__annotations__[name]}\n````"
+
+
+def _signature(item: Any, kind: str) -> str:
+    name = item.__name__
+    if kind == "property":
+        returns = item.__annotations__.get("return")
+        return f"{name}\n:type: {returns}\n" if returns else name
+    if kind == "class" and (issubclass(item, enum.Enum | Exception | tuple) or dataclasses.is_dataclass(item)):
+        return name
+    try:
+        signature = inspect.signature(item)
+    except ValueError:
+        return name
+    parameters = list(signature.parameters.values())
+    if parameters and parameters[0].name in ("self", "cls"):
+        parameters = parameters[1:]
+    returns = "" if kind == "class" or signature.return_annotation is signature.empty else f" -> {_annotation(signature.return_annotation)}"
+    return f"{name}({', '.join(_with_markers(parameters))}){returns}"
+
+
+def _with_markers(parameters: list[inspect.Parameter]) -> Iterator[str]:
+    keyword_only = False
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            keyword_only = True
+        elif parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
+            keyword_only = True
+            yield "*"
+        yield _parameter(parameter)
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    text = stars + parameter.name
+    if parameter.annotation is not parameter.empty:
+        text += f": {_annotation(parameter.annotation)}"
+    if parameter.default is not parameter.empty:
+        default = getattr(parameter.default, "__name__", None) or repr(parameter.default)
+        text += f" = {default}" if parameter.annotation is not parameter.empty else f"={default}"
+    return text
+
+
+def _annotation(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def as_markdown(docstring: str) -> str:
+    """A docstring of the house as MyST: headings become bold lines, `Args:` and its sisters field lists, `Source:` a paragraph."""
+    docstring = re.sub(r"^#+ (.*)$", r"**\1**", docstring, flags=re.MULTILINE)
+    docstring = re.sub(r"(`[^`]*`|^    .*$)|\$", lambda match: match[1] or r"\$", docstring, flags=re.MULTILINE)    # no formulas here
+    pieces = SECTION.split(docstring)
+    text = [pieces[0].rstrip()]
+    for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        inside, after = _indented(body)
+        text.append(_field_list(name, inside))
+        text.append(after)
+    return "\n\n".join(part for part in text if part.strip())
+
+
+def _indented(body: str) -> tuple[str, str]:
+    """The indented lines that a section begins with, and the rest."""
+    lines = body.strip("\n").split("\n")
+    count = next((i for i, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
+    return textwrap.dedent("\n".join(lines[:count])).strip(), "\n".join(lines[count:]).strip()
+
+
+def _field_list(section: str, text: str) -> str:
+    if section == "Returns":
+        return f":returns: {' '.join(text.split())}"
+    items = re.split(r"\n(?=\S)", text)
+    found = []
+    for item in items:
+        name, _, meaning = (" ".join(item.split())).partition(": ")
+        names = name.split(", ") if section == "Args" else [name]
+        field = "param" if section == "Args" else "raises"
+        found += [f":{field} {one}: {meaning}" for one in names]
+    return "\n".join(found)
+
+
+def index_page(names: list[str]) -> str:
+    """The list of all modules, by group."""
+    groups: dict[str, list[str]] = {title: [] for title in [*GROUPS, REST]}
+    for name in names:
+        groups[_group(name)].append(name)
+    parts = ["# API reference", INTRODUCTION]
+    for title, members in groups.items():
+        rows = [f"| {{doc}}`{name} <{name}>` | {_summary(importlib.import_module(name))} |" for name in members]
+        toctree = "\n".join(["```{toctree}", ":hidden:", "", *(f"{name.removeprefix('rlbook.')} <{name}>" for name in members), "```"])
+        parts.append("\n".join([f"## {title}", "", "| module | what it is |", "|---|---|", *rows, "", toctree]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _group(name: str) -> str:
+    package = [*name.split("."), "agent"][1]               # `rlbook` itself stands beside its agent
+    return next((title for title, packages in GROUPS.items() if package in packages), REST)
+
+
+def write_pages(folder: Path) -> None:
+    """Writes a page for every module into `folder`, and one that lists them. A page that has not changed is left alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [name for name in module_names() if has_content(importlib.import_module(name))]
+    pages = {"index": index_page(names)} | {name: module_page(name) for name in names}
+    for path in folder.glob("*.md"):
+        if path.stem not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        path = folder / f"{name}.md"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def setup(app: Any) -> dict[str, Any]:
+    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "api" / "generated"))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

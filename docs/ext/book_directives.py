@@ -1,0 +1,167 @@
+"""Directives for what the code can say itself, so that no page can be out of date.
+
+    {pseudocode} ppo         the pseudocode in the docstring of the algorithm's file
+    {quick-facts} ppo        a table; lines of the body come first, what the class says follows
+    {hyperparameters} ppo    the fields of the config, with the comments behind them
+    {logged-numbers} ppo     the class's METRICS
+    {whole-file} ppo         the file, folded up
+    {environment} Maze-v0    the docstring of an environment
+    {measured} ppo_maze      results of docs/measure.py with their commands
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import results
+from docutils import nodes
+from gymnasium.envs.registration import load_env_creator
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from rlbook.agent import Agent, Planner
+from rlbook.explain import comments, default_text
+from rlbook.registry import ALGORITHMS, PRESETS, agent_class
+
+ROOT = Path(__file__).parents[2]
+OBSERVATIONS = {"index": "one integer", "vector": "a vector of numbers", "policy": "whatever its policy takes", "any": "any"}
+ACTIONS = {"discrete": "discrete", "any": "discrete or continuous"}
+
+
+def source_path(algorithm: str) -> str:
+    """The algorithm's file, from the root of the repository."""
+    return ALGORITHMS[algorithm].split(":")[0].replace(".", "/") + ".py"
+
+
+def pseudocode(algorithm: str) -> str:
+    """The longest indented block of the file's docstring."""
+    text = inspect.getdoc(inspect.getmodule(agent_class(algorithm))) or ""
+    blocks = [block for block in re.findall(r"(?:^    .*\n?|^\n(?=    ))+", text, flags=re.MULTILINE) if block.strip()]
+    return inspect.cleandoc(max(blocks, key=lambda block: len(block.splitlines())))
+
+
+def quick_facts(algorithm: str) -> list[tuple[str, str]]:
+    """What the class says about itself."""
+    agent, path = agent_class(algorithm), source_path(algorithm)
+    lines = (ROOT / path).read_text(encoding="utf-8").count("\n")
+    return [
+        ("Needs a model of the environment", "yes" if issubclass(agent, Planner) else "no"),
+        ("Observations", OBSERVATIONS[agent.observations]),
+        ("Actions", ACTIONS[agent.actions]),
+        ("Streams side by side", _streams(agent)),
+        ("File", f"`{path}`, {lines} lines"),
+        ("In the terminal", f"`rlbook explain {algorithm}`"),
+    ]
+
+
+def _streams(agent: type[Agent]) -> str:
+    return f"many, {agent.default_num_envs} by default" if agent.batched else "one"
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [header, tuple("---" for _ in header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def environment_docstring(env_id: str) -> str:
+    """The docstring of an environment's class, its headings one level deeper than a page's title."""
+    entry_point = gymnasium.registry[f"rlbook/{env_id}"].entry_point
+    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    return inspect.getdoc(creator) or ""
+
+
+def own_settings(algorithm: str) -> str:
+    """What `rlbook train` starts from on the environments that have settings of their own."""
+    known = {env: settings for (name, env), settings in PRESETS.items() if name == algorithm}
+    if not known:
+        return ""
+    rows = [(env, ", ".join(f"`{name}` {value}" for name, value in settings.items())) for env, settings in known.items()]
+    return "\n\nOn some environments `rlbook train` starts from other settings; whatever you give goes first.\n\n" + table(
+        ("environment", "settings"), rows
+    )
+
+
+class Page(SphinxDirective):
+    """One argument; produces Markdown."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        for path in (inspect.getsourcefile(type(self)), str(ROOT / "docs" / "results.json")):
+            self.env.note_dependency(str(path))
+        if self.arguments[0] in ALGORITHMS:
+            self.env.note_dependency(str(ROOT / source_path(self.arguments[0])))
+        return self.parse_text_to_nodes(self.markdown(self.arguments[0]), allow_section_headings=True)
+
+    def markdown(self, argument: str) -> str:
+        raise NotImplementedError
+
+
+class Pseudocode(Page):
+    def markdown(self, argument: str) -> str:
+        return f"```text\n{pseudocode(argument)}\n```"
+
+
+class QuickFacts(Page):
+    def markdown(self, argument: str) -> str:
+        own = [tuple(part.strip() for part in line.split(":", 1)) for line in self.content if line.strip()]
+        return table(("", ""), [*own, *quick_facts(argument)])
+
+
+class Hyperparameters(Page):
+    def markdown(self, argument: str) -> str:
+        config = agent_class(argument).Config
+        meaning = comments(config)
+        rows = [(f"`{item.name}`", f"`{default_text(item)}`", meaning[item.name]) for item in dataclasses.fields(config)]
+        return table(("name", "default", "meaning"), rows) + own_settings(argument)
+
+
+class LoggedNumbers(Page):
+    def markdown(self, argument: str) -> str:
+        return table(("name", "meaning"), [(f"`{name}`", meaning) for name, meaning in agent_class(argument).METRICS.items()])
+
+
+class Environment(Page):
+    def markdown(self, argument: str) -> str:
+        return environment_docstring(argument)
+
+
+class Measured(Page):
+    """One or more names."""
+
+    optional_arguments = 20
+    final_argument_whitespace = False
+
+    def markdown(self, argument: str) -> str:
+        missing = [name for name in self.arguments if name not in results.read()]
+        if missing:
+            raise self.error(f"not measured yet: python docs/measure.py {' '.join(missing)}")
+        return results.as_markdown([*self.arguments])
+
+
+class WholeFile(SphinxDirective):
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        path = source_path(self.arguments[0])
+        self.env.note_dependency(str(ROOT / path))
+        code = nodes.literal_block("", (ROOT / path).read_text(encoding="utf-8"), language="python")
+        summary = f"<details><summary>The whole file, <code>{path}</code></summary>"
+        return [nodes.raw("", summary, format="html"), code, nodes.raw("", "</details>", format="html")]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    directives = {
+        "pseudocode": Pseudocode, "quick-facts": QuickFacts, "hyperparameters": Hyperparameters, "logged-numbers": LoggedNumbers,
+        "environment": Environment, "measured": Measured, "whole-file": WholeFile,
+    }  # fmt: skip
+    for name, directive in directives.items():
+        app.add_directive(name, directive)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

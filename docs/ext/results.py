@@ -1,0 +1,31 @@
+"""docs/results.json, which docs/measure.py writes, as tables: every number stands beside the command it came from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+PATH = Path(__file__).parents[1] / "results.json"
+
+
+def read() -> dict[str, Any]:
+    """Name → measurement; see docs/measure.py."""
+    return json.loads(PATH.read_text(encoding="utf-8"))["measurements"] if PATH.exists() else {}
+
+
+def machine() -> str:
+    """Where it was measured, in words."""
+    return json.loads(PATH.read_text(encoding="utf-8"))["machine"]
+
+
+def as_markdown(names: list[str]) -> str:
+    """A table of measurements: what, result, command."""
+    known = read()
+    lines = ["| what | result | command |", "|---|---|---|"]
+    lines += [f"| {known[name]['what']} | {known[name]['result']} | {_commands(known[name]['commands'])} |" for name in names]
+    return "\n".join(lines) + f"\n\nMeasured with `make measure` on {machine()}."
+
+
+def _commands(commands: list[str]) -> str:
+    return "<br>".join(f"`{command}`" for command in commands)
