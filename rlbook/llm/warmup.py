@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ from rlbook.llm.tokenizer import character_codec, character_tokenizer
 from rlbook.policies.flat import FlatAdam
 from rlbook.seeding import stream, torch_generator
 
-RECIPE_VERSION = 2
+RECIPE_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,9 @@ class Recipe:
     """How the warm-up goes."""
 
     target: float = 0.45                     # greedy exact match to stop at, in [0, 1]
-    learning_rate: float = 3e-3              # Adam's step size
+    ceiling: float = 0.52                    # greedy exact match not to exceed: where a stride ended above, it is shortened
+    learning_rate: float = 3e-3              # Adam's step size, after `ramp`
+    ramp: int = 100                          # steps over which the step size grows from 0: without it some seeds never get going
     batch_size: int = 128                    # answers a step
     set_apart: int = 512                     # training prompts that measure and do not teach
     check_every: int = 5                     # steps between two measurements
@@ -104,16 +106,35 @@ def warm_up(model: Any, task: Task, seed: int, recipe: Recipe = Recipe()) -> flo
     """
     policy, answers, rng = LanguageModelPolicy(model), Answers(task), stream(seed, "minibatches")
     with _one_thread(), _progress(task, recipe) as bar:
-        optimizer = FlatAdam([policy.model], recipe.learning_rate)
+        optimizer = FlatAdam([policy.model], recipe.learning_rate, betas=(0.9, 0.98))
+        apart, before = answers.batch(slice(recipe.set_apart)), optimizer.flat.clone()
         for step in range(recipe.max_steps + 1):
             if step % recipe.check_every == 0:
-                accuracy = exact_match(policy, answers.batch(slice(recipe.set_apart)))
+                accuracy = exact_match(policy, apart)
                 bar.update(min(100 * accuracy, bar.total) - bar.n)
                 if accuracy >= recipe.target:
-                    return accuracy
+                    return _shorten(optimizer.flat, before, lambda: exact_match(policy, apart), recipe)
+                before = optimizer.flat.clone()
             rows = torch.from_numpy(rng.integers(recipe.set_apart, len(answers), recipe.batch_size))
+            optimizer.learning_rate = recipe.learning_rate * min(1.0, (step + 1) / recipe.ramp)
             optimizer.step(supervised_loss(policy, answers.batch(rows)), max_grad_norm=1.0)
     raise TrainingError(f"the warm-up on {task.name} did not reach {recipe.target:.0%} exact match in {recipe.max_steps} steps")
+
+
+def _shorten(flat: Tensor, before: Tensor, measure: Callable[[], float], recipe: Recipe) -> float:
+    """Where the last stride overshot, the point between its ends where the exact match lies between target and ceiling, by bisection."""
+    after, accuracy = flat.clone(), measure()
+    for _ in range(10):
+        if accuracy <= recipe.ceiling:
+            break
+        flat.copy_((before + after) / 2)
+        middle = measure()
+        if middle >= recipe.target:
+            after, accuracy = flat.clone(), middle
+        else:
+            before = flat.clone()
+    flat.copy_(after)
+    return accuracy
 
 
 def supervised_loss(policy: LanguageModelPolicy, batch: Batch) -> Tensor:

@@ -19,7 +19,7 @@ from rlbook.llm.token_env import AdditionVector
 from rlbook.llm.tokenizer import IDS
 from rlbook.llm.warmup import Answers, Recipe, exact_match, supervised_loss, warm_model
 
-QUICK = Recipe(target=0.0)                   # content with the untrained model
+QUICK = Recipe(target=0.0, ceiling=1.0)  # content with the untrained model
 SHORT = Recipe(target=0.002, batch_size=32)
 
 
@@ -30,7 +30,7 @@ def same(one: Any, other: Any) -> bool:
 def test_the_warm_up_stops_between_30_and_60_percent(tmp_path: Path) -> None:
     task = ReverseTask()
     policy = LanguageModelPolicy(warm_model(task, 0, cache=tmp_path))
-    assert 0.45 <= exact_match(policy, Answers(task).batch(slice(512))) <= 0.60
+    assert 0.45 <= exact_match(policy, Answers(task).batch(slice(512))) <= 0.52
     assert 0.30 <= exact_match(policy, Answers(task).batch(slice(512, None))) <= 0.60
 
 
@@ -41,10 +41,10 @@ def test_the_same_seed_makes_the_same_weights_and_another_seed_others(tmp_path: 
 
 def test_the_warm_up_leaves_global_generators_and_threads_alone(tmp_path: Path) -> None:
     state, threads = torch.get_rng_state(), torch.get_num_threads()
-    position = np.random.mtrand._rand.bit_generator.state["state"]["pos"]
+    numpy_state = repr(np.random.mtrand._rand.get_state(legacy=False))
     warm_model(AdditionTask(), 0, SHORT, tmp_path)
     assert torch.equal(state, torch.get_rng_state()) and threads == torch.get_num_threads()
-    assert np.random.mtrand._rand.bit_generator.state["state"]["pos"] == position
+    assert repr(np.random.mtrand._rand.get_state(legacy=False)) == numpy_state
 
 
 def test_held_out_prompts_are_no_part_of_the_answers() -> None:
