@@ -71,7 +71,8 @@ class Stage:
 
 
 class Scripted(gymnasium.Env):
-    """Observations and rewards are noise; an episode of 1 to 6 steps ends by termination, by truncation, or by both at once."""
+    """Observations and rewards are noise, of which every action uses up its own share, so that streams from one seed part ways.
+    An episode of 1 to 9 steps ends by termination, by truncation, or by both at once."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 
@@ -81,13 +82,14 @@ class Scripted(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        self.left, self.kind = int(self.np_random.integers(1, 7)), int(self.np_random.integers(3))
+        self.left, self.kind = 9, int(self.np_random.integers(3))
         return self._noise(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.taken.append(copy.copy(action))
+        self.np_random.random(int(7 * np.abs(action).sum()) % 10)
         self.left -= 1
-        over = self.left == 0
+        over = self.left == 0 or bool(self.np_random.random() < 0.25)
         return self._noise(), float(self.np_random.normal()), over and self.kind != 0, over and self.kind != 1, {}
 
     def _noise(self) -> np.ndarray:

@@ -1,0 +1,198 @@
+"""DPO: which pairs are made, and what a pair teaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from rlbook.algorithms.policy.dpo import ranked_pairs
+from rlbook.data.rollout import Batch
+
+Make = Callable[..., Any]
+NO_CLIP: dict[str, Any] = {"max_grad_norm": 1e9, "num_envs": 12, "group_size": 4}
+
+
+# ---- pairs
+
+@pytest.mark.parametrize(("returns", "group_size", "pairs"), [
+    ([1.0, 3.0, 2.0, 0.0], 4, [(1, 3), (2, 0)]),                  # best against worst, second against second worst
+    ([1.0, 3.0, 2.0, 0.0], 2, [(1, 0), (2, 3)]),
+    ([1.0, 1.0, 2.0, 0.0], 2, [(2, 3)]),                          # equals make no pair
+    ([5.0, 5.0, 5.0, 5.0], 4, []),
+    ([1.0, 0.0, 0.0, 1.0], 4, [(0, 2), (3, 1)]),                  # a stable order among equals
+    ([0.0, 1.0, 1.0, 1.0], 4, [(1, 0)]),                          # the two in the middle are equal
+    ([2.0, 0.0, 1.0, 9.0, 7.0, 8.0], 3, [(0, 1), (3, 4)]),        # the middle one of three is left over
+    ([-1.0, -2.0, 4.0, 3.0], 2, [(0, 1), (2, 3)]),
+])  # fmt: skip
+def test_pairs_are_ranked_within_their_group(returns: list[float], group_size: int, pairs: list[tuple[int, int]]) -> None:
+    better, worse = ranked_pairs(torch.tensor(returns), group_size)
+    assert sorted(zip(better.tolist(), worse.tolist(), strict=True)) == sorted(pairs)
+
+
+def test_the_better_episode_of_a_pair_is_better_and_no_episode_is_in_two(stage: Make, scripted: Make) -> None:
+    theatre = stage("dpo", scripted(), num_envs=24, group_size=6)
+    returns = torch.from_numpy(sum(step.reward * step.valid for step in theatre.round()))
+    better, worse = ranked_pairs(returns, 6)
+    assert len(better) == 12 and (returns[better] > returns[worse]).all()
+    assert torch.equal(better // 6, worse // 6)
+    assert sorted(torch.cat([better, worse]).tolist()) == list(range(24))
+
+
+def test_a_round_of_equals_changes_nothing(stage: Make, arms: Make, fingerprint: Make) -> None:
+    theatre = stage("dpo", arms((0.5, 0.5, 0.5)), num_envs=8)
+    before = fingerprint(theatre.agent.policy)
+    (metrics,) = theatre.learn(1)
+    assert metrics == {"group_return": 0.5, "pairs": 0.0}
+    assert fingerprint(theatre.agent.policy) == before and theatre.agent.optimizer.steps == 0
+
+
+# ---- the loss
+
+def paired(theatre: Any, *, tilted: bool = True) -> tuple[Any, Batch, Batch]:
+    """The agent and a round of its episodes as pairs; `tilted`: the policy has left its reference."""
+    agent = theatre.agent
+    if tilted:
+        with torch.no_grad():
+            agent.policy.actor.weights[-1].copy_(torch.tensor([0.8, 0.0, -0.8]))
+    theatre.round()
+    batch = agent.policy.batch(agent.rollout_data, "episode")
+    batch.reference_log_prob = agent.reference_log_prob(batch)
+    better, worse = ranked_pairs(agent.rollout_data.tensor("reward").sum(0), agent.group_size)
+    return agent, batch[better], batch[worse]
+
+
+def delta(agent: Any, better: Batch, worse: Batch) -> Tensor:
+    """Δ [P] by hand: differences of log-ratios, summed over the steps that count."""
+    ratios = [((agent.policy.evaluate(rows)[0] - rows.reference_log_prob) * rows.mask).sum(1) for rows in (better, worse)]
+    return ratios[0] - ratios[1]
+
+
+def loss(agent: Any, better: Batch, worse: Batch) -> tuple[Tensor, Tensor]:
+    better.weight = better.mask / better.mask.sum()
+    return agent.loss(better, worse, len(better))
+
+
+@pytest.mark.parametrize("beta", [0.1, 2.0])
+def test_the_loss_starts_at_ln_2(stage: Make, scripted: Make, beta: float) -> None:
+    agent, better, worse = paired(stage("dpo", scripted(), beta=beta, **NO_CLIP), tilted=False)
+    total, parts = loss(agent, better, worse)
+    assert total.item() == pytest.approx(math.log(2), abs=1e-6)
+    assert parts[3:].tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1e-5)      # margin and both log-ratios
+    (metrics,) = stage("dpo", scripted(), beta=beta, batch_size=1000, **NO_CLIP).learn(1)
+    assert metrics["preference_loss"] == pytest.approx(math.log(2), abs=1e-6)
+
+
+def test_a_pair_the_other_way_round_has_the_other_sign(stage: Make, scripted: Make) -> None:
+    agent, better, worse = paired(stage("dpo", scripted(), beta=0.5, **NO_CLIP))
+    x = 0.5 * delta(agent, better, worse)
+    assert x.abs().max() > 0.3
+    assert_close(loss(agent, better, worse)[0], -F.logsigmoid(x).mean())
+    assert_close(loss(agent, worse, better)[0], -F.logsigmoid(-x).mean())
+
+
+@pytest.mark.parametrize("options", [
+    {"preference_loss": "sigmoid"}, {"preference_loss": "sigmoid", "label_smoothing": 0.2}, {"preference_loss": "ipo"},
+    {"preference_loss": "hinge"}, {"nll_coef": 0.7},
+], ids=str)  # fmt: skip
+def test_each_loss_is_its_formula(stage: Make, scripted: Make, options: dict[str, Any]) -> None:
+    agent, better, worse = paired(stage("dpo", scripted(), beta=0.5, **options, **NO_CLIP))
+    x = 0.5 * delta(agent, better, worse)
+    eps = options.get("label_smoothing", 0.0)
+    sigmoid, ipo, hinge = -(1 - eps) * F.logsigmoid(x) - eps * F.logsigmoid(-x), (x / 0.5 - 1 / (2 * 0.5)).square(), (1 - x).relu()
+    expected = {"sigmoid": sigmoid, "ipo": ipo, "hinge": hinge}[agent.config.preference_loss].mean()
+    nll = -(agent.policy.evaluate(better)[0] * better.mask).sum() / better.mask.sum()
+    total, parts = loss(agent, better, worse)
+    assert_close(total, expected + options.get("nll_coef", 0.0) * nll)
+    assert parts[0].item() == pytest.approx(expected.item(), rel=1e-5) and parts[1].item() == pytest.approx(nll.item(), rel=1e-5)
+
+
+def test_the_gradient_pushes_the_pairs_apart_more_the_more_wrong_they_are(stage: Make, scripted: Make) -> None:
+    """∇ = -β mean σ(-β Δ) (∇ log π(τ_w) - ∇ log π(τ_l)); Rafailov et al. 2023, section 4."""
+    agent, better, worse = paired(stage("dpo", scripted(), beta=0.5, **NO_CLIP))
+    weights = torch.sigmoid(-0.5 * delta(agent, better, worse)).detach()
+    apart = [(agent.policy.evaluate(rows)[0] * rows.mask).sum(1) for rows in (better, worse)]
+    surrogate = -0.5 * (weights * (apart[0] - apart[1])).mean()
+    expected = torch.cat([g.reshape(-1) for g in torch.autograd.grad(surrogate, list(agent.policy.parameters()))])
+    agent.train_on(better, worse)
+    assert_close(agent.optimizer.grad, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_the_diagnostics_are_what_they_say(stage: Make, scripted: Make) -> None:
+    agent, better, worse = paired(stage("dpo", scripted(), beta=0.5, **NO_CLIP))
+    ratios = [((agent.policy.evaluate(rows)[0] - rows.reference_log_prob) * rows.mask).sum(1) for rows in (better, worse)]
+    _, parts = loss(agent, better, worse)
+    assert parts[2].item() == pytest.approx((ratios[0] > ratios[1]).float().mean().item())
+    assert parts[3:].tolist() == pytest.approx([0.5 * (ratios[0] - ratios[1]).mean().item(), *(r.mean().item() for r in ratios)], abs=1e-5)
+
+
+def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> None:
+    agent, better, worse = paired(stage("dpo", scripted(), nll_coef=0.3, **NO_CLIP))
+    total, parts = loss(agent, better, worse)
+    for rows in (better, worse):
+        rows.reference_log_prob[~rows.mask] = 1e6
+        rows.obs[~rows.mask] = -100.0
+    again, others = loss(agent, better, worse)
+    assert_close(total, again)
+    assert_close(parts, others)
+
+
+@pytest.mark.parametrize("preference_loss", ["sigmoid", "ipo", "hinge"])
+@pytest.mark.parametrize("size", [1, 4, 6])
+def test_micro_batches_do_not_change_the_gradient(stage: Make, scripted: Make, size: int, preference_loss: str) -> None:
+    results = []
+    for micro in (None, size):
+        options: dict[str, Any] = {"preference_loss": preference_loss, "nll_coef": 0.3, "micro_batch_size": micro}
+        agent, better, worse = paired(stage("dpo", scripted(), **options, **NO_CLIP))
+        assert len(better) == 5                                    # and one pair of equals
+        results.append((agent.train_on(better, worse), agent.optimizer.grad.clone()))
+    for left, right in zip(*results, strict=True):
+        assert_close(left, right, atol=1e-5, rtol=1e-4)
+
+
+# ---- the reference, and rounds
+
+def test_the_reference_never_moves(stage: Make, scripted: Make, fingerprint: Make) -> None:
+    theatre = stage("dpo", scripted(), learning_rate=1e-2, **NO_CLIP)
+    first, started = fingerprint(theatre.agent.reference), fingerprint(theatre.agent.policy)
+    assert first == started
+    theatre.learn(5)
+    assert fingerprint(theatre.agent.reference) == first
+    assert all(now != then for now, then in zip(fingerprint(theatre.agent.policy), started, strict=True))
+
+
+def test_the_reference_may_follow_every_few_rounds(stage: Make, scripted: Make, fingerprint: Make) -> None:
+    theatre = stage("dpo", scripted(), reference_period=3, learning_rate=1e-2, **NO_CLIP)
+    agent, held = theatre.agent, fingerprint(theatre.agent.reference)
+    for played in range(1, 8):
+        theatre.learn(1)
+        if played % 3 == 0:
+            held = fingerprint(agent.policy)
+        else:
+            assert fingerprint(agent.policy) != held
+        assert fingerprint(agent.reference) == held
+    assert not {p.data_ptr() for p in agent.reference.parameters()} & {p.data_ptr() for p in agent.policy.parameters()}
+
+
+@pytest.mark.parametrize(("epochs", "size", "steps"), [(1, 64, 1), (3, 64, 3), (2, 4, 2 * 2)])
+def test_a_round_is_so_many_passes_over_its_pairs(stage: Make, scripted: Make, epochs: int, size: int, steps: int) -> None:
+    theatre = stage("dpo", scripted(), epochs=epochs, batch_size=size, **NO_CLIP)
+    (metrics,) = theatre.learn(1)
+    assert metrics["pairs"] == 6 and theatre.agent.optimizer.steps == steps
+
+
+@pytest.mark.parametrize("temperature", [0.6, 2.5])
+def test_the_temperature_is_in_every_log_probability(stage: Make, scripted: Make, temperature: float) -> None:
+    """The reference divides its logits too: before the first step both agree on every action."""
+    agent, better, worse = paired(stage("dpo", scripted(), temperature=temperature, **NO_CLIP), tilted=False)
+    for rows in (better, worse):
+        log_prob, _, _ = agent.policy.evaluate(rows)
+        np.testing.assert_allclose(log_prob.detach()[rows.mask], rows.log_prob[rows.mask], atol=1e-6)
+        np.testing.assert_allclose(rows.reference_log_prob[rows.mask], rows.log_prob[rows.mask], atol=1e-6)

@@ -1,0 +1,202 @@
+"""GRPO: groups, their advantages, the averages, and where the gradient comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+Make = Callable[..., Any]
+PLAIN: dict[str, Any] = {"max_grad_norm": 1e9, "learning_rate": 1e-2}
+
+
+def gradient_of(agent: Any, loss: Tensor) -> Tensor:
+    return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(agent.policy.parameters()))])
+
+
+def tilt(agent: Any) -> None:
+    """Moves the policy away from where it (and its reference) began."""
+    with torch.no_grad():
+        agent.policy.actor.weights[-1].copy_(torch.tensor([0.8, 0.0, -0.8]))
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.6}, {"temperature": 2.5}], ids=str)
+def test_the_ratio_is_one_for_every_step_before_the_first_update(stage: Make, scripted: Make, options: dict[str, Any]) -> None:
+    for continuous in (False, True):
+        theatre = stage("grpo", scripted(continuous), num_envs=8, group_size=4, learning_rate=1e-2, **options)
+        theatre.learn(3)
+        theatre.round()
+        batch, _ = theatre.agent.prepare()
+        log_prob, _, _ = theatre.agent.policy.evaluate(batch)
+        assert 8 < batch.mask.sum() < batch.mask.numel()
+        assert ((log_prob - batch.log_prob)[batch.mask].exp() - 1).abs().max() < 1e-6
+
+
+def test_every_step_of_an_episode_has_the_episodes_advantage_within_its_group(stage: Make, scripted: Make) -> None:
+    """A_i = (R_i - mean) / (std + 1e-4) with the deviation of a sample (ddof = 1), over neighbours."""
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4)
+    played = theatre.round()
+    returns = sum(step.reward * step.valid for step in played).reshape(2, 4)
+    batch, metrics = theatre.agent.prepare()
+    expected = (returns - returns.mean(1, keepdims=True)) / (returns.std(1, ddof=1, keepdims=True) + 1e-4)
+    np.testing.assert_allclose(batch.advantage, np.repeat(expected.reshape(8, 1), batch.mask.shape[1], axis=1), atol=1e-5)
+    assert batch.mask.sum(1).tolist() == np.stack([step.valid for step in played]).sum(0).tolist()
+    assert metrics["group_return"] == pytest.approx(returns.mean(), abs=1e-6) and metrics["silent_groups"] == 0.0
+
+
+def test_pairs_without_a_scale_are_reinforce_with_the_mean_as_baseline(stage: Make, scripted: Make) -> None:
+    """∇ of -mean over steps of (R - mean of the group) log π(a|s); one epoch at ρ = 1, so the clip is not felt."""
+    theatre = stage("grpo", scripted(), num_envs=6, group_size=2, scale="none", **PLAIN)
+    agent = theatre.agent
+    played = theatre.round()
+    returns = torch.from_numpy(sum(step.reward * step.valid for step in played))
+    batch, _ = agent.prepare()
+    baseline = returns.view(3, 2).mean(1).repeat_interleave(2)
+    log_prob, _, _ = agent.policy.evaluate(batch)
+    per_episode = (log_prob * batch.mask).sum(1) * (returns - baseline)
+    expected = gradient_of(agent, -per_episode.sum() / batch.mask.sum())
+    agent.update(batch)
+    assert expected.norm() > 0.05
+    assert_close(agent.optimizer.grad, expected, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("average", ["token", "sequence", "constant"])
+def test_the_three_averages_are_what_their_names_say(stage: Make, scripted: Make, average: str) -> None:
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, average=average, average_divisor=5, **PLAIN)
+    agent = theatre.agent
+    theatre.round()
+    batch, _ = agent.prepare()
+    log_prob, _, _ = agent.policy.evaluate(batch)
+    sums, lengths = (log_prob * batch.advantage * batch.mask).sum(1), batch.mask.sum(1)
+    loss = {"token": sums.sum() / lengths.sum(), "sequence": (sums / lengths).mean(), "constant": sums.sum() / (8 * 5)}[average]
+    expected = gradient_of(agent, -loss)
+    agent.train_on(batch)
+    assert_close(agent.optimizer.grad, expected, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("average", ["token", "sequence", "constant"])
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_micro_batches_do_not_change_the_gradient(stage: Make, scripted: Make, size: int, average: str) -> None:
+    options: dict[str, Any] = {"kl_coef": 0.1, "entropy_coef": 0.01, "average": average, "average_divisor": 5}
+    results = []
+    for micro in (None, size):
+        theatre = stage("grpo", scripted(), num_envs=8, group_size=4, micro_batch_size=micro, **options, **PLAIN)
+        tilt(theatre.agent)
+        theatre.round()
+        results.append((theatre.agent.train_on(theatre.agent.prepare()[0]), theatre.agent.optimizer.grad.clone()))
+    for left, right in zip(*results, strict=True):
+        assert_close(left, right, atol=1e-6, rtol=1e-4)
+
+
+def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> None:
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, kl_coef=0.1, **PLAIN)
+    tilt(theatre.agent)
+    theatre.round()
+    batch, _ = theatre.agent.prepare()
+    total, parts = theatre.agent.loss(with_weight(theatre.agent, batch))
+    outside = ~batch.mask
+    batch.log_prob[outside], batch.reference_log_prob[outside], batch.advantage[outside] = 7.0, -7.0, 1e6
+    batch.obs[outside] = 100.0
+    again, others = theatre.agent.loss(with_weight(theatre.agent, batch))
+    assert_close(total, again)
+    assert_close(parts, others)
+
+
+def with_weight(agent: Any, batch: Any) -> Any:
+    batch.weight = agent.average()(batch.mask)
+    return batch
+
+
+def test_a_group_of_equals_teaches_exactly_nothing(stage: Make, arms: Make) -> None:
+    theatre = stage("grpo", arms((0.3, 0.3, 0.3)), num_envs=8, group_size=4)
+    (metrics,) = theatre.learn(1)
+    assert metrics["silent_groups"] == 1.0 and metrics["grad_norm"] == 0.0
+
+
+def test_a_group_starts_from_one_place_and_other_groups_from_others(stage: Make, scripted: Make) -> None:
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4)
+    for _ in range(2):
+        first = theatre.round()[0].obs
+        assert (first[:4] == first[0]).all() and (first[4:] == first[4]).all() and not (first[0] == first[4]).any()
+        theatre.agent.rollout_data.clear()
+
+
+def test_episodes_cut_short_may_be_left_out(stage: Make, scripted: Make) -> None:
+    for switch in (True, False):
+        theatre = stage("grpo", scripted(), num_envs=12, group_size=2, mask_truncated=switch)
+        played = theatre.round()
+        cut = np.stack([step.truncated for step in played]).any(0)
+        assert 0 < cut.sum() < 12
+        batch, _ = theatre.agent.prepare()
+        assert (batch.mask.any(1).numpy() == (~cut if switch else True)).all()
+
+
+def test_the_upper_clip_may_be_wider(stage: Make, scripted: Make) -> None:
+    for clip_high, moves in ((None, False), (0.5, True)):
+        theatre = stage("grpo", scripted(), num_envs=8, group_size=4, clip=0.2, clip_high=clip_high)
+        theatre.round()
+        batch, _ = theatre.agent.prepare()
+        batch.log_prob, batch.advantage = batch.log_prob - 0.3, torch.ones_like(batch.advantage)      # ρ = 1.35, A > 0
+        theatre.agent.train_on(batch)
+        assert bool(theatre.agent.optimizer.grad.any()) == moves
+
+
+@pytest.mark.parametrize(("epochs", "size", "steps"), [(1, None, 1), (3, None, 3), (2, 3, 2 * 3)])
+def test_a_round_is_so_many_passes_over_its_episodes(stage: Make, scripted: Make, epochs: int, size: int | None, steps: int) -> None:
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, epochs=epochs, batch_size=size)
+    theatre.learn(1)
+    assert theatre.agent.optimizer.steps == steps
+
+
+# ---- the KL penalty
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_the_penalty_in_the_reward_is_taken_off_the_return(stage: Make, scripted: Make, estimator: str) -> None:
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, scale="none", kl_coef=0.3, kl_in="reward", kl_estimator=estimator)
+    tilt(theatre.agent)
+    played = theatre.round()
+    batch, metrics = theatre.agent.prepare()
+    x = (batch.log_prob - theatre.agent.reference.evaluate(batch)[0]).masked_fill(~batch.mask, 0.0)
+    k = {"k1": x, "k2": x**2 / 2, "k3": torch.exp(-x) - 1 + x}[estimator]
+    returns = torch.from_numpy(sum(step.reward * step.valid for step in played)) - 0.3 * k.sum(1)
+    expected = returns - returns.view(2, 4).mean(1).repeat_interleave(4)
+    assert_close(batch.advantage[:, 0], expected, atol=1e-5, rtol=0)
+    assert metrics["reference_kl"] == pytest.approx((k.sum() / batch.mask.sum()).item(), abs=1e-6)
+    assert metrics["group_return"] == pytest.approx(float(sum(step.reward * step.valid for step in played).mean()), abs=1e-6)
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_the_penalty_in_the_loss_adds_its_own_gradient(stage: Make, scripted: Make, algorithm: str, estimator: str) -> None:
+    gradients = {}
+    for coef in (0.5, 1e-12):
+        options = {"num_envs": 8, "kl_coef": coef, "kl_in": "loss", "kl_estimator": estimator}
+        theatre = stage(algorithm, scripted(), **options, **({"group_size": 4} if algorithm == "grpo" else {"rollout_steps": 10}))
+        agent = theatre.agent
+        tilt(agent)
+        theatre.round() if algorithm == "grpo" else theatre.collect(10)
+        batch = with_weight(agent, agent.prepare()[0])
+        gradients[coef] = torch.autograd.grad(agent.loss(batch)[0], agent.policy.actor.weights)
+        x = agent.policy.evaluate(batch)[0] - batch.reference_log_prob
+        k = {"k1": x, "k2": x**2 / 2, "k3": torch.exp(-x) - 1 + x}[estimator]
+        penalty = torch.autograd.grad(0.5 * k[batch.mask].mean(), agent.policy.actor.weights)
+    for with_it, without, alone in zip(gradients[0.5], gradients[1e-12], penalty, strict=True):
+        assert_close(with_it - without, alone, atol=1e-6, rtol=1e-3)
+
+
+def test_the_reference_never_moves(stage: Make, scripted: Make, fingerprint: Make) -> None:
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, kl_coef=0.1, learning_rate=1e-2)
+    first, started = fingerprint(theatre.agent.reference), fingerprint(theatre.agent.policy)
+    assert first == started
+    theatre.learn(5)
+    assert fingerprint(theatre.agent.reference) == first
+    assert all(now != then for now, then in zip(fingerprint(theatre.agent.policy), started, strict=True))
+
+
+def test_without_a_penalty_there_is_no_reference(stage: Make, scripted: Make) -> None:
+    assert stage("grpo", scripted(), num_envs=8, group_size=4).agent.reference is None

@@ -1,0 +1,214 @@
+"""Each of the 13 core details of PPO can be switched, and changes what it should.
+
+Numbers as in Huang et al. 2022, "The 37 Implementation Details of PPO". Detail 5 (GAE) stands in test_ppo.py, the arithmetic of the
+losses in test_functional_policy_losses.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rlbook.data.rollout import Batch
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def ready(stage: Make, scripted: Make) -> Callable[..., tuple[Any, Batch]]:
+    """An agent with a full rollout of 25 steps in 4 streams, and the batch made of it."""
+
+    def make(*, continuous: bool = False, seed: int = 0, **config: Any) -> tuple[Any, Batch]:
+        theatre = stage("ppo", scripted(continuous), rollout_steps=25, seed=seed, **config)
+        theatre.collect(25)
+        return theatre.agent, theatre.agent.prepare()[0]
+
+    return make
+
+
+def weights(agent: Any) -> torch.Tensor:
+    return agent.optimizer.flat.clone()
+
+
+def test_detail_1_a_rollout_is_so_many_steps_of_every_stream(stage: Make, scripted: Make) -> None:
+    for steps, num_envs in ((8, 3), (5, 1)):
+        theatre = stage("ppo", scripted(), num_envs=num_envs, rollout_steps=steps)
+        sizes: list[int] = []
+        update = theatre.agent.update
+        theatre.agent.update = lambda batch, sizes=sizes, update=update: (sizes.append(len(batch)), update(batch))[1]
+        theatre.learn(3)
+        assert sizes == [steps * num_envs] * 3 and theatre.streams.steps == 3 * steps * num_envs
+
+
+def test_detail_2_orthogonal_weights_start_with_a_nearly_uniform_policy(ready: Make) -> None:
+    """Gain 0.01 in front of the logits: the entropy starts at ln 3. Uniform weights of torch's size do not."""
+    gaps = {}
+    for orthogonal in (True, False):
+        agent, batch = ready(orthogonal_init=orthogonal)
+        gaps[orthogonal] = math.log(3) - agent.policy.evaluate(batch)[1].mean().item()
+    assert gaps[True] < 1e-5 and gaps[False] > 100 * gaps[True]
+
+
+def test_detail_3_adams_epsilon_reaches_adam(ready: Make) -> None:
+    """The first step of Adam moves θ by η g / (|g| + ε)."""
+    for eps in (1e-5, 1.0):
+        agent, batch = ready(adam_eps=eps, learning_rate=1e-3, anneal_learning_rate=False)
+        before = weights(agent)
+        agent.train_on(batch)
+        g = agent.optimizer.grad
+        assert_close(weights(agent) - before, -1e-3 * g / (g.abs() + eps), atol=1e-7, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("anneal", "rate"), [(True, 0.25e-3), (False, 1e-3)])
+def test_detail_4_the_step_size_falls_linearly_to_zero(ready: Make, anneal: bool, rate: float) -> None:
+    agent, batch = ready(learning_rate=1e-3, anneal_learning_rate=anneal, adam_eps=1e-12)
+    agent.progress = 0.75
+    before = weights(agent)
+    agent.config = dataclasses.replace(agent.config, epochs=1)
+    metrics = agent.update(batch)
+    assert metrics["learning_rate"] == pytest.approx(rate)
+    assert (weights(agent) - before).abs().max().item() == pytest.approx(rate, rel=0.01)    # Adam's first step is ±η
+
+
+@pytest.mark.parametrize(("size", "epochs"), [(100, 1), (32, 3), (1, 1), (1000, 2)])
+def test_detail_6_every_epoch_goes_through_all_rows_once_in_a_new_order(ready: Make, size: int, epochs: int) -> None:
+    agent, batch = ready(batch_size=size, epochs=epochs)
+    batch.log_prob = torch.arange(100.0)                                       # a name for each row
+    seen: list[list[float]] = []
+    agent.train_on = lambda rows, diagnose=True: (seen.append(rows.log_prob.tolist()), torch.zeros(6))[1]
+    agent.update(batch)
+    assert [len(rows) for rows in seen] == ([size] * (100 // size) + [100 % size] * (100 % size > 0) if size <= 100 else [100]) * epochs
+    orders = np.array([row for rows in seen for row in rows]).reshape(epochs, 100)
+    assert (np.sort(orders, axis=1) == np.arange(100)).all()
+    if 1 < size < 100:
+        assert not (orders[0] == orders[1]).all()
+
+
+def test_detail_7_advantages_are_standardised_within_each_minibatch(ready: Make) -> None:
+    for switch in (True, False):
+        agent, batch = ready(normalize_advantage=switch, batch_size=30, epochs=1)
+        batch.advantage = torch.linspace(-5.0, 20.0, 100)
+        seen: list[torch.Tensor] = []
+        loss = agent.loss
+        agent.loss = lambda rows, diagnose=True, seen=seen, loss=loss: (seen.append(rows.advantage), loss(rows, diagnose))[1]
+        agent.update(batch)
+        assert [len(part) for part in seen] == [30, 30, 30, 10]
+        standard = [abs(part.mean().item()) < 1e-5 and abs(part.std().item() - 1) < 1e-5 for part in seen]
+        assert all(standard) if switch else not any(standard)
+
+
+def test_a_last_minibatch_of_one_row_does_no_harm(ready: Make) -> None:
+    agent, batch = ready(batch_size=33, epochs=1)                              # 33, 33, 33, 1
+    metrics = agent.update(batch)
+    assert all(math.isfinite(value) for value in metrics.values()) and torch.isfinite(weights(agent)).all()
+
+
+@pytest.mark.parametrize(("shift", "advantage", "moves"), [(0.3, 1.0, False), (0.3, -1.0, True), (-0.3, 1.0, True), (-0.3, -1.0, False)])
+def test_detail_8_a_ratio_outside_the_clip_gains_nothing_more(ready: Make, shift: float, advantage: float, moves: bool) -> None:
+    """ρ = e^±.3 = 1.35 or .74, outside of [.8, 1.2]. Only what would lead back in has a gradient."""
+    for options, expected in (({"clip": 0.2}, moves), ({"clip": 0.5}, True), ({"clip": 0.2, "clip_high": 0.5}, moves or shift > 0)):
+        agent, batch = ready(normalize_advantage=False, value_coef=0.0, **options)
+        batch.log_prob -= shift
+        batch.advantage = torch.full((100,), advantage)
+        agent.train_on(batch)
+        assert bool(agent.optimizer.grad.any()) == expected
+
+
+def test_detail_9_the_value_may_be_held_near_its_old_value(ready: Make) -> None:
+    """V 1 above V_old and the target far above both: clipped at 0.2, ½ (V_old + .2 - y)² is larger than ½ (V - y)² and has no gradient."""
+    for clip_value, expected in ((None, True), (0.2, False), (2.0, True)):
+        agent, batch = ready(clip_value=clip_value, normalize_advantage=False)
+        batch.value = batch.value - 1.0
+        batch.target, batch.advantage = batch.value + 10.0, torch.zeros(100)
+        agent.train_on(batch)
+        assert bool(agent.optimizer.grad.any()) == expected
+
+
+def test_detail_10_the_loss_is_policy_plus_value_minus_entropy(ready: Make) -> None:
+    for value_coef, entropy_coef in ((1.0, 0.0), (0.5, 0.02), (0.0, 1.0)):
+        agent, batch = ready(value_coef=value_coef, entropy_coef=entropy_coef)
+        total, parts = agent.loss(batch)
+        policy_loss, value_loss, entropy = parts[:3].tolist()
+        assert value_loss == pytest.approx(0.5 * (batch.target - batch.value).square().mean().item(), rel=1e-5)
+        assert entropy == pytest.approx(math.log(3), abs=1e-3)
+        assert total.item() == pytest.approx(policy_loss + value_coef * value_loss - entropy_coef * entropy, rel=1e-5)
+
+
+def test_the_entropy_bonus_raises_the_entropy(ready: Make) -> None:
+    agent, batch = ready(entropy_coef=1.0, value_coef=0.0, normalize_advantage=False, learning_rate=1e-2)
+    with torch.no_grad():
+        agent.policy.actor.weights[-1].copy_(torch.tensor([2.0, 0.0, 0.0]))
+    batch.advantage = torch.zeros(100)
+    before = agent.policy.evaluate(batch)[1].mean()
+    agent.update(batch)
+    assert agent.policy.evaluate(batch)[1].mean() > before + 0.01
+
+
+def test_detail_11_a_long_gradient_is_cut(ready: Make) -> None:
+    for limit in (0.5, 1e9):
+        agent, batch = ready(max_grad_norm=limit, value_coef=100.0)
+        reported = agent.train_on(batch)[-1].item()
+        assert reported > 1.0
+        assert agent.optimizer.grad.norm().item() == pytest.approx(min(limit, reported), rel=1e-4)
+
+
+def test_detail_12_the_diagnostics_are_what_they_say(ready: Make) -> None:
+    """Old log-probabilities moved by -.3 and +.1: ρ = e^.3 and e^-.1; KL(π_old ‖ π) ≈ mean(ρ - 1 - ln ρ); half are outside."""
+    agent, batch = ready()
+    batch.log_prob = batch.log_prob + torch.tensor([-0.3, 0.1]).repeat(50)
+    _, parts = agent.loss(batch)
+    assert parts[3].item() == pytest.approx(((math.exp(0.3) - 1.3) + (math.exp(-0.1) - 0.9)) / 2, abs=1e-6)
+    assert parts[4].item() == 0.5
+
+
+def test_an_update_logs_the_mean_of_its_last_epoch(ready: Make) -> None:
+    agent, batch = ready(batch_size=50, epochs=3)
+    steps = iter(range(6))
+    agent.train_on = lambda part, diagnose=True: torch.full((6 if diagnose else 1,), float(next(steps)))
+    assert agent.update(batch)["value_loss"] == (4 + 5) / 2
+
+
+@pytest.mark.parametrize("target_kl", [None, 1e-4, 1e3])
+def test_an_update_may_stop_when_the_policy_has_moved_far_enough(ready: Make, target_kl: float | None) -> None:
+    agent, batch = ready(batch_size=50, epochs=8, learning_rate=3e-2, target_kl=target_kl, anneal_learning_rate=False)
+    agent.update(batch)
+    epochs = agent.optimizer.steps / 2
+    assert 1 <= epochs < 8 if target_kl == 1e-4 else epochs == 8
+
+
+def test_detail_13_the_networks_are_separate_or_share_their_layers(ready: Make) -> None:
+    """Separate: the value's loss leaves the policy as it is. Shared: it moves the policy's hidden layers too."""
+    sizes = {}
+    for separate in (True, False):
+        agent, batch = ready(separate_networks=separate, normalize_advantage=False)
+        batch.advantage = torch.zeros(100)                                     # the value's loss alone
+        body = agent.policy.actor.layers[0].weight
+        before = body.detach().clone()
+        agent.train_on(batch)
+        assert torch.equal(body, before) == separate
+        sizes[separate] = len(agent.optimizer.flat)
+    assert sizes[True] - sizes[False] == 3 * 64 + 64 + 64 * 64 + 64
+
+
+def test_observations_are_standardised_by_what_was_seen_before_this_rollout(stage: Make, scripted: Make) -> None:
+    theatre = stage("ppo", scripted(), normalize_observation=True, rollout_steps=25)
+    seen = []
+    for _ in range(2):
+        played = theatre.collect(24)
+        normalizer = theatre.agent.policy.normalizer
+        known = np.concatenate(seen) if seen else np.zeros((0, 3))
+        assert normalizer.count.item() == len(known)
+        if len(known):
+            np.testing.assert_allclose(normalizer.mean, known.mean(0), rtol=1e-6)
+            np.testing.assert_allclose(normalizer.variance, known.var(0), rtol=1e-6)
+        step = theatre.streams.step(theatre.agent.act(theatre.streams.obs))
+        theatre.agent.learn(step)                                              # the 25th: now the rollout is full
+        theatre.streams.reset_finished()
+        seen += [one.obs for one in (*played, step)]
