@@ -19,12 +19,18 @@ logger = logging.getLogger(__name__)
 
 def translated(latex: str, *, block: bool) -> str:
     """LaTeX as a <math> element. Raises MathError."""
-    return tex2mathml(_with_primes(latex.replace(r"\dots", r"\ldots")), as_block=block)
+    latex = latex.replace(r"\dots", r"\ldots")
+    return tex2mathml(_with_spaces(_with_primes(latex)), as_block=block)
 
 
 def _with_primes(latex: str) -> str:
     r"""s' as s^{\prime}, which is what TeX makes of it."""
     return re.sub(r"(?<!\\)'+", lambda match: "^{" + r"\prime" * len(match[0]) + "}", latex)
+
+
+def _with_spaces(latex: str) -> str:
+    r"""The thin space that TeX leaves between \log and what follows, unless that is a bracket, an index or an exponent."""
+    return re.sub(r"(\\(?:log|ln)(?![a-zA-Z]))\s*(?!\s|\\[bB]igl|\\left|[({_^])", r"\1\\,", latex)
 
 
 def inline(translator: Any, node: nodes.math) -> None:
