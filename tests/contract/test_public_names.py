@@ -110,6 +110,14 @@ def test_without_a_budget_there_is_a_sensible_one() -> None:
     assert rlbook.evaluate(run, episodes=3).returns.tolist() == [3.0, 3.0, 3.0]
 
 
+def test_a_preset_gives_way_to_what_is_asked_for_and_its_budget_replaces_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlbook.registry.PRESETS", {("q_learning", "Maze-v0"): {"steps": 50, "alpha": 0.3, "gamma": 0.8}})
+    run = rlbook.train("q_learning", "Maze-v0", gamma=0.7, eval_every=0)
+    assert (run.request.budget.steps, run.request.budget.episodes, run.steps) == (50, None, 50)
+    assert (run.request.hyperparameters["alpha"], run.request.hyperparameters["gamma"]) == ("0.3", 0.7)
+    assert rlbook.train("q_learning", "Maze-v0", episodes=2, eval_every=0).request.budget.steps is None
+
+
 def test_evaluations_come_when_they_are_asked_for() -> None:
     run = rlbook.train("q_learning", "CartPole-v1", steps=5000, eval_every=1250, eval_episodes=2)
     assert [report["step"] for report in run.metrics if "eval_return" in report] == [1250, 2500, 3750, 5000]

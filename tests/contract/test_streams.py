@@ -13,6 +13,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import rlbook
 from rlbook.agent import Agent, Metrics, State, Step
+from rlbook.recorder import Recorder
+from rlbook.state_encoding import decode, encode
 from rlbook.streams import ManyStreams, OneStream
 from rlbook.sync_streams import SyncStreams
 from rlbook.training import Budget, loop
@@ -182,6 +184,63 @@ def test_a_native_vector_environment_is_seen_as_its_single_form() -> None:
         for left, right in zip(one, other, strict=True):
             np.testing.assert_array_equal(left, right)
     assert sum(step.terminated.sum() for step in seen[0]) > 3 and sum(step.truncated.sum() for step in seen[0]) > 3
+
+
+def cart(num_envs: int = 3) -> Any:
+    return SyncStreams([rlbook.make("CartPole-v1", max_episode_steps=12) for _ in range(num_envs)])
+
+
+def mazes(num_envs: int = 3) -> Any:
+    options: dict[str, Any] = {"slip": 0.3, "layout": "S..\n.#G"}
+    return SyncStreams([rlbook.make("Maze-v0", max_episode_steps=7, **options) for _ in range(num_envs)])
+
+
+def native(num_envs: int = 3) -> Any:
+    return gymnasium.make_vec("rlbook/Maze-v0", num_envs=num_envs, max_episode_steps=7, slip=0.3, layout="S..\n.#G")
+
+
+def one_of(many: Any) -> Recorder:
+    return Recorder(many(1).envs[0].env)
+
+
+RESUMABLE = {
+    "one replayed": lambda rng: OneStream(one_of(cart), rng),
+    "one snapshot": lambda rng: OneStream(one_of(mazes), rng),
+    "many replayed": lambda rng: ManyStreams(cart(), rng),
+    "many snapshots": lambda rng: ManyStreams(mazes(), rng),
+    "native": lambda rng: ManyStreams(native(), rng),
+    "rounds replayed": lambda rng: ManyStreams(cart(), rng, rollout="episodes", group_size=3),
+    "rounds of snapshots": lambda rng: ManyStreams(mazes(), rng, rollout="episodes"),
+    "native rounds": lambda rng: ManyStreams(native(), rng, rollout="episodes"),
+}
+
+
+def go_on(streams: Any, actions: np.ndarray) -> list[Any]:
+    seen = []
+    for row in actions:
+        seen.append(streams.step(int(row[0]) if isinstance(streams, OneStream) else row))
+        streams.reset_finished()
+    return seen
+
+
+@pytest.mark.parametrize("kind", RESUMABLE)
+def test_streams_taken_up_after_any_step_go_on_as_if_nothing_had_been(kind: str) -> None:
+    actions = np.random.default_rng(5).integers(2 if "replayed" in kind else 4, size=(45, 3))
+    whole = RESUMABLE[kind](np.random.default_rng(1))
+    whole.start()
+    expected, states = [], []
+    for row in actions:
+        states.append(encode(whole.state_dict()))
+        expected += go_on(whole, row[None])
+    assert len(whole.finished) >= 3
+    for at, (skeleton, arrays) in enumerate(states):
+        part = RESUMABLE[kind](np.random.default_rng(2))
+        part.load_state_dict(decode(skeleton, {name: array.copy() for name, array in arrays.items()}))
+        for step, other in zip(go_on(part, actions[at:]), expected[at:], strict=True):
+            for left, right in zip(step, other, strict=True):
+                np.testing.assert_array_equal(left, right)
+        assert (part.finished, part.steps, part.episodes) == (whole.finished, whole.steps, whole.episodes)
+        assert encode(part.state_dict())[0] == encode(whole.state_dict())[0]
 
 
 def test_an_environment_that_resets_itself_is_refused() -> None:
