@@ -1,0 +1,32 @@
+"""Classic control: balance a pole, swing up a pendulum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlbook
+
+
+def test_ppo_balances_the_pole() -> None:
+    """50 000 steps; the median of three seeds over 50 episodes is at least 475 of 500."""
+    runs = [rlbook.train("ppo", "CartPole-v1", steps=50_000, seed=seed, eval_every=0) for seed in range(3)]
+    assert np.median([rlbook.evaluate(run, episodes=50).mean for run in runs]) >= 475
+
+
+@pytest.mark.slow
+def test_dqns_best_checkpoint_balances_the_pole(tmp_path: Path) -> None:
+    """50 000 steps; the median of three seeds is at least 450 of 500. The last policy may have forgotten what the best one knew."""
+    for seed in range(3):
+        rlbook.train("dqn", "CartPole-v1", steps=50_000, seed=seed, folder=tmp_path / str(seed))
+    assert np.median([rlbook.evaluate(tmp_path / str(seed), checkpoint="best", episodes=50).mean for seed in range(3)]) >= 450
+
+
+@pytest.mark.slow
+def test_ppo_swings_up_the_pendulum() -> None:
+    """A policy that does nothing gets about -1200; up and held there from anywhere costs about -150."""
+    runs = [rlbook.train("ppo", "Pendulum-v1", seed=seed, eval_every=0) for seed in range(3)]
+    returns = [rlbook.evaluate(run, episodes=50).mean for run in runs]
+    assert min(returns) > -300, returns
