@@ -68,11 +68,11 @@ class LanguageModelPolicy(Policy):
         action, log_prob, mask = (x.T.contiguous() for x in (rollout.tensor("action"), rollout.log_prob(), rollout.tensor("valid")))
         return Batch(obs=prompts, action=action, log_prob=log_prob, mask=mask)
 
-    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+    def evaluate(self, batch: Batch, *, entropy: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
         rows = _states(batch)
         distribution = Categorical(self._logits(rows) / self.temperature)
         value = None if self.critic is None else self.critic(rows)
-        return distribution.log_prob(_completions(batch)), distribution.entropy(), value
+        return distribution.log_prob(_completions(batch)), distribution.entropy() if entropy else None, value
 
     def logits(self, batch: Batch) -> Tensor:
         """Next-token logits before temperature [B, T, V], with gradients."""

@@ -142,7 +142,7 @@ def supervised_loss(policy: LanguageModelPolicy, batch: Batch) -> Tensor:
 
     Source: maximum likelihood with teacher forcing, Williams & Zipser 1989.
     """
-    log_prob, _, _ = policy.evaluate(batch)
+    log_prob, _, _ = policy.evaluate(batch, entropy=False)
     return -(log_prob * batch.mask).sum() / batch.mask.sum()
 
 

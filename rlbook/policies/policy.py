@@ -49,8 +49,11 @@ class Policy(nn.Module):
         """The rollout as rows: [B, ...] valid steps, or [N, T, ...] episodes with `mask`."""
 
     @abstractmethod
-    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """log π(a|s), the entropy of π(·|s) (both in nats) and V(s), None without a critic; shaped like `batch.mask`."""
+    def evaluate(self, batch: Batch, *, entropy: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """log π(a|s), the entropy of π(·|s) (both in nats) and V(s); shaped like `batch.mask`.
+
+        The entropy is None where it was not asked for, V(s) without a critic.
+        """
 
     @abstractmethod
     def value(self, obs: Any) -> Tensor:

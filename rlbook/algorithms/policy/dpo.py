@@ -141,8 +141,9 @@ class DPO(PolicyAgent):
         """The share that some pairs have in the loss of all `pairs`, and their share [6] in the diagnostics."""
         config = self.config
         assert better.weight is not None and better.reference_log_prob is not None and worse.reference_log_prob is not None
-        log_prob, _, _ = self.policy.evaluate(better)
-        chosen, rejected = sequence_log_prob(log_prob, better.mask), sequence_log_prob(self.policy.evaluate(worse)[0], worse.mask)
+        log_prob, _, _ = self.policy.evaluate(better, entropy=False)
+        chosen = sequence_log_prob(log_prob, better.mask)
+        rejected = sequence_log_prob(self.policy.evaluate(worse, entropy=False)[0], worse.mask)
         reference = sequence_log_prob(better.reference_log_prob, better.mask), sequence_log_prob(worse.reference_log_prob, worse.mask)
         average = given(torch.full_like(chosen, 1.0 / pairs))
         if config.preference_loss == "sigmoid":

@@ -154,6 +154,7 @@ class GRPO(PolicyAgent):
         policy_loss = clipped_surrogate_loss(
             log_prob, batch.log_prob, batch.advantage, clip=config.clip, clip_high=config.clip_high, mask=mask, average=average
         )
+        assert entropy is not None
         total, entropy = policy_loss, averaged(entropy, mask, average)
         if config.entropy_coef:
             total = total - config.entropy_coef * entropy

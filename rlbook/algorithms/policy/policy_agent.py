@@ -62,7 +62,7 @@ class PolicyAgent(Agent):
     @torch.no_grad()
     def reference_log_prob(self, batch: Batch) -> Tensor | None:
         """log π_ref(a|s), shaped like `batch.mask`, in nats; None where no reference is kept."""
-        return None if self.reference is None else self.reference.evaluate(batch)[0]
+        return None if self.reference is None else self.reference.evaluate(batch, entropy=False)[0]
 
     def average(self) -> averages.Average:
         """How this agent's losses become one number."""

@@ -132,7 +132,7 @@ class PPO(PolicyAgent):
         reference_log_prob, metrics = None, {}
         if self.reference is not None:
             episodes = self.policy.batch(data, "episode")
-            reference_log_prob = self.reference.evaluate(episodes)[0].T                # [T, N]
+            reference_log_prob = self.reference.evaluate(episodes, entropy=False)[0].T           # [T, N]
             kl = KL_ESTIMATORS[config.kl_estimator](episodes.log_prob.T, reference_log_prob, mask)
             metrics["reference_kl"] = float(averaged(kl, mask))
             reward = reward - config.kl_coef * kl if config.kl_in == "reward" else reward
@@ -156,14 +156,14 @@ class PPO(PolicyAgent):
             diagnose = epoch == config.epochs - 1 or config.target_kl is not None      # they cost a tenth of the update
             parts = [self.train_on(rows, diagnose) for rows in minibatches(batch, config.batch_size, self.shuffling)]
             if diagnose:
-                diagnostics = torch.stack(parts).mean(0)
+                diagnostics = torch.stack([part for part in parts if part is not None]).mean(0)
             if config.target_kl is not None and float(diagnostics[3]) > config.target_kl:
                 break
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
         return dict(zip(names, diagnostics.tolist(), strict=True)) | {"learning_rate": rate}
 
-    def train_on(self, batch: Batch, diagnose: bool = True) -> Tensor:
-        """One gradient step. Returns the diagnostics [6]: losses, entropy, KL, clip fraction, gradient norm; or the norm alone, [1]."""
+    def train_on(self, batch: Batch, diagnose: bool = True) -> Tensor | None:
+        """One gradient step. Returns the diagnostics [6]: losses, entropy, KL, clip fraction, gradient norm; None where not asked for."""
         assert batch.advantage is not None
         mask = None if self.policy.unit == "step" else batch.mask
         if self.config.normalize_advantage:
@@ -174,17 +174,18 @@ class PPO(PolicyAgent):
 
         def loss(rows: slice) -> Tensor:
             total, diagnostics = self.loss(batch[rows] if self.config.micro_batch_size else batch, diagnose)
-            parts.append(diagnostics)
+            if diagnostics is not None:
+                parts.append(diagnostics)
             return total
 
         norm = self.optimizer.step(micro_batches(len(batch), self.config.micro_batch_size, loss), self.config.max_grad_norm)
-        return torch.cat([torch.stack(parts).sum(0), norm[None]])
+        return torch.cat([torch.stack(parts).sum(0), norm[None]]) if diagnose else None
 
-    def loss(self, batch: Batch, diagnose: bool = True) -> tuple[Tensor, Tensor]:
-        """The total loss of some rows, and its parts [5] without gradient: policy loss, value loss, entropy, KL, clip fraction (or [0])."""
+    def loss(self, batch: Batch, diagnose: bool = True) -> tuple[Tensor, Tensor | None]:
+        """The total loss of some rows, and its parts [5] without gradient: policy loss, value loss, entropy, KL, clip fraction."""
         config = self.config
         over: dict[str, Any] = {} if batch.weight is None else {"mask": batch.mask, "average": given(batch.weight)}
-        log_prob, entropy, value = self.policy.evaluate(batch)
+        log_prob, entropy, value = self.policy.evaluate(batch, entropy=diagnose or config.entropy_coef > 0)
         assert value is not None and batch.value is not None and batch.advantage is not None and batch.target is not None
         clips = {"clip": config.clip, "clip_high": config.clip_high}
         policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, batch.advantage, **clips, **over)
@@ -193,15 +194,16 @@ class PPO(PolicyAgent):
         else:
             value_loss = clipped_value_loss(value, batch.value, batch.target, clip=config.clip_value, **over)
         total = policy_loss + config.value_coef * value_loss
-        if config.entropy_coef:
-            total = total - config.entropy_coef * averaged(entropy, **over)
+        if entropy is not None:
+            entropy = averaged(entropy, **over)
+        if entropy is not None and config.entropy_coef:
+            total = total - config.entropy_coef * entropy
         if batch.reference_log_prob is not None and config.kl_in == "loss":
             kl = KL_ESTIMATORS[config.kl_estimator](log_prob, batch.reference_log_prob, over.get("mask"))
             total = total + config.kl_coef * averaged(kl, **over)
-        if not diagnose:
-            return total, torch.zeros(0)
+        if not diagnose or entropy is None:
+            return total, None
         with torch.no_grad():
-            entropy = averaged(entropy, **over)
             moved = averaged(k3(batch.log_prob, log_prob, over.get("mask")), **over)
             clipped = clip_fraction(log_prob, batch.log_prob, **clips, **over)
             return total, torch.stack([policy_loss, value_loss, entropy, moved, clipped])
