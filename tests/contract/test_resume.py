@@ -100,8 +100,10 @@ def test_a_run_stopped_anywhere_ends_with_the_bytes_of_an_uninterrupted_one(tmp_
 
 
 @pytest.mark.slow
-def test_every_agent_is_stopped_by_every_signal_at_many_points(tmp_path: Path) -> None:
-    check(tmp_path, cases({"SIGINT": (0, 1, 2), "SIGTERM": (0, 1), "SIGKILL": (0, 1, 2)}, seed=1))
+@pytest.mark.parametrize(("algorithm", "env"), RUNS)
+def test_every_agent_is_stopped_by_every_signal_at_many_points(algorithm: str, env: str, tmp_path: Path) -> None:
+    listed = cases({"SIGINT": (0, 1), "SIGTERM": (0,), "SIGKILL": (0, 1)}, seed=1)
+    check(tmp_path, [case for case in listed if (case["algorithm"], case["env"]) == (algorithm, env)])
 
 
 @pytest.mark.slow
