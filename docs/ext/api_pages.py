@@ -94,8 +94,11 @@ def _table_of_names() -> str:
 
 
 def _summary(item: Any) -> str:
-    """The first sentence of a docstring."""
-    text = " ".join((inspect.getdoc(item) or "").split("\n\n")[0].split())
+    """The first sentence of a docstring, or of the module's where that is referred to."""
+    text = inspect.getdoc(item) or ""
+    if "see the module docstring" in text:
+        text = inspect.getdoc(inspect.getmodule(item)) or ""
+    text = " ".join(text.split("\n\n")[0].split())
     return re.split(r"(?<=[a-z)`]\.) ", text)[0].replace("|", "\\|")
 
 

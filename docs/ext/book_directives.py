@@ -70,10 +70,10 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def environment_docstring(env_id: str) -> str:
-    """The docstring of an environment's class, its headings one level deeper than a page's title."""
+    """A section with the docstring of an environment's class, its headings one level deeper."""
     entry_point = gymnasium.registry[f"rlbook/{env_id}"].entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    return inspect.getdoc(creator) or ""
+    return f"## rlbook/{env_id}\n\n" + re.sub(r"^## ", "### ", inspect.getdoc(creator) or "", flags=re.MULTILINE)
 
 
 def own_settings(algorithm: str) -> str:
