@@ -145,7 +145,7 @@ MEASUREMENTS = {
     "dpo_maze": Measurement("the maze", "dpo Maze-v0", optimal(3.0), seeds=10),
     "dpo_addition": Measurement("two-digit sums", "dpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION),
     "addition_before": Measurement(
-        "two-digit sums, before any reinforcement learning", f"grpo Addition-v0 {BEFORE}", exact_match, evaluate=ADDITION
+        "two-digit sums, before reinforcement learning", f"grpo Addition-v0 {BEFORE}", exact_match, evaluate=ADDITION
     ),
 }
 
@@ -173,14 +173,11 @@ def with_results(text: str, known: dict[str, Any]) -> str:
     rows = ["| algorithm | where | result | command |", "|---|---|---|---|"]
     for name, item in known.items():
         if name in README:
-            algorithm = item["commands"][0].split()[2]
-            rows.append(f"| `{algorithm}` | {item['what']} | {item['result']} | `{_without_folder(item['commands'][0])}` |")
+            algorithm = "none yet" if name == "addition_before" else f"`{item['commands'][0].split()[2]}`"
+            commands = "<br>".join(f"`{command}`" for command in item["commands"][:2])
+            rows.append(f"| {algorithm} | {item['what']} | {item['result']} | {commands} |")
     between = "\n" + "\n".join(rows) + "\n"
     return re.sub(r"(<!-- results -->).*?(<!-- end of results -->)", lambda m: m[1] + between + m[2], text, flags=re.DOTALL)
-
-
-def _without_folder(command: str) -> str:
-    return command.split(" --out ")[0]
 
 
 README = (

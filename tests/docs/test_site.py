@@ -1,0 +1,154 @@
+"""The site says what the code says: every agent has its page in the one form, every public name its entry, every number its command."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlbook
+from rlbook.registry import ALGORITHMS, agent_class
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+FORM = ["Idea", "Quick facts", "Equation", "Pseudocode", "The code", "Hyper-parameters", "Logged numbers", "Measured", "Exercises"]
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts and "generated" not in path.parts)
+
+
+def from_file(path):
+    """A module of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+api_pages = from_file(DOCS / "ext" / "api_pages.py")
+results = from_file(DOCS / "ext" / "results.py")
+measure = from_file(DOCS / "measure.py")
+
+
+def entries(module_name):
+    """Name → what stands under it, for the functions and classes of a module's page; "Class.method" for methods."""
+    found, outer = {}, None
+    for fence, kind, name in re.findall(r"^(`{3,})\{py:(\w+)\} (\w+)", api_pages.module_page(module_name), flags=re.MULTILINE):
+        if kind in ("class", "function") and len(fence) == 6:
+            outer = name
+            found[name] = kind
+        else:
+            found[f"{outer}.{name}"] = kind
+    return found
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_agent_has_a_page_in_the_one_form(algorithm):
+    text = (DOCS / "algorithms" / f"{algorithm}.md").read_text()
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == FORM
+    for directive in ("quick-facts", "pseudocode", "whole-file", "hyperparameters", "logged-numbers"):
+        assert f"```{{{directive}}} {algorithm}\n" in text, directive
+    assert "$$" in text.split("## Equation")[1].split("## ")[0]
+    assert len(re.findall(r"^\d\. ", text.split("## Exercises")[1], flags=re.MULTILINE)) == 3
+    assert f"algorithms/{algorithm}\n" in (DOCS / "index.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_included_code_is_where_the_page_says(page):
+    for path, body in re.findall(r"```\{literalinclude\} (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        file = (page.parent / path).resolve()
+        for name in re.findall(r":pyobject: (\S+)", body):
+            source = file.read_text()
+            assert re.search(rf"^ *(?:def|class) {name.split('.')[-1]}\b", source, flags=re.MULTILINE), f"{name} is not in {path}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_every_measurement_on_a_page_was_made_and_can_be_made_again(page):
+    for names in re.findall(r"```\{measured\} (.*)\n", page.read_text()):
+        for name in names.split():
+            assert name in measure.MEASUREMENTS
+            assert results.read()[name]["commands"] == measure.MEASUREMENTS[name].commands(), f"measure {name} again"
+
+
+def test_every_page_is_in_the_book():
+    listed = "\n".join((DOCS / name).read_text() for name in ("index.md", "environments/index.md"))
+    for page in PAGES:
+        if page.name != "index.md" or page.parent != DOCS:
+            assert page.stem in listed, page
+
+
+@pytest.mark.parametrize("name", [name for name in rlbook.__all__ if name != "__version__"])
+def test_every_public_name_has_an_api_entry(name):
+    item = getattr(rlbook, name)
+    assert f"`rlbook.{name} <" in api_pages.module_page("rlbook")
+    if not inspect.ismodule(item):
+        assert item.__name__ in entries(item.__module__)
+
+
+@pytest.mark.parametrize("package", ["envs", "functional", "policies", "data", "plots", "llm", "algorithms"])
+def test_every_class_and_function_of_a_package_has_an_api_entry(package):
+    names = [name for name in api_pages.module_names() if name.startswith(f"rlbook.{package}.")]
+    files = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "rlbook" / package).rglob("[!_]*.py")]
+    assert {".".join(path.parts) for path in files} <= set(names)
+    for name in names:
+        source = Path(importlib.util.find_spec(name).origin).read_text()
+        defined = set(re.findall(r"^(?:def|class) ([A-Za-z]\w*)", source, flags=re.MULTILINE))
+        assert defined <= entries(name).keys(), name
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_hyper_parameters_and_logged_numbers_all_have_a_meaning(algorithm):
+    from rlbook.explain import comments
+
+    agent = agent_class(algorithm)
+    assert all(comments(agent.Config).values())
+    assert agent.METRICS
+    assert all(agent.METRICS.values())
+
+
+def test_a_docstring_becomes_parameters_and_results():
+    text = api_pages.as_markdown("Adds.\n\nArgs:\n    a, b: numbers, in\n        metres.\n\nReturns:\n    The sum.\n\nSource: Peano, $1.")
+    assert text == "Adds.\n\n:param a: numbers, in metres.\n:param b: numbers, in metres.\n\n:returns: The sum.\n\nSource: Peano, \\$1."
+
+
+def test_the_readme_shows_the_measured_results():
+    text = (ROOT / "README.md").read_text()
+    assert measure.with_results(text, results.read()) == text
+    for algorithm in ALGORITHMS:
+        assert f"| `{algorithm}` |" in text
+
+
+def test_the_example_of_the_readme_runs():
+    code = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    assert len(code.strip().splitlines()) <= 12
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split()[0]) == 3.0                # the optimal return of the maze
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_are_kept_without_outputs_and_shown_in_the_site(path):
+    notebook = json.loads(path.read_text())
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    assert "## Exercises" in "".join(line for cell in notebook["cells"] for line in cell["source"])
+    assert any("check(" in line for cell in code for line in cell["source"])
+    assert f"<notebooks/{path.stem}>" in (DOCS / "index.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    """Every notebook and every executed cell included; without the network."""
+    cells = f"nb_execution_cache_path={tmp_path / 'cells'}"        # a cache of its own: everything is executed
+    options = ["-q", "-W", "--keep-going", "-b", "html", "-d", str(tmp_path / "trees"), "-D", cells]
+    command = [sys.executable, "-m", "sphinx", *options, "docs", str(tmp_path / "html")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    page = (tmp_path / "html" / "algorithms" / "ppo.html").read_text()
+    assert "<math " in page
+    assert not re.findall(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)', page), "the site loads something from elsewhere"
