@@ -112,6 +112,7 @@ def test_each_loss_is_its_formula(stage: Make, scripted: Make, options: dict[str
     total, parts = loss(agent, better, worse)
     assert_close(total, expected + options.get("nll_coef", 0.0) * nll)
     assert parts[0].item() == pytest.approx(expected.item(), rel=1e-5) and parts[1].item() == pytest.approx(nll.item(), rel=1e-5)
+    assert agent.train_on(better, worse)[:2].tolist() == pytest.approx([expected.item(), nll.item()], rel=1e-5)
 
 
 def test_the_gradient_pushes_the_pairs_apart_more_the_more_wrong_they_are(stage: Make, scripted: Make) -> None:
@@ -137,7 +138,7 @@ def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> 
     agent, better, worse = paired(stage("dpo", scripted(), nll_coef=0.3, **NO_CLIP))
     total, parts = loss(agent, better, worse)
     for rows in (better, worse):
-        rows.reference_log_prob[~rows.mask] = 1e6
+        rows.reference_log_prob[~rows.mask] = torch.nan
         rows.obs[~rows.mask] = -100.0
     again, others = loss(agent, better, worse)
     assert_close(total, again)

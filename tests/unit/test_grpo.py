@@ -99,12 +99,14 @@ def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> 
     theatre.round()
     batch, _ = theatre.agent.prepare()
     total, parts = theatre.agent.loss(with_weight(theatre.agent, batch))
-    outside = ~batch.mask
-    batch.log_prob[outside], batch.reference_log_prob[outside], batch.advantage[outside] = 7.0, -7.0, 1e6
+    gradient, outside = gradient_of(theatre.agent, total), ~batch.mask
+    for field in (batch.log_prob, batch.reference_log_prob, batch.advantage):
+        field[outside] = torch.nan
     batch.obs[outside] = 100.0
     again, others = theatre.agent.loss(with_weight(theatre.agent, batch))
     assert_close(total, again)
     assert_close(parts, others)
+    assert_close(gradient, gradient_of(theatre.agent, again))
 
 
 def with_weight(agent: Any, batch: Any) -> Any:
@@ -187,6 +189,16 @@ def test_the_penalty_in_the_loss_adds_its_own_gradient(stage: Make, scripted: Ma
         penalty = torch.autograd.grad(0.5 * k[batch.mask].mean(), agent.policy.actor.weights)
     for with_it, without, alone in zip(gradients[0.5], gradients[1e-12], penalty, strict=True):
         assert_close(with_it - without, alone, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_the_penalty_in_the_reward_is_not_in_the_loss_as_well(stage: Make, scripted: Make, algorithm: str) -> None:
+    options = {"group_size": 4} if algorithm == "grpo" else {"rollout_steps": 10, "value_coef": 0.0}
+    theatre = stage(algorithm, scripted(), num_envs=8, kl_coef=0.5, kl_in="reward", kl_estimator="k2", **options)
+    tilt(theatre.agent)
+    theatre.round() if algorithm == "grpo" else theatre.collect(10)
+    total, parts = theatre.agent.loss(with_weight(theatre.agent, theatre.agent.prepare()[0]))
+    assert total.item() == parts[0].item()
 
 
 def test_the_reference_never_moves(stage: Make, scripted: Make, fingerprint: Make) -> None:
