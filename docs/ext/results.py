@@ -22,8 +22,12 @@ def machine() -> str:
 def as_markdown(names: list[str]) -> str:
     """A table of measurements: what, result, command."""
     known = read()
+    algorithms = {name: known[name]["commands"][0].split()[2] for name in names if name != "addition_before"}
+    several = len(set(algorithms.values())) > 1
     lines = ["| what | result | command |", "|---|---|---|"]
-    lines += [f"| {known[name]['what']} | {known[name]['result']} | {_commands(known[name]['commands'])} |" for name in names]
+    for name in names:
+        who = f"`{algorithms[name]}`: " if several and name in algorithms else ""
+        lines.append(f"| {who}{known[name]['what']} | {known[name]['result']} | {_commands(known[name]['commands'])} |")
     return "\n".join(lines) + f"\n\nMeasured with `make measure` on {machine()}."
 
 
