@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from rlbook.functional._shapes import same_shape, where_masked
 from rlbook.functional.averages import Average, averaged, per_token
@@ -78,9 +79,8 @@ def huber_loss(
     Source: Huber 1964; with δ = 1 the error clipping of Mnih et al. 2015 (DQN), doi:10.1038/nature14236, Methods.
     """
     same_shape(value=value, target=target, mask=mask)
-    size = where_masked(value - target, mask).abs()
-    near = size.clamp(max=delta)
-    return averaged(near * (size - 0.5 * near), mask, average)
+    loss = F.huber_loss(where_masked(value, mask), where_masked(target, mask), reduction="none", delta=delta)
+    return averaged(loss, mask, average)
 
 
 def q_target(reward: Tensor, terminated: Tensor, next_q: Tensor, gamma: float) -> Tensor:

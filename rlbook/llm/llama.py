@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlbook.agent import State
-from rlbook.llm.matrix_product import linear, product
 from rlbook.llm.rows import Rows, completion_mask, positions, prompt_mask
+from rlbook.policies.matrix_product import linear, product
 
 
 def is_plain_llama(model: Any) -> bool:

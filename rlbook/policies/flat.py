@@ -1,4 +1,4 @@
-"""A network's parameters in one flat tensor: one clip and one Adam step of five tensor operations, however many layers there are."""
+"""A network's parameters in one flat tensor: one clip and one fused Adam step, however many layers there are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from rlbook.agent import State
 
@@ -22,7 +23,7 @@ class FlatAdam:
         weight_decay: w, decoupled (AdamW).
 
     Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
-    torch.optim's Adam gives the same numbers; building one costs a second of imports, and each step 25 µs more.
+    The step is torch's; building its optimiser object instead would cost a second of imports, and 15 µs more a step.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class FlatAdam:
         self.learning_rate, self.eps, self.betas, self.weight_decay = learning_rate, eps, betas, weight_decay
         self.flat = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.grad = torch.zeros_like(self.flat)
-        self.mean, self.square, self.steps = torch.zeros_like(self.flat), torch.zeros_like(self.flat), 0
+        self.mean, self.square, self.steps = torch.zeros_like(self.flat), torch.zeros_like(self.flat), torch.zeros(())
         start = 0
         for p in parameters:
             span = slice(start, start + p.numel())
@@ -51,29 +52,26 @@ class FlatAdam:
         for loss in [losses] if isinstance(losses, Tensor) else losses:
             loss.backward()
         norm = torch.linalg.vector_norm(self.grad)
-        if max_grad_norm is not None:
-            self.grad.mul_((max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
+        if max_grad_norm is not None and (length := norm.item()) > max_grad_norm:
+            self.grad.mul_(max_grad_norm / (length + 1e-6))
         self._descend()
         return norm
 
     def _descend(self) -> None:
         beta1, beta2 = self.betas
-        self.steps += 1
-        self.mean.lerp_(self.grad, 1.0 - beta1)
-        self.square.mul_(beta2).addcmul_(self.grad, self.grad, value=1.0 - beta2)
-        root = self.square.sqrt().div_((1.0 - beta2**self.steps) ** 0.5).add_(self.eps)
-        if self.weight_decay:
-            self.flat.mul_(1.0 - self.learning_rate * self.weight_decay)
-        self.flat.addcdiv_(self.mean, root, value=-self.learning_rate / (1.0 - beta1**self.steps))
+        adamw(
+            [self.flat], [self.grad], [self.mean], [self.square], [], [self.steps], fused=True, amsgrad=False, maximize=False,
+            lr=self.learning_rate, beta1=beta1, beta2=beta2, eps=self.eps, weight_decay=self.weight_decay,
+        )  # fmt: skip
 
     def state_dict(self) -> State:
         """The moments. The parameters belong to their modules."""
-        return {"mean": self.mean.clone(), "square": self.square.clone(), "steps": self.steps}
+        return {"mean": self.mean.clone(), "square": self.square.clone(), "steps": self.steps.clone()}
 
     def load_state_dict(self, state: State) -> None:
         self.mean.copy_(state["mean"])
         self.square.copy_(state["square"])
-        self.steps = state["steps"]
+        self.steps.copy_(state["steps"])
 
 
 def micro_batches(rows: int, size: int | None, loss: Callable[[slice], Tensor]) -> Iterable[Tensor]:

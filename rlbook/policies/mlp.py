@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 from rlbook.data.rollout import Batch, Rollout, as_rows
 from rlbook.policies.distributions import Categorical, Distribution, Gaussian, mode_categorical, sample_categorical
+from rlbook.policies.matrix_product import product
 from rlbook.policies.policy import Policy, Unit
 
 
@@ -34,21 +36,35 @@ class MLP(nn.Module):
         self.weights: list[Tensor] = [tensor for layer in layers for tensor in (layer.weight, layer.bias)]   # quicker than through modules
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x, self.weights)
+        return side_by_side(x, self.activation, [self.weights])[0]
 
     def hidden(self, x: Tensor) -> Tensor:
         """What the last layer sees: [..., in] → [..., H]."""
-        h = self.layer(x, self.weights[:-2])
+        h = side_by_side(x, self.activation, [self.weights[:-2]])[0]
         return torch.tanh(h) if self.activation == "tanh" else torch.relu(h)
 
-    def layer(self, x: Tensor, weights: list[Tensor]) -> Tensor:
-        """Linear layers with activations between them."""
-        out = Backpropagation.apply(x.reshape(-1, x.shape[-1]), self.activation, *weights)
-        return out.view(*x.shape[:-1], out.shape[-1])
+
+def side_by_side(x: Tensor, activation: str, networks: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """The outputs [..., out] of networks of equally many layers that see the same x [..., in]."""
+    flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    if torch.is_grad_enabled():
+        weights = networks[0] if len(networks) == 1 else [tensor for network in networks for tensor in network]
+        outputs = Backpropagation.apply(flat, activation, len(networks), *weights)
+    else:
+        outputs = [forward_pass(flat, activation, network)[-1] for network in networks]
+    return [out if x.dim() == 2 else out.view(*x.shape[:-1], out.shape[-1]) for out in outputs]
+
+
+def forward_pass(x: Tensor, activation: str, weights: Sequence[Tensor]) -> list[Tensor]:
+    """x [B, in], then the output of every hidden layer, then the network's. Without gradients."""
+    outputs = [x]
+    for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
+        outputs.append(_activate(product(outputs[-1], weight, bias), activation))
+    return [*outputs, product(outputs[-1], weights[-2], weights[-1])]
 
 
 class Backpropagation(torch.autograd.Function):
-    """A whole MLP as one node of the graph, its gradient written out: the chain rule, layer by layer.
+    """One or more MLPs as a single node of the graph, their gradient written out: the chain rule, layer by layer.
 
     h_0 = x,   z_l = h_{l-1} W_lᵀ + b_l,   h_l = φ(z_l),   output z_L
     δ_L = ∂loss/∂z_L,   ∂loss/∂W_l = δ_lᵀ h_{l-1},   ∂loss/∂b_l = Σ δ_l,   δ_{l-1} = (δ_l W_l) φ'(z_{l-1})
@@ -58,25 +74,40 @@ class Backpropagation(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, activation: str, *weights: Tensor) -> Tensor:
-        inputs = [x]
-        for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
-            inputs.append(_activate(torch.addmm(bias, inputs[-1], weight.t()), activation))
-        ctx.save_for_backward(*inputs, *weights[::2])
+    def forward(ctx: Any, x: Tensor, activation: str, networks: int, *weights: Tensor) -> tuple[Tensor, ...]:
+        saved, outputs, share = [], [], len(weights) // networks
+        for start in range(0, len(weights), share):
+            own = weights[start : start + share]
+            *inputs, out = forward_pass(x, activation, own)
+            saved += [*inputs, *own[::2]]
+            outputs.append(out)
+        ctx.save_for_backward(*saved)
         ctx.activation = activation
-        return torch.addmm(weights[-1], inputs[-1], weights[-2].t())
+        return tuple(outputs)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        delta, saved = grads[0], ctx.saved_tensors
-        inputs, weights = saved[: len(saved) // 2], saved[len(saved) // 2 :]
-        gradients: list[Tensor] = []
-        for h, weight in zip(reversed(inputs), reversed(weights), strict=True):
-            gradients += [delta.sum(0), (h.t() @ delta).t()]      # three times faster than δᵀ h where h is narrow
-            if h is not inputs[0]:
-                delta = delta @ weight
-                delta = torch.ops.aten.tanh_backward(delta, h) if ctx.activation == "tanh" else delta.mul_(h > 0)
-        return delta @ weights[0] if ctx.needs_input_grad[0] else None, None, *reversed(gradients)
+    def backward(ctx: Any, *deltas: Tensor) -> Any:
+        saved, gradients, for_x = ctx.saved_tensors, [], None
+        share = len(saved) // len(deltas)
+        for start, delta in zip(range(0, len(saved), share), deltas, strict=True):
+            own, first = [], saved[start + share // 2]
+            for index in range(share // 2 - 1, -1, -1):
+                h, weight = saved[start + index], saved[start + share // 2 + index]
+                narrow = h.shape[1] < delta.shape[1]                     # then the transposed product is three times faster
+                own += [delta.sum(0), (h.t() @ delta).t() if narrow else product(delta.t(), h.t())]
+                if index:
+                    delta = _activation_gradient(product(delta, weight.t()), h, ctx.activation)
+            gradients += reversed(own)
+            if ctx.needs_input_grad[0]:
+                for_x = delta @ first if for_x is None else for_x + delta @ first
+        return for_x, None, None, *gradients
+
+
+def _activation_gradient(delta: Tensor, h: Tensor, activation: str) -> Tensor:
+    """δ φ'(z), from h = φ(z)."""
+    if activation == "tanh":
+        return torch.ops.aten.tanh_backward(delta, h)
+    return torch.ops.aten.threshold_backward(delta, h, 0)
 
 
 def _activate(z: Tensor, activation: str) -> Tensor:
@@ -174,8 +205,10 @@ class MLPPolicy(Policy):
         if self.value_head is not None:
             hidden = self.actor.hidden(obs)
             return self._distribution(F.linear(hidden, *self.actor.weights[-2:])), self.value_head(hidden).squeeze(-1)
-        value = None if self.critic is None else self.critic(obs).squeeze(-1)
-        return self._distribution(self.actor(obs)), value
+        if self.critic is None:
+            return self._distribution(self.actor(obs)), None
+        output, value = side_by_side(obs, self.actor.activation, [self.actor.weights, self.critic.weights])
+        return self._distribution(output), value.squeeze(-1)
 
     def _value(self, obs: Tensor) -> Tensor:
         value = self.critic(obs).squeeze(-1) if self.critic is not None else self._forward(obs)[1]

@@ -270,9 +270,9 @@ def test_eos_is_learnt(warm: LanguageModelPolicy) -> None:
     ends = (batch.action == EOS) & batch.mask
     assert (ends.sum(1) == torch.from_numpy(env.rows.terminated)).all()               # the mask covers EOS, and nothing behind it
     with torch.no_grad():
-        policy.model.lm_head.weight[EOS] *= 0.2
+        policy.model.lm_head.weight[EOS] *= 0.1
     optimizer, ended = FlatAdam([policy.model], 3e-4), []
-    for _ in range(12):
+    for _ in range(24):
         rollout = collect(policy, env, seeds, rng)
         ended.append(env.rows.terminated.mean())
         batch, reward = policy.batch(rollout), torch.from_numpy(rollout.stacked("reward").sum(0)).float()

@@ -158,7 +158,7 @@ def test_micro_batches_do_not_change_the_gradient(
             theatre.agent.policy.actor.weights[-1].copy_(torch.tensor([0.5, 0.0, -0.5]))
         theatre.collect(25)
         batch, _ = theatre.agent.prepare()
-        diagnostics.append(theatre.agent.train_on(batch))
+        diagnostics.append(theatre.agent.train_on(theatre.agent.weighed(batch)))
         gradients.append(theatre.agent.optimizer.grad.clone())
     assert_close(gradients[0], gradients[1], atol=1e-6, rtol=1e-4)
     assert_close(diagnostics[0], diagnostics[1], atol=1e-5, rtol=1e-4)

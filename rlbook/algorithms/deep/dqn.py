@@ -70,8 +70,8 @@ class DQN(Agent):
     observations = "vector"
     actions = "discrete"
     METRICS = {
-        "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, mean over the update",
-        "q": "mean Q(s, a) of the minibatches, in reward units; far above any possible return means divergence",
+        "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, last minibatch of the update",
+        "q": "mean Q(s, a) of that minibatch, in reward units; far above any possible return means divergence",
         "grad_norm": "L2 norm of the gradient before clipping",
         "epsilon": "probability of a random action",
     }
@@ -114,15 +114,16 @@ class DQN(Agent):
         return metrics
 
     def update(self) -> Metrics:
-        """`gradient_steps` minibatches; returns their mean diagnostics."""
+        """`gradient_steps` minibatches; returns the diagnostics of the last one."""
         if self.config.anneal_learning_rate:
             self.optimizer.learning_rate = self.config.learning_rate * (1.0 - self.progress)
-        diagnostics = [self.train_on_sample() for _ in range(self.config.gradient_steps)]
-        means = torch.stack(diagnostics).mean(0).tolist()
-        return dict(zip(("td_loss", "q", "grad_norm"), means, strict=True)) | {"epsilon": self.config.epsilon(self.progress)}
+        for _ in range(self.config.gradient_steps):
+            diagnostics = self.train_on_sample()
+        values = [float(tensor.mean()) for tensor in diagnostics]
+        return dict(zip(("td_loss", "q", "grad_norm"), values, strict=True)) | {"epsilon": self.config.epsilon(self.progress)}
 
-    def train_on_sample(self) -> Tensor:
-        """One gradient step. Returns the diagnostics [3]: loss, mean Q, gradient norm."""
+    def train_on_sample(self) -> tuple[Tensor, Tensor, Tensor]:
+        """One gradient step. Returns its diagnostics: the loss, Q(s, a) [B], the gradient's norm."""
         batch = self.replay.sample(self.config.batch_size, self.sampling)
         q = self.q(batch.obs).gather(1, batch.action[:, None]).squeeze(1)             # [B]
         with torch.no_grad():
@@ -133,7 +134,7 @@ class DQN(Agent):
                 target = q_target(batch.reward, batch.terminated, next_q, self.config.gamma)
         loss = huber_loss(q, target) if self.config.huber else squared_value_loss(q, target)
         norm = self.optimizer.step(loss, self.config.max_grad_norm)
-        return torch.stack([loss.detach(), q.detach().mean(), norm])
+        return loss.detach(), q.detach(), norm
 
     def state_dict(self) -> State:
         return {

@@ -151,10 +151,12 @@ class PPO(PolicyAgent):
     def update(self, batch: Batch) -> Metrics:
         """K epochs of minibatches; returns the diagnostics of the last one."""
         rate, config = self.anneal(), self.config
-        diagnostics = torch.zeros(6)
+        diagnostics, rows = torch.zeros(6), []
         for epoch in range(config.epochs):
             diagnose = epoch == config.epochs - 1 or config.target_kl is not None      # they cost a tenth of the update
-            parts = [self.train_on(rows, diagnose) for rows in minibatches(batch, config.batch_size, self.shuffling)]
+            if epoch == 0 or len(batch) > config.batch_size:                           # one minibatch is the same in every epoch
+                rows = [self.weighed(minibatch) for minibatch in minibatches(batch, config.batch_size, self.shuffling)]
+            parts = [self.train_on(minibatch, diagnose) for minibatch in rows]
             if diagnose:
                 diagnostics = torch.stack([part for part in parts if part is not None]).mean(0)
             if config.target_kl is not None and float(diagnostics[3]) > config.target_kl:
@@ -162,14 +164,18 @@ class PPO(PolicyAgent):
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
         return dict(zip(names, diagnostics.tolist(), strict=True)) | {"learning_rate": rate}
 
-    def train_on(self, batch: Batch, diagnose: bool = True) -> Tensor | None:
-        """One gradient step. Returns the diagnostics [6]: losses, entropy, KL, clip fraction, gradient norm; None where not asked for."""
+    def weighed(self, batch: Batch) -> Batch:
+        """A minibatch with its advantages standardised and each element's share in the loss settled."""
         assert batch.advantage is not None
         mask = None if self.policy.unit == "step" else batch.mask
         if self.config.normalize_advantage:
             batch.advantage = normalize(batch.advantage, mask)
         if mask is not None or self.config.micro_batch_size:
             batch.weight = (per_token if mask is None else self.average())(batch.mask)
+        return batch
+
+    def train_on(self, batch: Batch, diagnose: bool = True) -> Tensor | None:
+        """One gradient step. Returns the diagnostics [6]: losses, entropy, KL, clip fraction, gradient norm; None where not asked for."""
         parts: list[Tensor] = []
 
         def loss(rows: slice) -> Tensor:

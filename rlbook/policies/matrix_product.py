@@ -1,7 +1,7 @@
 """The matrix product of a linear layer, by the faster of the two libraries inside torch.
 
 torch multiplies float32 matrices with MKL, which on CPUs of other makers than Intel leaves half of the vector width unused; oneDNN, which
-torch carries for lower precisions, does not. Same precision, about twice the speed from a million multiplications on.
+torch carries for lower precisions, does not. Same precision, up to twice the speed above a million multiplications.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WORTHWHILE = 2**20                           # multiplications below which the longer way to oneDNN costs more than it saves
+WORTHWHILE = 2**20                           # multiplications up to which the longer way to oneDNN costs more than it saves
 
 
 def _one_dnn() -> Any:
@@ -23,11 +23,11 @@ def _one_dnn() -> Any:
 ONE_DNN = _one_dnn()
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """a bᵀ, without gradients: a [M, K], b [O, K] → [M, O]."""
-    if ONE_DNN is not None and a.shape[0] * b.numel() >= WORTHWHILE and a.dtype == torch.float32 and a.device.type == "cpu":
-        return ONE_DNN(a, b, None, "none", [], "")
-    return a @ b.t()
+def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """a bᵀ + bias, without gradients: a [M, K], b [O, K], bias [O] → [M, O]."""
+    if ONE_DNN is not None and a.shape[0] * b.numel() > WORTHWHILE and a.dtype == torch.float32 and a.device.type == "cpu":
+        return ONE_DNN(a, b, bias, "none", [], "")
+    return a @ b.t() if bias is None else torch.addmm(bias, a, b.t())
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
