@@ -169,12 +169,13 @@ def test_the_reference_never_moves(stage: Make, scripted: Make, fingerprint: Mak
     assert all(now != then for now, then in zip(fingerprint(theatre.agent.policy), started, strict=True))
 
 
-def test_the_reference_may_follow_every_few_rounds(stage: Make, scripted: Make, fingerprint: Make) -> None:
-    theatre = stage("dpo", scripted(), reference_period=3, learning_rate=1e-2, **NO_CLIP)
+@pytest.mark.parametrize("period", [2, 3])
+def test_the_reference_may_follow_every_few_rounds(stage: Make, scripted: Make, fingerprint: Make, period: int) -> None:
+    theatre = stage("dpo", scripted(), reference_period=period, learning_rate=1e-2, **NO_CLIP)
     agent, held = theatre.agent, fingerprint(theatre.agent.reference)
     for played in range(1, 8):
         theatre.learn(1)
-        if played % 3 == 0:
+        if played % period == 0:
             held = fingerprint(agent.policy)
         else:
             assert fingerprint(agent.policy) != held
