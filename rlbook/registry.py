@@ -55,6 +55,12 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("dqn", "Maze-v0"): {"steps": 20_000},
     ("ppo", "CartPole-v1"): {
         "steps": 50_000, "rollout_steps": 32, "epochs": 20, "learning_rate": 1e-3, "gamma": 0.98, "gae_lambda": 0.8,
+        "entropy_coef": 0.005,
+    },
+    ("dqn", "CartPole-v1"): {
+        "steps": 50_000, "hidden_sizes": (128, 128), "learning_rate": 1e-3, "batch_size": 128, "learning_starts": 1_000,
+        "train_every": 256, "gradient_steps": 128, "target_period": 256, "double": False, "epsilon": "linear(1.0, 0.04, 0.16)",
+        "eval_every": 1_000, "eval_episodes": 10,
     },
     ("ppo", "Pendulum-v1"): {
         "steps": 150_000, "rollout_steps": 256, "epochs": 10, "learning_rate": 1e-3, "gamma": 0.9, "normalize_reward": True,

@@ -59,11 +59,12 @@ class Request:
         preset_budget = Budget(settings.pop("steps", None), settings.pop("episodes", None))
         budget = Budget(asked.get("steps"), asked.get("episodes"))
         streams = settings.pop("num_envs", agent.default_num_envs) if agent.batched else 1
+        eval_every = asked.get("eval_every", settings.pop("eval_every", None))
         evaluations = settings.pop("eval_episodes", EVAL_EPISODES)
         config = _config(agent, algorithm, settings | dict(hyperparameters or {}))
         return cls(
             algorithm, recipe, preset_budget if budget == Budget(None, None) else budget, seed=asked.get("seed", 0),
-            num_envs=asked.get("num_envs") or streams, eval_every=asked.get("eval_every"),
+            num_envs=asked.get("num_envs") or streams, eval_every=eval_every,
             eval_episodes=asked.get("eval_episodes") or evaluations, config=config, hyperparameters=_plain(vars(config)),
         )  # fmt: skip
 

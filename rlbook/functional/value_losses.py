@@ -31,7 +31,8 @@ def squared_value_loss(value: Tensor, target: Tensor, *, mask: Tensor | None = N
     Source: Sutton and Barto 2018, eq. 9.1.
     """
     same_shape(value=value, target=target, mask=mask)
-    return 0.5 * averaged(where_masked(value - target, mask).square(), mask, average)
+    square = F.mse_loss(where_masked(value, mask), where_masked(target, mask), reduction="none")
+    return 0.5 * averaged(square, mask, average)
 
 
 def clipped_value_loss(
