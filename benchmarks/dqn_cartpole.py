@@ -23,7 +23,7 @@ def transitions() -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, 
 
 
 def our_agent() -> DQN:
-    config = DQNConfig(hidden_sizes=(256, 256), batch_size=64, buffer_size=STORED, learning_rate=1e-4, double=False)
+    config = DQNConfig(hidden_sizes=(256, 256), batch_size=64, buffer_size=STORED, learning_rate=1e-4, double=False, gradient_steps=GRADIENT_STEPS)
     agent = DQN(fitted_vector(DQN, Recipe.of("CartPole-v1"), 1, config), config)
     for obs, action, reward, next_obs, terminated in transitions():
         agent.replay.add(Step(obs, action, reward, next_obs, terminated, np.zeros(1, bool), np.ones(1, bool)))
@@ -45,7 +45,7 @@ def their_agent():  # type: ignore[no-untyped-def]
 def compare() -> list[Comparison]:
     agent, peer = our_agent(), their_agent()
     rates = in_turn({
-        "ours": lambda: GRADIENT_STEPS / seconds(lambda: [agent.train_on_sample() for _ in range(GRADIENT_STEPS)]),
+        "ours": lambda: GRADIENT_STEPS / seconds(agent.update),
         "peer": lambda: GRADIENT_STEPS / seconds(lambda: peer.train(GRADIENT_STEPS, 64)),
     }, ROUNDS)  # fmt: skip
     return [Comparison("DQN, gradient steps, against SB3", "updates/s", rates["ours"], rates["peer"], 1.7)]

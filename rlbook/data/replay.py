@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ class Transitions(NamedTuple):
 class Replay:
     """A ring of `capacity` transitions. Successors are stored, not inferred from the next row, so no row lies across a reset.
 
+    One row holds a whole transition, obs | next_obs | action | reward | terminated, so that a sample is one gather.
+
     Args:
         capacity: transitions.
         observation_size: O.
@@ -31,33 +33,34 @@ class Replay:
 
     def __init__(self, capacity: int, observation_size: int) -> None:
         self.capacity, self.size, self.position = capacity, 0, 0
-        self.fields = Transitions(
-            torch.zeros(capacity, observation_size), torch.zeros(capacity, dtype=torch.int64), torch.zeros(capacity),
-            torch.zeros(capacity, observation_size), torch.zeros(capacity, dtype=torch.bool),
-        )  # fmt: skip
+        self.observation_size = observation_size
+        self.rows = torch.zeros(capacity, 2 * observation_size + 3)
 
     def add(self, step: Step) -> None:
         """Takes in one vector step: N transitions, N at most the capacity."""
-        count = len(step.reward)
-        values = (step.obs, step.action, step.reward, step.next_obs, step.terminated)
+        count, width = len(step.reward), self.observation_size
+        rows = np.empty((count, 2 * width + 3), dtype=np.float32)
+        rows[:, :width], rows[:, width : 2 * width] = step.obs, step.next_obs
+        rows[:, -3], rows[:, -2], rows[:, -1] = step.action, step.reward, step.terminated
         first = min(count, self.capacity - self.position)
-        for field, value in zip(self.fields, values, strict=True):
-            value = torch.as_tensor(np.ascontiguousarray(value))
-            field[self.position : self.position + first] = value[:first]
-            field[: count - first] = value[first:]
+        self.rows[self.position : self.position + first] = torch.from_numpy(rows[:first])
+        self.rows[: count - first] = torch.from_numpy(rows[first:])
         self.position = (self.position + count) % self.capacity
         self.size = min(self.size + count, self.capacity)
 
     def sample(self, size: int, rng: np.random.Generator) -> Transitions:
         """`size` transitions, uniformly and with replacement."""
-        rows = torch.from_numpy(rng.integers(self.size, size=size))
-        return Transitions(*(field.index_select(0, rows) for field in self.fields))
+        return self.transitions(self.rows.index_select(0, torch.from_numpy(rng.integers(self.size, size=size))))
+
+    def transitions(self, rows: Tensor) -> Transitions:
+        """Rows [B, 2 O + 3] taken apart."""
+        obs, next_obs, rest = rows.split([self.observation_size, self.observation_size, 3], dim=1)
+        action, reward, terminated = rest.unbind(1)
+        return Transitions(obs, action.long(), reward, next_obs, terminated.bool())
 
     def state_dict(self) -> State:
-        fields: dict[str, Any] = {name: field[: self.size] for name, field in self.fields._asdict().items()}
-        return fields | {"size": self.size, "position": self.position}
+        return {"rows": self.rows[: self.size], "size": self.size, "position": self.position}
 
     def load_state_dict(self, state: State) -> None:
         self.size, self.position = state["size"], state["position"]
-        for name, field in self.fields._asdict().items():
-            field[: self.size] = state[name]
+        self.rows[: self.size] = state["rows"]

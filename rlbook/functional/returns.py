@@ -12,7 +12,6 @@ from torch import Tensor
 from rlbook.functional._shapes import same_shape, where_masked
 
 
-@torch.no_grad()
 def td_target(reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: float) -> Tensor:
     """What V(s) should have been, judged one step later. The one place that says what stops bootstrapping.
 
@@ -30,7 +29,7 @@ def td_target(reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: flo
     Source: Sutton and Barto 2018, eq. 6.2. The time-limit case: partial-episode bootstrapping, Pardo et al. 2018, arXiv:1712.00378.
     """
     same_shape(reward=reward, terminated=terminated, next_value=next_value)
-    return reward + gamma * next_value.masked_fill(terminated, 0.0)
+    return (reward + gamma * next_value.masked_fill(terminated, 0.0)).detach()
 
 
 @torch.no_grad()

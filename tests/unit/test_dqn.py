@@ -49,7 +49,7 @@ def transitions(size: int, rows: list[tuple[int, int, float, int, bool]]) -> Tra
 
 def train_on(agent: Any, batch: Transitions) -> list[float]:
     agent.replay.sample = lambda size, rng: batch
-    return [float(tensor.mean()) for tensor in agent.train_on_sample()]
+    return [float(tensor.mean()) for minibatch in agent.minibatches(1) for tensor in agent.train_on(*minibatch)]
 
 
 @pytest.mark.parametrize(("double", "huber", "name"), [
@@ -97,7 +97,7 @@ def test_only_termination_stops_the_bootstrap(terminated: bool, truncated: bool,
     agent = linear([[0.0, 0.0], [3.0, 4.0]], gamma=0.9, huber=False, batch_size=1, learning_starts=100)
     one, two = np.array([[1.0, 0.0]], np.float32), np.array([[0.0, 1.0]], np.float32)
     agent.learn(Step(one, np.array([0]), np.ones(1, np.float32), two, np.array([terminated]), np.array([truncated]), np.array([True])))
-    loss = float(agent.train_on_sample()[0])
+    loss = float(agent.train_on(*next(agent.minibatches(1)))[0])
     assert loss == pytest.approx(0.5 * target**2, rel=1e-6)
 
 

@@ -54,7 +54,7 @@ def played(replay: Replay, steps: int, num_envs: int) -> list[tuple[float, ...]]
 
 
 def rows(replay: Replay) -> list[tuple[float, ...]]:
-    fields = replay.fields
+    fields = replay.transitions(replay.rows)
     columns = (fields.obs[:, 0], fields.action, fields.reward, fields.next_obs[:, 0], fields.terminated)
     return list(zip(*(column[: replay.size].tolist() for column in columns), strict=True))
 

@@ -15,6 +15,7 @@ Difference: several gradient steps in a row after `train_every` environment step
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, State, Step
-from rlbook.data.replay import Replay
+from rlbook.data.replay import Replay, Transitions
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.policies.flat import FlatAdam
@@ -117,21 +118,30 @@ class DQN(Agent):
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
         if self.config.anneal_learning_rate:
             self.optimizer.learning_rate = self.config.learning_rate * (1.0 - self.progress)
-        for _ in range(self.config.gradient_steps):
-            diagnostics = self.train_on_sample()
+        for batch, next_q in self.minibatches(self.config.gradient_steps):
+            diagnostics = self.train_on(batch, next_q)
         values = [float(tensor.mean()) for tensor in diagnostics]
         return dict(zip(("td_loss", "q", "grad_norm"), values, strict=True)) | {"epsilon": self.config.epsilon(self.progress)}
 
-    def train_on_sample(self) -> tuple[Tensor, Tensor, Tensor]:
+    def minibatches(self, count: int) -> Iterator[tuple[Transitions, Tensor]]:
+        """`count` random minibatches, each with Q⁻(s', ·) [B, A]. Buffer and target network stand still meanwhile: 64 at a time."""
+        size = self.config.batch_size
+        for start in range(0, count, 64):
+            batch = self.replay.sample(min(64, count - start) * size, self.sampling)
+            with torch.no_grad():
+                next_q = self.target(batch.next_obs)
+            for *fields, row in zip(*(field.split(size) for field in batch), next_q.split(size), strict=True):
+                yield Transitions(*fields), row
+
+    def train_on(self, batch: Transitions, next_q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One gradient step. Returns its diagnostics: the loss, Q(s, a) [B], the gradient's norm."""
-        batch = self.replay.sample(self.config.batch_size, self.sampling)
         q = self.q(batch.obs).gather(1, batch.action[:, None]).squeeze(1)             # [B]
-        with torch.no_grad():
-            next_q = self.target(batch.next_obs)                                       # [B, A]
-            if self.config.double:
-                target = double_q_target(batch.reward, batch.terminated, next_q, self.q(batch.next_obs), self.config.gamma)
-            else:
-                target = q_target(batch.reward, batch.terminated, next_q, self.config.gamma)
+        if self.config.double:
+            with torch.no_grad():
+                next_q_online = self.q(batch.next_obs)                                 # [B, A]
+            target = double_q_target(batch.reward, batch.terminated, next_q, next_q_online, self.config.gamma)
+        else:
+            target = q_target(batch.reward, batch.terminated, next_q, self.config.gamma)
         loss = huber_loss(q, target) if self.config.huber else squared_value_loss(q, target)
         norm = self.optimizer.step(loss, self.config.max_grad_norm)
         return loss.detach(), q.detach(), norm
