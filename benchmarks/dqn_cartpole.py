@@ -23,7 +23,9 @@ def transitions() -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, 
 
 
 def our_agent() -> DQN:
-    config = DQNConfig(hidden_sizes=(256, 256), batch_size=64, buffer_size=STORED, learning_rate=1e-4, double=False, gradient_steps=GRADIENT_STEPS)
+    config = DQNConfig(
+        hidden_sizes=(256, 256), batch_size=64, buffer_size=STORED, learning_rate=1e-4, double=False, gradient_steps=GRADIENT_STEPS
+    )
     agent = DQN(fitted_vector(DQN, Recipe.of("CartPole-v1"), 1, config), config)
     for obs, action, reward, next_obs, terminated in transitions():
         agent.replay.add(Step(obs, action, reward, next_obs, terminated, np.zeros(1, bool), np.ones(1, bool)))
