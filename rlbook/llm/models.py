@@ -53,4 +53,6 @@ def folder_model(folder: str | Path) -> Any:
             )
     except Exception as error:
         raise ValueError(f"model: {str(folder)!r} holds no causal language model that can be loaded ({first_line(error)})") from error
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        raise ValueError(f"model: {str(folder)!r} has weights that are NaN or infinite")
     return model.eval()

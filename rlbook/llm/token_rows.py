@@ -27,12 +27,25 @@ class TokenRules:
         self.task, self.split, self.reward = task, split, REWARDS[reward]
         self.texts = task.prompts(split)
         self.codec: Codec = character_codec() if model is None else folder_codec(model)
+        self.answers = [task.answer(text) for text in self.texts]
+        if model is not None:
+            self._take_the_folders_view(model)
         self.max_new_tokens = max_new_tokens or self._default_limit()
         ids = self.codec.encode_prompts(self.texts)
         self.prompt_lengths = np.array([len(row) for row in ids], dtype=np.int64)
         self.context_length = self._longest_prompt() + self.max_new_tokens
+        if self.codec.context is not None and self.context_length > self.codec.context:
+            needed = f"a prompt and its completion need {self.context_length}"
+            raise ValueError(f"model: {str(model)!r} reads {self.codec.context} tokens, and {needed}")
         self.prompts = padded(ids, self.codec.pad)
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
+
+    def _take_the_folders_view(self, model: str) -> None:
+        """The answers as the folder's tokenizer writes and reads them: some decoders add spaces."""
+        strange = next((text for text in (*self.texts, *self.answers) if not self.codec.writes(text)), None)
+        if strange is not None:
+            raise ValueError(f"model: the tokenizer in {str(model)!r} must have tokens for {strange!r}")
+        self.answers = [self.codec.decode(self.codec.encode_answer(answer)[:-1]).strip() for answer in self.answers]
 
     def _default_limit(self) -> int:
         """Room for the longest answer, its EOS, and one token too many: running over the end is then a state like any other."""
@@ -49,7 +62,7 @@ class TokenRules:
         """The reward of a finished completion (ids, EOS included if it was written)."""
         ended = len(completion) > 0 and int(completion[-1]) == self.codec.eos
         text = self.codec.decode(completion[:-1] if ended else completion)
-        return self.reward(text, self.task.answer(self.texts[prompt]), ended)
+        return self.reward(text.strip(), self.answers[prompt], ended)
 
 
 class TokenRows:

@@ -56,6 +56,7 @@ class Codec:
     pad: int                                 # fills observations to the right; never shown to a model
     bos: int | None                          # begins a prompt; None where the tokenizer has none
     eos: int                                 # ends an episode
+    context: int | None = None               # the longest text the model reads, in tokens; None where it states no limit
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each prompt, with whatever the tokenizer puts in front of a text (BOS)."""
@@ -68,6 +69,11 @@ class Codec:
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of `ids`, special tokens visible (a PAD inside a completion is a mistake, and stays one)."""
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def writes(self, text: str) -> bool:
+        """Whether the vocabulary has a token for every character of `text`; some decoders put spaces between tokens."""
+        ids = self.backend.encode(text, add_special_tokens=False).ids
+        return "".join(self.backend.decode(ids, skip_special_tokens=True).split()) == text
 
 
 @lru_cache(maxsize=1)
@@ -102,7 +108,8 @@ def folder_codec(folder: str | Path) -> Codec:
     pad = tokenizer.pad_token_id
     if pad is None or pad == tokenizer.eos_token_id:
         pad = size
-    return Codec(tokenizer.backend_tokenizer, size, int(pad), tokenizer.bos_token_id, int(tokenizer.eos_token_id))
+    context = text_settings.get("max_position_embeddings") or text_settings.get("n_positions")
+    return Codec(tokenizer.backend_tokenizer, size, int(pad), tokenizer.bos_token_id, int(tokenizer.eos_token_id), context)
 
 
 def folder_settings(folder: str | Path) -> dict[str, Any]:

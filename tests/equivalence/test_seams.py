@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -399,3 +400,47 @@ def test_a_tokenizer_whose_pad_is_eos_gets_a_pad_of_its_own(gpt2_folder: Path, t
     policy = env.build_policy(critic=False, temperature=1.0, rng=np.random.default_rng(0))
     batch = policy.batch(collect(policy, env, 0, np.random.default_rng(0)))
     assert (policy.evaluate(batch)[0] - batch.log_prob)[batch.mask].abs().max() < TOLERANCE
+
+
+def test_the_right_answer_is_right_whatever_spaces_a_decoder_adds(gpt2_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(gpt2_folder, folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "decoder": None}))
+    env = Addition(model=str(folder), split="held_out")
+    codec = env.rules.codec
+    prompt = next(text for text in env.rules.texts if env.rules.task.answer(text) == "74")
+    assert codec.decode(codec.encode_answer("74")[:-1]) == "7 4"                       # two tokens, and nothing that joins them
+    for answer, reward in (("74", 1.0), ("47", 0.0), ("774", 0.0)):
+        env.reset(options={"prompt_id": env.rules.texts.index(prompt)})
+        assert [env.step(token)[1] for token in codec.encode_answer(answer)][-1] == reward
+
+
+def test_a_folder_that_cannot_serve_is_refused_in_one_sentence(gpt2_folder: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    def changed(name: str) -> Path:
+        return Path(shutil.copytree(gpt2_folder, tmp_path / name))
+
+    def refusal(folder: Path) -> str:
+        with pytest.raises(ValueError) as error:
+            Addition(model=str(folder)).build_policy(critic=False, temperature=1.0, rng=np.random.default_rng(0))
+        return str(error.value)
+
+    short = changed("short")
+    settings = json.loads((short / "config.json").read_text())
+    (short / "config.json").write_text(json.dumps({**settings, "n_positions": 8}))
+    assert re.fullmatch(r"model: .* reads 8 tokens, and a prompt and its completion need \d+", refusal(short))
+    mute = changed("mute")
+    for file in mute.glob("tokenizer*"):
+        file.unlink()
+    assert re.fullmatch(r"model: the tokenizer in .* must have tokens for '.*='", refusal(mute))
+    broken = changed("broken")
+    weights = load_file(broken / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] = float("nan")
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    assert re.fullmatch(r"model: .* has weights that are NaN or infinite", refusal(broken))
+    pickled = changed("pickled")
+    (pickled / "model.safetensors").unlink()
+    torch.save(weights, pickled / "pytorch_model.bin")
+    assert "no file named model.safetensors" in refusal(pickled)
