@@ -15,7 +15,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from rlbook.llm.token_rows import padded
 from rlbook.llm.tokenizer import character_codec, character_tokenizer
 from rlbook.policies.flat import FlatAdam
 from rlbook.seeding import stream, torch_generator
+from rlbook.threads import single_threaded
 
 RECIPE_VERSION = 3
 
@@ -105,7 +105,7 @@ def warm_up(model: Any, task: Task, seed: int, recipe: Recipe = Recipe()) -> flo
         TrainingError: the target was not reached in `max_steps` steps.
     """
     policy, answers, rng = LanguageModelPolicy(model), Answers(task), stream(seed, "minibatches")
-    with _one_thread(), _progress(task, recipe) as bar:
+    with single_threaded(), _progress(task, recipe) as bar:
         optimizer = FlatAdam([policy.model], recipe.learning_rate, betas=(0.9, 0.98))
         apart, before = answers.batch(slice(recipe.set_apart)), optimizer.flat.clone()
         for step in range(recipe.max_steps + 1):
@@ -196,17 +196,6 @@ def _store(model: Any, folder: Path, note: dict[str, Any]) -> None:
     except OSError:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Two threads make so small a network slower, and their number changes the last bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _progress(task: Task, recipe: Recipe) -> tqdm:

@@ -85,11 +85,8 @@ class DPO(PolicyAgent):
     }
 
     def __init__(self, env: Any, config: DPOConfig, seed: int = 0) -> None:
-        if env.num_envs % config.group_size:
-            raise ValueError(f"group_size must divide num_envs {env.num_envs}, got {config.group_size}")
         super().__init__(env, config, seed)
         self.config: DPOConfig = config
-        self.group_size = config.group_size
         self.rounds = 0
 
     @staticmethod

@@ -85,11 +85,8 @@ class GRPO(PolicyAgent):
     }
 
     def __init__(self, env: Any, config: GRPOConfig, seed: int = 0) -> None:
-        if env.num_envs % config.group_size:
-            raise ValueError(f"group_size must divide num_envs {env.num_envs}, got {config.group_size}")
         super().__init__(env, config, seed)
         self.config: GRPOConfig = config
-        self.group_size = config.group_size
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)

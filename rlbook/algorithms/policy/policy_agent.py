@@ -29,6 +29,9 @@ class PolicyAgent(Agent):
 
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         super().__init__(env, config, seed)
+        self.group_size = getattr(config, "group_size", 1)
+        if env.num_envs % self.group_size:
+            raise ValueError(f"group_size must divide num_envs {env.num_envs}, got {self.group_size}")
         self.policy = build_policy(
             env, stream(seed, "initialisation"), critic=self.critic, hidden_sizes=config.hidden_sizes, temperature=config.temperature,
             shared=not getattr(config, "separate_networks", True), orthogonal=getattr(config, "orthogonal_init", True),
