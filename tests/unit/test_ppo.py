@@ -228,3 +228,8 @@ def test_ppo_values_the_environments_own_observations() -> None:
     agent: Any = run.agent
     one_hot = torch.eye(run.agent.policy.critic.weights[0].shape[1])[[0, 7]]
     np.testing.assert_allclose(agent.value(np.array([0, 7])), agent.policy.value(one_hot), atol=1e-6)
+
+
+def test_values_may_be_asked_of_observations_in_double_precision(stage: Make) -> None:
+    agent, states = stage("ppo", "CartPole-v1", num_envs=2).agent, np.linspace(-0.1, 0.1, 12).reshape(3, 4)
+    np.testing.assert_array_equal(agent.value(states), agent.value(states.astype(np.float32)))

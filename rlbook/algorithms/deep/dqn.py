@@ -102,7 +102,7 @@ class DQN(Agent):
     def action_values(self, observations: Any) -> np.ndarray:
         """Q of the environment's observations: [N, ...] → [N, A], in reward units."""
         with torch.inference_mode():
-            return self.q(torch.as_tensor(self.fitted(observations))).numpy()
+            return self.q(torch.as_tensor(self.fitted(observations), dtype=torch.float32)).numpy()
 
     def learn(self, step: Step) -> Metrics:
         self.replay.add(step)

@@ -106,8 +106,9 @@ class PPO(PolicyAgent):
     def value(self, observations: Any) -> np.ndarray:
         """V of the environment's observations: [N, ...] → [N], in reward units."""
         fitted = self.fitted(observations)
-        tensors = {k: torch.as_tensor(v) for k, v in fitted.items()} if isinstance(fitted, dict) else torch.as_tensor(fitted)
-        return self.policy.value(tensors).numpy()
+        if isinstance(fitted, dict):
+            return self.policy.value({name: torch.as_tensor(part) for name, part in fitted.items()}).numpy()
+        return self.policy.value(torch.as_tensor(fitted, dtype=torch.float32)).numpy()
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
