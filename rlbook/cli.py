@@ -144,16 +144,17 @@ def evaluate(words: Sequence[str]) -> int:
     folder = str(word(options.folder))
     import rlbook
 
-    result = rlbook.evaluate(folder, **counts, checkpoint=_checkpoint(options.checkpoint), allow_import=options.allow_import)
+    checkpoint = _checkpoint(options.checkpoint)
+    result = rlbook.evaluate(folder, **counts, explore=options.explore, checkpoint=checkpoint, allow_import=options.allow_import)
     low, high = result.confidence_interval
     returns, lengths = result.returns.tolist(), result.lengths.tolist()
     facts = {
-        "folder": folder, "episodes": len(returns), "mean": result.mean, "confidence_interval": [low, high],
+        "folder": folder, "episodes": len(returns), "explore": options.explore, "mean": result.mean, "confidence_interval": [low, high],
         "mean_length": sum(lengths) / len(lengths), "returns": returns, "lengths": lengths,
     }  # fmt: skip
     text = (
         f"mean return   {result.mean:.4g}   (95 % confidence interval {low:.4g} to {high:.4g})\n"
-        f"episodes      {len(returns)}, greedy\n"
+        f"episodes      {len(returns)}, {'exploring' if options.explore else 'greedy'}\n"
         f"mean length   {facts['mean_length']:.4g} steps"
     )
     show(options.json, (facts, text))

@@ -71,7 +71,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play greedy episodes with a trained agent, and report the mean return with its 95 % confidence interval.
+    """Play episodes with a trained agent, greedy ones unless --explore, and report the mean return with its 95 % confidence interval.
 
     Example:  rlbook evaluate runs/ppo-Maze-v0-0 --episodes 500
     """
@@ -79,6 +79,7 @@ class Evaluate:
     folder: Positional[Folder]  # a run's folder
     episodes: Number = None  # how many episodes (default: 100)
     seed: Number = None  # decides the episodes' starts (default: the run's seed)
+    explore: Flag = False  # act as in training instead of greedily: a policy samples
     checkpoint: Word = None  # a step, or best (default: the last one)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     allow_import: Flag = False  # let an environment id of the form module:Name import that module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,8 +48,11 @@ class Evaluation:
         return self.mean - half, self.mean + half
 
 
-def evaluate(target: Run | Agent | str | Path, env: Any = None, episodes: int = 100, seed: int | None = None, **options: Any) -> Evaluation:
-    """Plays `episodes` whole episodes greedily.
+def evaluate(
+    target: Run | Agent | str | Path, env: Any = None, episodes: int = 100, seed: int | None = None, *,
+    explore: bool = False, **options: Any,
+) -> Evaluation:
+    """Plays `episodes` whole episodes, greedily unless told otherwise.
 
     Args:
         target: a run, a run's folder, or an agent (which then needs `env`).
@@ -56,6 +60,7 @@ def evaluate(target: Run | Agent | str | Path, env: Any = None, episodes: int = 
         episodes: how many; episode i starts from reset seed `base + i`, so the result does not depend on how many run side by side.
             Where the environment sets no limit itself, an episode is cut after 10 000 steps.
         seed: gives the base; None is the run's own evaluation stream.
+        explore: act as in training: a policy samples, an ε-greedy agent tries things. A copy of the agent does, with a copy of its RNGs.
         options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`).
 
     Raises:
@@ -69,27 +74,30 @@ def evaluate(target: Run | Agent | str | Path, env: Any = None, episodes: int = 
     if isinstance(target, Agent):
         if env is None:
             raise RequestError("an agent alone does not say where to play; give env")
-        return play(target, Recipe.of(env), episodes, seed or 0)
+        return play(target, Recipe.of(env), episodes, seed or 0, explore=explore)
     run = target if isinstance(target, Run) else load(target, env=env, **options)
     recipe = run.request.recipe.for_evaluation() if env is None else Recipe.of(env)
-    return play(run.agent, recipe, episodes, run.request.seed if seed is None else seed)
+    return play(run.agent, recipe, episodes, run.request.seed if seed is None else seed, explore=explore)
 
 
-def play(agent: Agent, recipe: Recipe, episodes: int, seed: int) -> Evaluation:
-    """Greedy episodes in a fresh environment; see `evaluate`.
+def play(agent: Agent, recipe: Recipe, episodes: int, seed: int, *, explore: bool = False) -> Evaluation:
+    """Episodes in a fresh environment; see `evaluate`.
 
     Raises:
         TrainingError: a return that is not finite.
     """
     base = int(stream(seed, "evaluation").integers(2**31 - 1 - episodes))
+    if explore:
+        agent = copy.deepcopy(agent)
+        agent.begin()
     with single_threaded():
-        result = (_play_many if agent.batched else _play_one)(agent, recipe, episodes, base)
+        result = (_play_many if agent.batched else _play_one)(agent, recipe, episodes, base, explore)
     if not np.isfinite(result.returns).all():
         raise TrainingError(f"the return of an evaluation episode is not finite: {result.returns[~np.isfinite(result.returns)][0]}")
     return result
 
 
-def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evaluation:
+def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool) -> Evaluation:
     from rlbook.registry import fit_to
 
     raw = recipe.make()
@@ -100,14 +108,14 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evaluat
         obs, _ = env.reset(seed=base + i)
         over = False
         while not over and lengths[i] < longest:
-            obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=False))
+            obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=explore))
             returns[i] += float(reward)
             lengths[i] += 1
             over = terminated or truncated
     return Evaluation(returns, lengths)
 
 
-def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evaluation:
+def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool) -> Evaluation:
     env = fitted_vector(type(agent), recipe, min(episodes, MAX_STREAMS), agent.config)
     _check_spaces(agent, recipe, env.fit)
     returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
@@ -117,7 +125,7 @@ def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int) -> Evalua
         obs, _ = env.reset(seed=[base + start + i for i in range(env.num_envs)])
         live = np.ones(env.num_envs, dtype=bool)
         while live[:count].any() and lengths[rows].max() < longest:
-            obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=False))
+            obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=explore))
             returns[rows] += np.where(live, reward, 0.0)[:count]
             lengths[rows] += live[:count]
             live &= ~(terminated | truncated)
