@@ -79,10 +79,15 @@ def parse_train(argv: Sequence[str]) -> Training:
     training = Training(
         options.run, algorithm, word(options.env) or held.get("env"),
         held["counts"] | {name: value for name in COUNTS if (value := integer(name, getattr(options.run, name))) is not None},
-        held["env_kwargs"] | env_kwargs | ({} if model is None else {"model": model}),
+        held["env_kwargs"] | env_kwargs | ({} if model is None else {"model": _findable(model)}),
         held["hyperparameters"] | {name: convert(_flag(name), value, kinds[name]) for name, value in given.items()},
     )  # fmt: skip
     return _complete(training)
+
+
+def _findable(folder: str) -> str:
+    """A folder's absolute path, so that the run can be taken up from anywhere; what is no folder stays as it was given."""
+    return str(Path(folder).resolve()) if Path(folder).is_dir() else folder
 
 
 def check_unchanged(training: Training, held: Request, folder: Path) -> None:
