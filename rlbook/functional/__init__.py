@@ -1,1 +1,22 @@
-"""The book's equations, one pure function each. Nothing here knows an agent, an environment or a random number."""
+"""The book's equations, one pure function each. Nothing here knows an agent, an environment or a random number.
+
+`rlbook.functional.gae` is short for `rlbook.functional.advantages.gae`, and so for every other name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_MODULES = ("advantages", "averages", "divergences", "policy_losses", "preference_losses", "returns", "schedules", "value_losses")
+
+
+def __getattr__(name: str) -> Any:
+    """A module, or what a module defines; loaded on first use, so that `import rlbook` does not load torch."""
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if not name.startswith("_"):
+        for module in map(importlib.import_module, (f"{__name__}.{module}" for module in _MODULES)):
+            if getattr(vars(module).get(name), "__module__", None) == module.__name__:
+                return vars(module)[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
