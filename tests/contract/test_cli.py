@@ -231,6 +231,20 @@ def test_evaluate_reports_the_mean_with_its_interval(trained: Path, capsys: pyte
     assert f"{facts['mean']:.4g}" in capsys.readouterr().out
 
 
+def test_evaluate_can_explore_as_in_training(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", str(trained), "--episodes", "20", "--explore"]) == 0
+    assert "20, exploring" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(trained), "--episodes", "20", "--explore", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["explore"] is True and len(set(facts["returns"])) > 1, "greedy walks in the maze are all the same"
+
+
+def test_a_model_folder_is_remembered_by_its_absolute_path(empty_folder: Path) -> None:
+    (empty_folder / "model").mkdir()
+    given = {name: parse_train(["grpo", "Addition-v0", "--model", name]).env_kwargs["model"] for name in ("model", "elsewhere")}
+    assert given == {"model": str(empty_folder / "model"), "elsewhere": "elsewhere"}
+
+
 def test_plot_writes_a_png(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["plot", str(trained), "--out", "ppo.png"]) == 0
     assert capsys.readouterr().out == "ppo.png\n"

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import rlbook
+from rlbook.agent import Agent
+from rlbook.state_encoding import encode
 
 CODE = "import sys, {module}; heavy = {heavy} & set(sys.modules); assert not heavy, heavy"
 
@@ -139,6 +141,14 @@ def test_reports_come_as_training_goes_on() -> None:
     assert seen == [report["step"] for report in run.metrics] and len(seen) == 100 and seen[-1] == 400
 
 
+def test_every_equation_has_its_short_name() -> None:
+    assert rlbook.functional.gae is rlbook.functional.advantages.gae
+    assert rlbook.functional.dpo_loss is rlbook.functional.preference_losses.dpo_loss
+    assert rlbook.functional.k3 is rlbook.functional.divergences.k3
+    for name in ("Tensor", "torch", "_shapes_", "gea"):
+        assert not hasattr(rlbook.functional, name), name
+
+
 # ---- evaluation
 
 
@@ -182,6 +192,31 @@ def test_a_run_a_folder_and_an_agent_can_be_judged(tmp_path: Path) -> None:
     for target, env in ((run, None), (tmp_path / "run", None), (str(tmp_path / "run"), "Maze-v0"), (run.agent, "Maze-v0")):
         assert rlbook.evaluate(target, env, episodes=3).returns.tolist() == [3.0] * 3
     assert rlbook.evaluate(run, rlbook.make("Maze-v0", rewards="shaped"), episodes=1).mean == pytest.approx(9.2)
+
+
+def as_bytes(agent: Agent) -> tuple[Any, dict[str, bytes]]:
+    skeleton, arrays = encode(agent.state_dict())
+    return skeleton, {name: array.tobytes() for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo"])
+def test_exploring_in_an_evaluation_is_another_walk_and_changes_nothing_in_the_agent(algorithm: str) -> None:
+    run = rlbook.train(algorithm, "Maze-v0", steps=2000, seed=0, eval_every=0)
+    before = as_bytes(run.agent)
+    greedy, first, second = (rlbook.evaluate(run, episodes=20, explore=explore) for explore in (False, True, True))
+    assert as_bytes(run.agent) == before
+    np.testing.assert_array_equal(first.returns, second.returns)
+    assert len(set(first.returns)) > len(set(greedy.returns)) == 1, "one start, and a deterministic maze"
+
+
+def test_exploring_a_language_model_samples_from_it() -> None:
+    from rlbook.plots.completions import write
+
+    run = rlbook.train("grpo", "Addition-v0", steps=1, eval_every=0)
+    greedy, sampled = (rlbook.evaluate(run, episodes=512, explore=explore).mean for explore in (False, True))
+    other = write(run.agent, run.request.recipe.for_evaluation(), range(512), samples=1, seed=1).mean_reward
+    assert abs(sampled - other) < 0.094                      # twice the same share: 3 · √(2 · 0.25 / 512) = 0.094
+    assert sampled < greedy
 
 
 def test_an_agent_that_walks_in_circles_is_judged_too() -> None:
