@@ -6,8 +6,8 @@
             ρ = π(a|s) / π_old(a|s)
             minimise  -mean min(ρ A, clip(ρ, 1-ε, 1+ε) A)  +  c_v ½ mean (V - (A + V_old))²  -  c_e mean H(π)
 
-The clip removes the incentive to move ρ out of [1-ε, 1+ε]. The same file trains an MLP on a maze and a language model on tokens: a
-sequence model collects whole episodes, and its minibatches are episodes; a reference policy may pull the policy back through a KL penalty.
+The clip removes the incentive to move ρ out of [1-ε, 1+ε]. The same file trains an MLP on a maze and a sequence model on text: the
+latter collects whole episodes, and its minibatches are episodes; a reference policy may pull the policy back through a KL penalty.
 Source: Schulman et al. 2017, arXiv:1707.06347, algorithm 1 and eq. 9; the 13 core details of Huang et al. 2022, "The 37 Implementation
 Details of PPO", numbered in the config. Difference: all values of a rollout are computed once, when it is full.
 """
