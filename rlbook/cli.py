@@ -106,9 +106,10 @@ def train(words: Sequence[str]) -> int:
                 display(run)
                 log(run)
 
-            run = _resumed(training, folder, on_report) if training.resume else _started(training, folder, on_report)
+            with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+                run = _resumed(training, folder, on_report) if training.resume else _started(training, folder, on_report)
     except KeyboardInterrupt as stop:
-        return interrupted(_signal(stop), folder, as_json=training.run.json)
+        return interrupted(_signal(stop), folder, as_json=training.run.json, allow_import=training.run.allow_import)
     except TrainingError as error:
         raise TrainingError(f"{error}; {last_good(folder)}") from error
     result = trained(run, folder, time.monotonic() - start)

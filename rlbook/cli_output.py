@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,17 +38,24 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
         lines.append(f"mean return of the last {len(returns)} training episodes: {facts['return']:.4g}")
     if evaluated is not None:
         lines.append(f"mean return of {request.eval_episodes} greedy episodes: {evaluated:.4g}")
-    return facts, "\n".join([*lines, "", *(f"  rlbook {command} {folder}" for command in ("evaluate", "watch", "plot"))])
+    trust = request.recipe.module is not None
+    commands = _typed("evaluate", folder, trust), _typed("watch", folder, trust), _typed("plot", folder)
+    return facts, "\n".join([*lines, "", *(f"  {command}" for command in commands)])
 
 
-def interrupted(signum: int, folder: Path, *, as_json: bool) -> int:
+def _typed(command: str, folder: Path, allow_import: bool = False) -> str:
+    """A command as it can be pasted into a shell."""
+    return shlex.join(["rlbook", *command.split(), str(folder), *(["--allow-import"] if allow_import else [])])
+
+
+def interrupted(signum: int, folder: Path, *, as_json: bool, allow_import: bool = False) -> int:
     """Says how to go on; returns the exit code, 128 + the signal's number."""
     from rlbook.checkpoints import latest
 
     step = latest(folder)
     if step is None:
         return fail(128 + signum, "interrupted before the first checkpoint", as_json)
-    return fail(128 + signum, f"interrupted at step {step}; continue with: rlbook train --resume {folder}", as_json)
+    return fail(128 + signum, f"interrupted at step {step}; continue with: {_typed('train --resume', folder, allow_import)}", as_json)
 
 
 def last_good(folder: Path) -> str:

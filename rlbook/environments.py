@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -57,8 +57,9 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
 
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise RequestError(f"environment module {module!r} cannot be imported: {error}") from None
+        except Exception as error:  # whatever the user's module does
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise RequestError(f"environment module {module!r} cannot be imported ({reason})") from error
     for name in (f"rlbook/{env_id}", env_id):
         if name in gymnasium.registry:
             return gymnasium.registry[name]
@@ -98,12 +99,14 @@ class Recipe:
     id: str | None
     kwargs: dict[str, Any] = field(default_factory=dict)
     instance: gymnasium.Env | None = field(default=None, compare=False)
+    module: str | None = None                # what is imported first, where the id was given as `module:Name`
 
     @classmethod
     def of(cls, env: str | gymnasium.Env, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None) -> Recipe:
         """The recipe of an id, or of an environment made by `rlbook.make` or `gymnasium.make`."""
         if isinstance(env, str):
-            return cls(find(env, allow_import=allow_import).id, dict(kwargs or {}))
+            module = env.split(":", 1)[0] if ":" in env else None
+            return cls(find(env, allow_import=allow_import).id, dict(kwargs or {}), module=module)
         if not isinstance(env, gymnasium.Env):
             raise RequestError(f"env must be an environment id or a gymnasium.Env, got {type(env).__name__}")
         spec = env.spec
@@ -124,7 +127,9 @@ class Recipe:
     @property
     def written_id(self) -> str | None:
         """The id that is enough to make this environment again, with `kwargs`; None for an instance without one, or in wrappers."""
-        return self.id if self._source() == self.id else None
+        if self._source() != self.id:
+            return None
+        return self.id if self.module is None else f"{self.module}:{self.id}"
 
     @property
     def time_limit(self) -> int | None:
@@ -138,7 +143,7 @@ class Recipe:
         """The same environment as evaluation wants it: it may name arguments to replace (`evaluation_kwargs`: held-out prompts)."""
         if self.id is None:
             return Recipe(None, {}, self._copy())
-        return Recipe(self.id, self.kwargs | self._evaluation_kwargs, self.instance) if self._evaluation_kwargs else self
+        return replace(self, kwargs=self.kwargs | self._evaluation_kwargs) if self._evaluation_kwargs else self
 
     @cached_property
     def _evaluation_kwargs(self) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -13,6 +16,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
+import rlbook
 from rlbook.envs.registration import register
 
 register()
@@ -211,3 +215,38 @@ def test_the_vector_maze_refuses_impossible_actions(actions: list[Any], complain
 def test_gymnasium_alone_can_make_the_maze() -> None:
     code = "import gymnasium; assert gymnasium.make('rlbook.envs:rlbook/Maze-v0').reset(seed=0)[0] == 0"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+HALL = """\
+import gymnasium
+from rlbook.envs.maze import Maze
+gymnasium.register("Hall-v0", lambda **kwargs: Maze("S..G", **kwargs), max_episode_steps=9)
+"""
+
+
+def test_a_run_remembers_the_module_of_its_environment_and_imports_it_only_if_allowed(tmp_path: Path) -> None:
+    (tmp_path / "hall_of_mazes.py").write_text(HALL)
+    words = ["train", "q_learning", "hall_of_mazes:Hall-v0", "--episodes", "20", "--out", "a run"]
+    assert command(words, tmp_path).returncode == 2 and not (tmp_path / "a run").exists()
+    trained = command([*words, "--allow-import"], tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    assert "env: hall_of_mazes:Hall-v0" in (tmp_path / "a run" / "config.yaml").read_text()
+    refused = command(["evaluate", "a run"], tmp_path)
+    assert refused.returncode == 2 and "would import the module 'hall_of_mazes'" in refused.stderr
+    shown = next(line for line in trained.stdout.splitlines() if "rlbook evaluate" in line)
+    assert shlex.split(shown) == ["rlbook", "evaluate", "a run", "--allow-import"], "what is printed can be pasted"
+    assert command(shlex.split(shown)[1:], tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("code", ["1 / 0", "not python"])
+def test_a_module_that_cannot_be_imported_is_one_sentence(code: str, tmp_path: Path) -> None:
+    (tmp_path / "broken_module.py").write_text(code)
+    result = command(["train", "q_learning", "broken_module:Any-v0", "--allow-import"], tmp_path)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert "environment module 'broken_module' cannot be imported" in result.stderr
+
+
+def command(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(folder), str(Path(rlbook.__file__).parents[1])])
+    options: dict[str, Any] = {"cwd": folder, "env": os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}}
+    return subprocess.run([sys.executable, "-m", "rlbook", *words], capture_output=True, text=True, check=False, **options)
