@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import textwrap
 import typing
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 COUNTS = ("steps", "episodes", "seed", "num_envs", "eval_every")
 FILE_LIMIT = 1_000_000
 _VALUELESS = ("-h", "--help", "--json", "--tensorboard", "--allow-import", "--allow_import", "--debug")
+_TEXTS = ("--resume", "--out", "--config", "--model")
+_NUMBERS = re.compile(r"[\d.,_]*\d[\d.,_]*")
 
 EXAMPLES = """\
 --env.KEY VALUE hands any argument to the environment. Examples:
@@ -62,7 +65,7 @@ def parse_train(argv: Sequence[str]) -> Training:
         RequestError: one sentence: what, which value, what is allowed.
     """
     words, env_kwargs = _take_env_arguments(list(argv))
-    words = _mark_resume(words)
+    words = _mark_resume(_numbers_last(words))
     algorithm = _algorithm(words)
     held = _read(_option(words, "--config"))
     started = _option(words, "--resume") or _option(words, "--out") if _has(words, "--resume") else None
@@ -102,7 +105,7 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
     if training.algorithm is not None:
         asked["algorithm"], kept["algorithm"] = training.algorithm, held.algorithm
     if training.env is not None:
-        asked["env"], kept["env"] = training.env.removeprefix("rlbook/"), held.recipe.name
+        asked["env"], kept["env"] = training.env.split(":")[-1].removeprefix("rlbook/"), held.recipe.name
     asked |= {f"env.{key}": value for key, value in training.env_kwargs.items()}
     kept |= {f"env.{key}": held.recipe.kwargs.get(key) for key in training.env_kwargs}
     try:
@@ -143,6 +146,28 @@ def _take_env_arguments(words: list[str]) -> tuple[list[str], dict[str, Any]]:
             raise RequestError(f"--env.KEY must name an argument of the environment, got {key!r}")
         taken[key] = scalar(value)
     return rest, taken
+
+
+def _numbers_last(words: list[str]) -> list[str]:
+    """`--hidden-sizes 64 64 Maze-v0` becomes `Maze-v0 --hidden-sizes=64,64`: an option of many numbers takes no name for one of them."""
+    rest: list[str] = []
+    numbers: list[str] = []
+    option = None                            # what the next number belongs to
+    for this in words:
+        if option is not None and _NUMBERS.fullmatch(this):
+            if option in rest[-1:]:
+                numbers.append(rest.pop() + "=" + this)
+            else:
+                numbers[-1] += "," + this
+            continue
+        name, _, value = this.partition("=")
+        takes_numbers = this.startswith("--") and name not in (*_VALUELESS, *_TEXTS)
+        if takes_numbers and _NUMBERS.fullmatch(value):
+            numbers.append(this)
+        else:
+            rest.append(this)
+        option = this if takes_numbers else None
+    return rest + numbers
 
 
 def _mark_resume(words: list[str]) -> list[str]:

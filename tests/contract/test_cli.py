@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -477,6 +478,29 @@ def test_switches_are_given_with_or_without_a_value() -> None:
 
 def test_the_model_option_is_an_argument_of_the_environment() -> None:
     assert parse_train(["ppo", "Addition-v0", "--model", "folder"]).env_kwargs == {"model": "folder"}
+
+
+@pytest.mark.parametrize("words", [
+    ["--hidden-sizes", "8", "16", "ppo", "Maze-v0"], ["ppo", "--hidden-sizes", "8", "16", "Maze-v0", "--steps", "9"],
+    ["--steps", "9", "ppo", "Maze-v0", "--hidden_sizes", "8,16"], ["ppo", "--hidden-sizes=8", "Maze-v0", "--hidden-sizes", "8", "16"],
+])  # fmt: skip
+def test_options_stand_before_between_or_after_the_names(words: list[str]) -> None:
+    parsed = parse_train(words)
+    assert (parsed.algorithm, parsed.env, parsed.hyperparameters) == ("ppo", "Maze-v0", {"hidden_sizes": (8, 16)})
+
+
+def test_a_folder_with_spaces_is_quoted_where_a_command_is_shown(empty_folder: Path) -> None:
+    _, _, stderr = interrupted(signal.SIGTERM, "a run; it's mine", empty_folder)
+    shown = stderr.splitlines()[-1].split("continue with: ")[1]
+    assert shlex.split(shown) == ["rlbook", "train", "--resume", "a run; it's mine"]
+    assert cli.main(shlex.split(shown)[1:]) == 0
+
+
+def test_what_an_environment_prints_is_not_mixed_with_json(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["q_learning", "Maze-v0", "--env.render_mode", "human", "--steps", "5", "--eval-every", "0", "--json", "--out", "a"]
+    assert cli.main(["train", *words]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["steps"] == 5 and "A..#G" in shown.err
 
 
 def test_a_tuple_is_written_with_spaces_or_commas() -> None:
