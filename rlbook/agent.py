@@ -95,6 +95,9 @@ class Agent(ABC):
 class Planner(Agent):
     """An agent that computes its policy from a model of the environment before the first step."""
 
+    def check_model(self, model: Any) -> None:
+        """Raises ValueError where planning in `model` is of no use to this agent."""
+
     @abstractmethod
     def plan(self, model: Any) -> Iterator[Metrics]:
         """Plans in `model` (a `rlbook.envs.TabularMDP`); one item a sweep. Picks up where `load_state_dict` left off."""

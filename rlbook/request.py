@@ -49,6 +49,7 @@ class Request:
             RequestError: one sentence: what, which value, what is allowed.
         """
         agent = agent_class(algorithm)
+        _check_names("env_kwargs", env_kwargs or {})
         recipe = Recipe.of(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
         given = {"steps": steps, "episodes": episodes, "seed": seed, "num_envs": num_envs}
         given |= {"eval_every": eval_every, "eval_episodes": eval_episodes}
@@ -120,6 +121,12 @@ def whole_number(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
+
+
+def _check_names(what: str, arguments: Mapping[Any, Any]) -> None:
+    for key in arguments:
+        if not isinstance(key, str):
+            raise RequestError(f"{what} must name its arguments, got {key!r}")
 
 
 def _config(agent: type[Agent], algorithm: str, hyperparameters: dict[str, Any]) -> Any:

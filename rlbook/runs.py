@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.agent import Agent, Metrics, Planner, State
-from rlbook.checkpoints import checkpoint_path, discard_after, latest, load_checkpoint, mark_best, read_best, save_checkpoint
+from rlbook.checkpoints import discard_after, latest, load_checkpoint, mark_best, read_best, save_checkpoint
 from rlbook.errors import RequestError, TrainingError
 from rlbook.evaluation import fitted_vector, play
 from rlbook.metrics_log import MetricsLog, read_episodes, read_metrics
@@ -62,6 +62,8 @@ class Run:
         try:
             self._model = model_of(request.recipe.make()) if issubclass(agent, Planner) else None
             self.agent: Agent = agent(env, request.config, request.seed)
+            if isinstance(self.agent, Planner):
+                self.agent.check_model(self._model)
         except ValueError as error:
             raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from error
         self._streams: OneStream | ManyStreams = (
@@ -250,7 +252,12 @@ class Run:
         return _crossed(self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps)
 
     def _evaluate(self) -> float:
-        return play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean
+        try:
+            return play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean
+        except FloatingPointError as error:
+            raise TrainingError(f"an observation of the evaluation at step {self.steps} is not finite: {error}") from None
+        except TrainingError as error:
+            raise TrainingError(f"{error} (evaluation at step {self.steps})") from None
 
     def _write(self, eval_return: float | None) -> bool:
         """Logs what happened since the last report. True where the evaluation is the best so far."""
@@ -330,9 +337,9 @@ def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_impor
         raise RequestError(f"{folder} is not a run folder: it has no config.yaml")
     if config.stat().st_size > CONFIG_LIMIT:
         raise RequestError(f"{config} is larger than {CONFIG_LIMIT:,} bytes")
-    checkpoint_path(folder, checkpoint)  # type: ignore[arg-type]
-    request = Request.from_yaml(config.read_text(encoding="utf-8", errors="replace"), allow_import=allow_import, env=env)
+    # before torch is imported, so that a damaged one is refused at once
     _, state = load_checkpoint(folder, checkpoint)  # type: ignore[arg-type]
+    request = Request.from_yaml(config.read_text(encoding="utf-8", errors="replace"), allow_import=allow_import, env=env)
     run = Run(request)
     run.folder = folder
     run._restore(state, streams=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,9 @@ REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
     ("ppo", "Maze-v0", {"env_kwargs": {"slipp": 0.1}}, "environment 'Maze-v0' has no argument 'slipp'; did you mean 'slip'?"),
     ("q_learning", "Maze-v0", {"env_kwargs": {"slip": 2.0}}, "slip"),
     ("q_learning", "Maze-v0", {"env_kwargs": {"layout": "S#G"}}, "goal"),
+    ("ppo", "Maze-v0", {"env_kwargs": {3: 4}}, "env_kwargs must name its arguments, got 3"),
     ("q_learning", "Addition-v0", {}, "q_learning does not train on Addition-v0: a table needs one row a state"),
+    ("value_iteration", "Maze-v0", {"env_kwargs": {"observation": "local"}}, "value_iteration does not train on Maze-v0"),
     ("value_iteration", "Pendulum-v1", {}, "value_iteration does not train on Pendulum-v1"),
 ]
 
@@ -144,6 +148,14 @@ def test_resuming_and_loading_what_is_not_there(tmp_path: Path) -> None:
         rlbook.train("q_learning", "Maze-v0", steps=20).resume()
 
 
+def test_a_damaged_checkpoint_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / "run", eval_every=0)
+    (tmp_path / "run" / "checkpoints" / str(run.steps) / "arrays.safetensors").write_bytes(b"cut short")
+    code = "import sys, rlbook\ntry: rlbook.load(sys.argv[1])\nexcept RuntimeError as error: print(error, 'torch' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, check=True).stdout
+    assert "it is damaged, its bytes do not match their checksum. False" in shown
+
+
 # ---- what is not finite
 
 
@@ -207,6 +219,14 @@ def test_an_evaluation_that_is_not_finite_is_an_error() -> None:
     run = rlbook.train("q_learning", Poisoned(at=10**9), steps=100, eval_every=0)
     with pytest.raises(rlbook.TrainingError, match="the return of an evaluation episode is not finite: nan"):
         rlbook.evaluate(run, Poisoned(at=5), episodes=2)
+
+
+@pytest.mark.parametrize("where", ["reward", "observation"])
+def test_an_evaluation_that_is_not_finite_stops_the_run_and_names_its_step(where: str, tmp_path: Path) -> None:
+    with pytest.raises(rlbook.TrainingError, match=rf"{'return' if where == 'reward' else 'observation'} .* not finite: nan") as error:
+        rlbook.train("q_learning", Poisoned(where, at=150), steps=1000, folder=tmp_path / "run")   # 20 evaluation episodes have 200 steps
+    assert "evaluation at step 100" in str(error.value)                                            # a tenth of the run
+    assert rlbook.load(tmp_path / "run", env=Poisoned()).steps == latest(tmp_path / "run")
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_and_says_so(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class ValueIteration(Planner):
         Raises:
             ValueError: the model's states are not what the agent observes.
         """
-        self._check_model(model)
+        self.check_model(model)
         while self._policy is None:
             yield self._sweep_once(model)
 
@@ -106,7 +106,8 @@ class ValueIteration(Planner):
         self._action_values = model.backup(self._values + shift, gamma)
         self._values = self._action_values.max(axis=1)
 
-    def _check_model(self, model: TabularMDP) -> None:
+    def check_model(self, model: TabularMDP) -> None:
+        """Raises ValueError where the observation is not the number of the model's state."""
         num_states, num_actions = self._action_values.shape
         if not model.observable:
             raise ValueError("value_iteration acts by the state's number, and here the observation does not tell which state it is.")
