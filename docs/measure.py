@@ -33,39 +33,58 @@ class Training:
     returns: list[float]                     # of the greedy evaluation episodes, in reward units
     seconds: float                           # of training, evaluations on the way included
     facts: dict[str, Any]                    # what `rlbook train --json` printed
+    logged: dict[str, float]                 # the last value of each number in metrics.jsonl
+    sampled: list[float]                     # returns with `rlbook evaluate --explore`; empty where that is not asked for
 
     @property
     def mean(self) -> float:
         return statistics.fmean(self.returns)
 
+    @property
+    def sampled_mean(self) -> float:
+        return statistics.fmean(self.sampled)
+
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured: `train ARGUMENTS` for some seeds, each judged by `evaluate FOLDER EVALUATE`, told in one phrase."""
+    """What is measured: `train ARGUMENTS` for some seeds, each judged by `evaluate FOLDER EVALUATE`, told in one phrase.
+
+    With `sampled`, each is judged a second time, exploring: a language model then samples.
+    """
 
     what: str
     arguments: str
     tell: Callable[[list[Training]], str]
     seeds: int = 1
     evaluate: str = "--episodes 20"
+    sampled: bool = False
 
     def commands(self) -> list[str]:
         """As the pages show them."""
         folder = f"runs/{self.arguments.split()[0]}"
         seed = "" if self.seeds == 1 else " --seed 0"
         more = [] if self.seeds == 1 else [f"the same with --seed 1 … {self.seeds - 1}" if self.seeds > 2 else "the same with --seed 1"]
-        return [f"rlbook train {self.arguments}{seed} --out {folder}", f"rlbook evaluate {folder} {self.evaluate}", *more]
+        judges = [f"rlbook evaluate {folder} {self.evaluate}{how}" for how in ("", " --explore")[: 1 + self.sampled]]
+        return [f"rlbook train {self.arguments}{seed} --out {folder}", *judges, *more]
 
     def run(self) -> dict[str, Any]:
         """Runs the commands."""
         with tempfile.TemporaryDirectory() as folder:
             runs = [self._train(Path(folder) / str(seed), seed) for seed in range(self.seeds)]
-        return {"what": self.what, "result": self.tell(runs), "commands": self.commands(), "means": [run.mean for run in runs]}
+        told = {"what": self.what, "result": self.tell(runs), "commands": self.commands(), "means": [run.mean for run in runs]}
+        return told | ({"sampled_means": [run.sampled_mean for run in runs]} if self.sampled else {})
 
     def _train(self, folder: Path, seed: int) -> Training:
         facts = called("train", *self.arguments.split(), "--seed", str(seed), "--out", str(folder))
         judged = called("evaluate", str(folder), *self.evaluate.split())
-        return Training(judged["returns"], facts["seconds"], facts)
+        sampled = called("evaluate", str(folder), *self.evaluate.split(), "--explore")["returns"] if self.sampled else []
+        return Training(judged["returns"], facts["seconds"], facts, logged(folder), sampled)
+
+
+def logged(folder: Path) -> dict[str, float]:
+    """The last value of each number in a run's metrics.jsonl."""
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return {name: value for line in lines for name, value in json.loads(line).items() if value is not None}
 
 
 def called(*words: str) -> dict[str, Any]:
@@ -98,12 +117,22 @@ def mean_return(runs: list[Training]) -> str:
 
 
 def exact_match(runs: list[Training]) -> str:
-    """The held-out exact match: the mean return, as a percentage."""
-    each = ", ".join(f"{run.mean:.1%}" for run in runs)
-    if len(runs) == 1:
-        return f"{each} of the held-out prompts right"
-    mean = statistics.fmean(run.mean for run in runs)
-    return f"{mean:.1%} of the held-out prompts right, the mean of {each}; {seconds(runs)} of training"
+    """The held-out exact match, greedy and sampled: mean returns, as percentages."""
+    right = f"{_share([run.mean for run in runs])} of the held-out prompts right; sampling {_share([run.sampled_mean for run in runs])}"
+    return right if len(runs) == 1 else f"{right}; {seconds(runs)} of training"
+
+
+def _share(values: list[float]) -> str:
+    """The mean over seeds, and the seeds."""
+    each = f" (the mean of {', '.join(f'{value:.1%}' for value in values)})" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.1%}{each}"
+
+
+def log_ratios(runs: list[Training]) -> str:
+    """What DPO has done to the log-probabilities of the better and the worse answers, and to the exact match."""
+    better, worse = (statistics.fmean(run.logged[f"{name}_log_ratio"] for run in runs) for name in ("chosen", "rejected"))
+    ratios = f"log π - log π_ref of the better answers {better:+.2f} nats, of the worse ones {worse:+.2f}".replace("-", "−")
+    return f"{ratios}; {exact_match(runs)}"
 
 
 def planned(runs: list[Training]) -> str:
@@ -119,6 +148,7 @@ def seconds(runs: list[Training]) -> str:
 
 ADDITION = "--episodes 512"
 BEFORE = "--steps 1 --eval-every 0"
+ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
 
 MEASUREMENTS = {
     "value_iteration_maze": Measurement("the maze, γ = 0.99", "value_iteration Maze-v0", planned),
@@ -139,13 +169,23 @@ MEASUREMENTS = {
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
     "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--episodes 50"),
-    "ppo_addition": Measurement("two-digit sums", "ppo Addition-v0", exact_match, seeds=3, evaluate=ADDITION),
+    "ppo_addition": Measurement("two-digit sums", "ppo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
     "grpo_maze": Measurement("the maze", "grpo Maze-v0", optimal(3.0), seeds=10),
-    "grpo_addition": Measurement("two-digit sums", "grpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION),
+    "grpo_addition": Measurement("two-digit sums", "grpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
     "dpo_maze": Measurement("the maze", "dpo Maze-v0", optimal(3.0), seeds=10),
-    "dpo_addition": Measurement("two-digit sums", "dpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION),
+    "dpo_addition": Measurement("two-digit sums", "dpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
     "addition_before": Measurement(
-        "two-digit sums, before reinforcement learning", f"grpo Addition-v0 {BEFORE}", exact_match, evaluate=ADDITION
+        "two-digit sums, before reinforcement learning", f"grpo Addition-v0 {BEFORE}", exact_match, evaluate=ADDITION, sampled=True
+    ),
+    "dpo_plain_round": Measurement(
+        "one round of pairs, plain DPO", f"dpo Addition-v0 {ROUND} --nll-coef 0", log_ratios, seeds=3, evaluate=ADDITION, sampled=True
+    ),
+    "dpo_nll_round": Measurement(
+        "one round of pairs, with the NLL term", f"dpo Addition-v0 {ROUND} --nll-coef 1", log_ratios, seeds=3, evaluate=ADDITION,
+        sampled=True,
+    ),
+    "dpo_plain": Measurement(
+        "fresh pairs all the time, plain DPO", "dpo Addition-v0 --nll-coef 0", log_ratios, seeds=3, evaluate=ADDITION, sampled=True
     ),
 }
 
@@ -174,7 +214,7 @@ def with_results(text: str, known: dict[str, Any]) -> str:
     for name, item in known.items():
         if name in README:
             algorithm = "none yet" if name == "addition_before" else f"`{item['commands'][0].split()[2]}`"
-            commands = "<br>".join(f"`{command}`" for command in item["commands"][:2])
+            commands = "<br>".join(f"`{command}`" for command in item["commands"] if command.startswith("rlbook"))
             rows.append(f"| {algorithm} | {item['what']} | {item['result']} | {commands} |")
     between = "\n" + "\n".join(rows) + "\n"
     return re.sub(r"(<!-- results -->).*?(<!-- end of results -->)", lambda m: m[1] + between + m[2], text, flags=re.DOTALL)

@@ -75,6 +75,22 @@ def test_every_measurement_on_a_page_was_made_and_can_be_made_again(page):
             assert results.read()[name]["commands"] == measure.MEASUREMENTS[name].commands(), f"measure {name} again"
 
 
+@pytest.mark.parametrize("name", [name for name, item in measure.MEASUREMENTS.items() if "Addition-v0" in item.arguments])
+def test_sampled_accuracy_stands_beside_greedy_accuracy(name):
+    found = results.read()[name]
+    assert "of the held-out prompts right; sampling " in found["result"]
+    assert any("--explore" in command for command in found["commands"])
+    assert len(found["means"]) == len(found["sampled_means"])
+
+
+def test_the_fall_of_plain_dpo_is_shown():
+    page, known = (DOCS / "algorithms" / "dpo.md").read_text(), results.read()
+    assert "dpo_plain_round dpo_nll_round" in page
+    assert "better answers −" in known["dpo_plain_round"]["result"] and "better answers +" in known["dpo_nll_round"]["result"]
+    before = known["addition_before"]["means"][0]
+    assert max(known["dpo_plain_round"]["means"]) < before < min(known["dpo_nll_round"]["means"])
+
+
 def test_every_page_is_in_the_book():
     listed = "\n".join((DOCS / name).read_text() for name in ("index.md", "environments/index.md"))
     for page in PAGES:
