@@ -142,6 +142,8 @@ def _why_not(recipe: Recipe) -> str:
 
     if recipe.id is None:
         return "it was made without a render_mode"
+    if "rgb_array" not in recipe.make().unwrapped.metadata.get("render_modes", []):
+        return "it has no render mode that gives text or pixels"
     try:
         env = with_mode(recipe, "rgb_array").make()
         env.reset(seed=0)

@@ -181,3 +181,20 @@ def test_a_gif_of_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"must end in \.gif"):
         watch(solved(), gif=tmp_path / "film.mp4")
     assert list(tmp_path.iterdir()) == []
+
+
+class ModelessCountdown(Countdown):
+    """Takes the render mode that it does not offer."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+
+def test_a_registered_environment_without_render_modes_is_refused_too(tmp_path: Path) -> None:
+    gymnasium.register("Countdown-v0", ModelessCountdown)
+    try:
+        run = rlbook.train("dqn", "Countdown-v0", steps=6, eval_every=0)
+        with pytest.raises(RequestError, match="cannot be drawn here: it has no render mode that gives text or pixels"):
+            watch(run, gif=tmp_path / "film.gif")
+    finally:
+        gymnasium.registry.pop("Countdown-v0")
