@@ -37,6 +37,7 @@ def _integer(value: Any) -> bool:
 
 finite = Kind("a finite number", _number)
 positive = Kind("a number above 0", lambda value: _number(value) and value > 0)
+bound = Kind("a number above 0", lambda value: positive.allows(value) or value == math.inf)    # inf switches a bound off
 non_negative = Kind("a number of at least 0", lambda value: _number(value) and value >= 0)
 unit_interval = Kind("a number in [0, 1]", lambda value: _number(value) and 0 <= value <= 1)
 positive_fraction = Kind("a number in (0, 1]", lambda value: _number(value) and 0 < value <= 1)

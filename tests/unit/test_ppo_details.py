@@ -16,6 +16,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+import rlbook
+from rlbook.algorithms.policy.ppo import PPOConfig
 from rlbook.data.rollout import Batch
 
 Make = Callable[..., Any]
@@ -212,3 +214,12 @@ def test_observations_are_standardised_by_what_was_seen_before_this_rollout(stag
         theatre.agent.learn(step)                                              # the 25th: now the rollout is full
         theatre.streams.reset_finished()
         seen += [one.obs for one in (*played, step)]
+
+
+def test_an_infinite_bound_switches_clipping_off() -> None:
+    options: dict[str, Any] = {"steps": 64, "num_envs": 2, "rollout_steps": 16, "eval_every": 0}
+    bounds = {"clip": float("inf"), "clip_value": float("inf"), "max_grad_norm": float("inf")}
+    metrics = rlbook.train("ppo", "Maze-v0", **options, **bounds).metrics[-1]
+    assert metrics["clip_fraction"] == 0.0 and np.isfinite(metrics["grad_norm"])
+    with pytest.raises(ValueError, match="clip must be a number above 0, got nan"):
+        PPOConfig(clip=float("nan"))

@@ -58,7 +58,7 @@ class DQNConfig:
             self, gamma=checks.unit_interval, learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
             buffer_size=checks.positive_int, learning_starts=checks.non_negative_int, batch_size=checks.positive_int,
             train_every=checks.positive_int, gradient_steps=checks.positive_int, target_period=checks.positive_int, double=checks.boolean,
-            huber=checks.boolean, max_grad_norm=checks.positive, hidden_sizes=checks.positive_ints, adam_eps=checks.positive,
+            huber=checks.boolean, max_grad_norm=checks.bound, hidden_sizes=checks.positive_ints, adam_eps=checks.positive,
             action_bins=checks.at_least(2),
         )  # fmt: skip
 

@@ -60,7 +60,7 @@ class DPOConfig:
             self, group_size=checks.at_least(2), beta=checks.positive, preference_loss=checks.one_of("sigmoid", "ipo", "hinge"),
             label_smoothing=checks.number_in(0.0, 0.5), nll_coef=checks.non_negative, reference_period=checks.non_negative_int,
             batch_size=checks.positive_int, epochs=checks.positive_int, learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, max_grad_norm=checks.positive, temperature=checks.positive, hidden_sizes=checks.positive_ints,
+            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive, hidden_sizes=checks.positive_ints,
             micro_batch_size=checks.optional(checks.positive_int),
         )  # fmt: skip
 

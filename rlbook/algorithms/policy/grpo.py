@@ -57,11 +57,11 @@ class GRPOConfig:
     def __post_init__(self) -> None:
         checks.check_fields(
             self, group_size=checks.at_least(2), scale=checks.one_of("std", "batch", "none"),
-            batch_size=checks.optional(checks.positive_int), epochs=checks.positive_int, clip=checks.positive,
-            clip_high=checks.optional(checks.positive), average=checks.one_of(*AVERAGES), average_divisor=checks.positive_int,
+            batch_size=checks.optional(checks.positive_int), epochs=checks.positive_int, clip=checks.bound,
+            clip_high=checks.optional(checks.bound), average=checks.one_of(*AVERAGES), average_divisor=checks.positive_int,
             mask_truncated=checks.boolean, kl_coef=checks.non_negative, kl_in=checks.one_of("reward", "loss"),
             kl_estimator=checks.one_of(*KL_ESTIMATORS), entropy_coef=checks.non_negative, learning_rate=checks.positive,
-            anneal_learning_rate=checks.boolean, adam_eps=checks.positive, max_grad_norm=checks.positive, temperature=checks.positive,
+            anneal_learning_rate=checks.boolean, adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
             hidden_sizes=checks.positive_ints, micro_batch_size=checks.optional(checks.positive_int),
         )  # fmt: skip
 

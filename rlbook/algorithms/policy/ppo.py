@@ -69,9 +69,9 @@ class PPOConfig:
     def __post_init__(self) -> None:
         checks.check_fields(
             self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval, rollout_steps=checks.positive_int,
-            batch_size=checks.positive_int, epochs=checks.positive_int, clip=checks.positive, clip_high=checks.optional(checks.positive),
-            clip_value=checks.optional(checks.positive), learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, value_coef=checks.non_negative, entropy_coef=checks.non_negative, max_grad_norm=checks.positive,
+            batch_size=checks.positive_int, epochs=checks.positive_int, clip=checks.bound, clip_high=checks.optional(checks.bound),
+            clip_value=checks.optional(checks.bound), learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, value_coef=checks.non_negative, entropy_coef=checks.non_negative, max_grad_norm=checks.bound,
             normalize_advantage=checks.boolean, orthogonal_init=checks.boolean, separate_networks=checks.boolean,
             target_kl=checks.optional(checks.positive), normalize_observation=checks.boolean, normalize_reward=checks.boolean,
             hidden_sizes=checks.positive_ints, temperature=checks.positive, truncation=checks.one_of("bootstrap", "terminal"),
