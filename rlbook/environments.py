@@ -71,7 +71,8 @@ def _unknown(env_id: str) -> str:
     base = env_id.removeprefix("rlbook/").rsplit("-v", 1)[0]
     other_versions = [name for name, spec in known.items() if spec.name == base]
     if other_versions:
-        return f"environment {env_id!r} does not exist in gymnasium {gymnasium.__version__}; use {other_versions[-1]!r}"
+        where = "" if known[other_versions[-1]].id.startswith("rlbook/") else f" in gymnasium {gymnasium.__version__}"
+        return f"environment {env_id!r} does not exist{where}; use {other_versions[-1]!r}"
     by_lower = {name.lower(): name for name in known}
     nearest = difflib.get_close_matches(env_id.lower(), list(by_lower), n=1, cutoff=0.4)
     hint = f"; did you mean {by_lower[nearest[0]]!r}?" if nearest else ""

@@ -44,7 +44,7 @@ class OneStream:
         obs = self.obs
         self.steps += 1
         try:
-            self.obs, reward, terminated, truncated, _ = self.env.step(action)
+            self.obs, reward, terminated, truncated, _ = _step(self.env, action, self.steps)
         except FloatingPointError as error:
             raise _not_finite("observation", error, self.steps) from None
         reward = float(reward)
@@ -126,7 +126,7 @@ class ManyStreams:
     def step(self, action: Any) -> Step:
         """One step of every valid stream. Raises TrainingError where a reward or an observation is not finite."""
         obs, valid = self.obs, self.valid
-        self.obs, reward, terminated, truncated, _ = self.env.step(action)
+        self.obs, reward, terminated, truncated, _ = _step(self.env, action, self.steps + 1)
         waiting = valid is not self._all
         self.steps += int(np.count_nonzero(valid)) if waiting else len(valid)
         check_finite("reward", reward, self.steps)
@@ -172,6 +172,16 @@ class ManyStreams:
         self._return, self._length = state["return"].copy(), state["length"].copy()
         self.steps, self.episodes, self.finished = state["steps"], state["episodes"], _episodes(state["finished"])
         set_rng_state(self.rng, state["rng"])
+
+
+def _step(env: Any, action: Any, steps: int) -> Any:
+    """`env.step`; whatever the environment raises becomes one sentence, and costs no checkpoint."""
+    try:
+        return env.step(action)
+    except (TrainingError, FloatingPointError):
+        raise
+    except Exception as error:
+        raise TrainingError(f"the environment failed at step {steps}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
 def check_finite(what: str, value: Any, step: int) -> None:

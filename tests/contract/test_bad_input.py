@@ -49,6 +49,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
     ("ppo", "Mase-v0", {}, "unknown environment 'Mase-v0'; did you mean 'Maze-v0'?"),
     ("q_learning", "Taxi-v3", {}, "environment 'Taxi-v3' does not exist in gymnasium"),
     ("q_learning", "Taxi-v3", {}, "use 'Taxi-v4'"),
+    ("q_learning", "Maze-v7", {}, "environment 'Maze-v7' does not exist; use 'Maze-v0'"),
     ("ppo", "os:system", {}, "environment 'os:system' would import the module 'os'"),
     ("ppo", "Maze-v0", {"env_kwargs": {"slipp": 0.1}}, "environment 'Maze-v0' has no argument 'slipp'; did you mean 'slip'?"),
     ("q_learning", "Maze-v0", {"env_kwargs": {"slip": 2.0}}, "slip"),
@@ -249,3 +250,29 @@ def _train_with_little_space(folder: Path) -> int:
     except rlbook.TrainingError as error:
         return 0 if "file too large" in str(error).lower() and "\n" not in str(error) else 2
     return 3
+
+
+class Breaking(gymnasium.Env):
+    """Raises in its fortieth step."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        if self.steps == 40:
+            raise KeyError("gone")
+        return 1, 0.0, False, self.steps % 10 == 0, {}
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
+def test_an_environment_that_raises_costs_no_run(algorithm: str, tmp_path: Path) -> None:
+    with pytest.raises(rlbook.TrainingError, match="the environment failed at step 40: KeyError: 'gone'"):
+        rlbook.train(algorithm, Breaking(), steps=100, num_envs=1, eval_every=0, folder=tmp_path / "run")
+    assert (latest(tmp_path / "run") or 0) > 0
