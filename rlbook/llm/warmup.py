@@ -8,6 +8,7 @@ completion is ever right, and a reward of 0 teaches nothing. The result is cache
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -35,8 +36,6 @@ from rlbook.llm.tokenizer import character_codec, character_tokenizer
 from rlbook.policies.flat import FlatAdam
 from rlbook.seeding import stream, torch_generator
 from rlbook.threads import single_threaded
-
-RECIPE_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -160,11 +159,19 @@ def _key(task: Task, seed: int, recipe: Recipe, model: Any) -> str:
     """A digest of everything that the weights depend on."""
     architecture = {name: value for name, value in model.config.to_dict().items() if name != "transformers_version"}
     parts = {
-        "task": task.name, "seed": seed, "recipe": asdict(recipe), "version": RECIPE_VERSION, "architecture": architecture,
+        "task": task.name, "seed": seed, "recipe": asdict(recipe), "architecture": architecture, "code": _code(),
         "torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "numpy": np.__version__,
         "prompts": hashlib.sha256("\n".join(task.train).encode()).hexdigest(),
     }  # fmt: skip
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def _code() -> str:
+    """A digest of the code that the weights depend on: the language model's and the policies' (the optimiser is there)."""
+    package = Path(__file__).parents[1]
+    files = sorted([*package.glob("llm/**/*.py"), *package.glob("policies/*.py")])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _load(model: Any, folder: Path, key: str) -> bool:
