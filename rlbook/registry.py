@@ -40,7 +40,7 @@ ENUMERATED = 20_000
 
 TOKENS: dict[str, dict[str, Any]] = {
     "ppo": {
-        "steps": 120_000, "num_envs": 128, "batch_size": 128, "epochs": 2, "learning_rate": 1e-3, "gamma": 1.0, "truncation": "terminal",
+        "steps": 120_000, "num_envs": 128, "batch_size": 128, "epochs": 2, "learning_rate": 4e-4, "gamma": 1.0, "truncation": "terminal",
     },
     "grpo": {"steps": 250_000, "num_envs": 256, "group_size": 4, "learning_rate": 3e-4, "anneal_learning_rate": True},
     "dpo": {"steps": 120_000, "num_envs": 256, "group_size": 4, "learning_rate": 1e-4, "nll_coef": 1.0},
