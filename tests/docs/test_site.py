@@ -88,7 +88,8 @@ def test_the_fall_of_plain_dpo_is_shown():
     assert "dpo_plain_round dpo_nll_round" in page
     assert "better answers −" in known["dpo_plain_round"]["result"] and "better answers +" in known["dpo_nll_round"]["result"]
     before = known["addition_before"]["means"][0]
-    assert max(known["dpo_plain_round"]["means"]) < before < min(known["dpo_nll_round"]["means"])
+    assert max(known["dpo_plain_round"]["means"]) < before / 2
+    assert min(known["dpo_nll_round"]["means"]) > before - 0.1                                  # it keeps about what it knew
 
 
 def test_every_page_is_in_the_book():
