@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -44,3 +45,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME, *_MODULES})
+
+
+if "gymnasium" in sys.modules:               # then its `make` knows rlbook's ids at once; otherwise `rlbook.make` tells it
+    importlib.import_module("rlbook.envs")

@@ -250,3 +250,9 @@ def command(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(folder), str(Path(rlbook.__file__).parents[1])])
     options: dict[str, Any] = {"cwd": folder, "env": os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}}
     return subprocess.run([sys.executable, "-m", "rlbook", *words], capture_output=True, text=True, check=False, **options)
+
+
+def test_gymnasium_knows_the_ids_once_rlbook_is_imported(tmp_path: Path) -> None:
+    code = "import gymnasium, rlbook, sys; print(gymnasium.make('rlbook/Maze-v0').spec.id, 'torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["rlbook/Maze-v0", "False"]
