@@ -14,10 +14,18 @@ if TYPE_CHECKING:
     from rlbook.envs.maze import Maze as Maze
     from rlbook.envs.maze_vector import MazeVector as MazeVector
     from rlbook.envs.mdp import TabularMDP as TabularMDP
+    from rlbook.envs.tabular_env import TabularEnv as TabularEnv
+    from rlbook.envs.tabular_vector import TabularVectorEnv as TabularVectorEnv
 
-_HOME = {"Maze": "rlbook.envs.maze", "MazeVector": "rlbook.envs.maze_vector", "TabularMDP": "rlbook.envs.mdp"}
+_HOME = {
+    "Maze": "rlbook.envs.maze",
+    "MazeVector": "rlbook.envs.maze_vector",
+    "TabularEnv": "rlbook.envs.tabular_env",
+    "TabularMDP": "rlbook.envs.mdp",
+    "TabularVectorEnv": "rlbook.envs.tabular_vector",
+}
 
-__all__ = ["Maze", "MazeVector", "TabularMDP"]
+__all__ = ["Maze", "MazeVector", "TabularEnv", "TabularMDP", "TabularVectorEnv"]
 
 register()
 

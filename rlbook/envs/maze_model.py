@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
 
 from rlbook.envs.maze_tables import NUM_ACTIONS, PERPENDICULAR, MazeTables
 from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.mdp_arrays import from_entries
+from rlbook.envs.outcomes import Entries
 
 
 def maze_model(tables: MazeTables) -> TabularMDP:
-    """P(s'|s, a), expected rewards, and which states end the episode. The time limit is no part of the model."""
-    num_states = tables.layout.num_states
-    taken = np.column_stack([np.arange(NUM_ACTIONS), PERPENDICULAR])
-    probability = np.array([1 - tables.slip, tables.slip / 2, tables.slip / 2])
-    rewards = tables.reward[:, taken] @ probability
+    """P(s'|s, a), rewards, and which transitions end the episode. The time limit is no part of the model.
 
-    row = np.arange(num_states * NUM_ACTIONS).repeat(len(probability))
-    column = tables.next_state[:, taken].ravel()
-    value = np.tile(probability, num_states * NUM_ACTIONS)
-    transitions = sparse.csr_array((value, (row, column)), shape=(num_states * NUM_ACTIONS, num_states))
+    The outcomes of an action stand in the order in which `slipped` tries them: sideways, the other side, straight on. So a number
+    drawn from [0, 1) leads to the same place here and there.
+    """
+    num_states = tables.layout.num_states
+    chances = [(PERPENDICULAR[:, 0], tables.slip / 2), (PERPENDICULAR[:, 1], tables.slip / 2), (np.arange(NUM_ACTIONS), 1 - tables.slip)]
+    possible = [(taken, chance) for taken, chance in chances if chance > 0]
+    taken = np.column_stack([taken for taken, _ in possible])
+
+    state = np.arange(num_states).repeat(taken.size)
+    action = np.tile(np.arange(NUM_ACTIONS).repeat(len(possible)), num_states)
+    successor, reward = tables.next_state[:, taken].ravel(), tables.reward[:, taken].ravel()
+    probability = np.tile([chance for _, chance in possible], num_states * NUM_ACTIONS)
 
     initial = np.zeros(num_states)
     initial[tables.layout.start] = 1.0
-    return TabularMDP.from_arrays(transitions, rewards, terminal=tables.terminal, initial=initial)
+    entries = Entries(state, action, successor, probability, reward, tables.terminal[successor])
+    return from_entries(entries, num_states, NUM_ACTIONS, initial=initial)

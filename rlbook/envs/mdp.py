@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
+
+from rlbook.envs.outcomes import Entries, Outcomes, outcomes_of_arrays, outcomes_of_entries
 
 TOLERANCE = 1e-8
 """How far the probabilities of a row may be from adding up to 1."""
@@ -33,6 +36,7 @@ class TabularMDP:
         continues: sparse.csr_array,
         initial: np.ndarray,
         observable: bool = True,
+        entries: Entries | None = None,
     ) -> None:
         self.transitions = transitions
         """[S·A, S] CSR, row `s * A + a`: P(s'|s, a); each row adds up to 1."""
@@ -42,6 +46,7 @@ class TabularMDP:
         """[S]: where episodes begin, as probabilities."""
         self.observable = observable
         """Whether the states are numbered as the environment's observations are."""
+        self._entries = entries
         self._continues = action_major(continues, self.num_actions)
         self._rewards = np.ascontiguousarray(rewards.T)
         ends = 1.0 - np.asarray(self._continues.sum(axis=1)).reshape(self.num_actions, self.num_states).T
@@ -99,6 +104,18 @@ class TabularMDP:
         from rlbook.envs.mdp_sources import from_env
 
         return from_env(env, max_transitions=max_transitions)
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """The transitions as a sampler needs them. Built when first asked for; a model made from arrays pays its expected reward."""
+        if self._entries is not None:
+            return outcomes_of_entries(self._entries, self.num_states, self.num_actions, self.initial)
+        order = np.arange(self.num_states * self.num_actions).reshape(self.num_actions, self.num_states).T.ravel()
+        return outcomes_of_arrays(self.transitions, self.continues[order], self.rewards, self.initial)
+
+    def __deepcopy__(self, memo: Any) -> TabularMDP:
+        """The model itself: nothing changes it once it is made."""
+        return self
 
     def backup(self, values: np.ndarray, gamma: float) -> np.ndarray:
         """Q(s, a) = r(s, a) + γ Σ_s' continues(s'|s, a) V(s'). The Bellman backup, whatever V is.

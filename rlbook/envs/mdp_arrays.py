@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from rlbook.envs.mdp import TOLERANCE, TabularMDP
+from rlbook.envs.outcomes import Entries
 
 Entry = tuple[int, int, int, float, float, bool]
 """State, action, next state, probability, reward (in reward units), and whether the episode ends with it."""
 
 
 def from_arrays(
-    transitions: Any, rewards: Any, *, terminal: Any = None, initial: Any = None, continues: Any = None, observable: bool = True
-) -> TabularMDP:
+    transitions: Any, rewards: Any, *, terminal: Any = None, initial: Any = None, continues: Any = None, observable: bool = True,
+    entries: Entries | None = None,
+) -> TabularMDP:  # fmt: skip
     """See `TabularMDP.from_arrays`. `continues`, shaped like `transitions`, says for each transition how much of it goes on."""
     rewards = np.array(rewards, dtype=np.float64)
     if rewards.ndim != 2 or 0 in rewards.shape:
@@ -38,18 +41,31 @@ def from_arrays(
         continues = sparse.csr_array(sparse.diags_array(np.repeat(~ends, num_actions).astype(float)) @ continues)
     continues = _csr(continues)
     continues.eliminate_zeros()
-    return TabularMDP(rows, rewards, continues, _initial(initial, ends), observable)
+    return TabularMDP(rows, rewards, continues, _initial(initial, ends), observable, entries)
 
 
-def from_entries(entries: list[Entry], num_states: int, num_actions: int, *, initial: Any = None, observable: bool = True) -> TabularMDP:
-    """A model from one entry per possible transition. Entries with equal state, action and next state are added up."""
-    states, actions, successors, probabilities, paid, ends = (np.array(column) for column in zip(*entries, strict=True))
-    rows = states * num_actions + actions
+def from_entries(
+    entries: Iterable[Entry] | Entries, num_states: int, num_actions: int, *, initial: Any = None, observable: bool = True
+) -> TabularMDP:
+    """A model from one entry per possible transition, as tuples or as columns.
+
+    Entries with equal state, action and next state are added up for planning; `TabularMDP.outcomes` keeps them apart, in their order.
+    """
+    columns = _columns(entries)
+    rows = columns.state * num_actions + columns.action
     shape = (num_states * num_actions, num_states)
-    transitions = sparse.csr_array((probabilities.astype(float), (rows, successors)), shape=shape)
-    continues = sparse.csr_array((probabilities * ~ends.astype(bool), (rows, successors)), shape=shape)
-    rewards = np.bincount(rows, weights=probabilities * paid, minlength=shape[0]).reshape(num_states, num_actions)
-    return from_arrays(transitions, rewards, initial=initial, continues=continues, observable=observable)
+    transitions = sparse.csr_array((columns.probability, (rows, columns.successor)), shape=shape)
+    continues = sparse.csr_array((columns.probability * ~columns.ends, (rows, columns.successor)), shape=shape)
+    rewards = np.bincount(rows, weights=columns.probability * columns.reward, minlength=shape[0]).reshape(num_states, num_actions)
+    return from_arrays(transitions, rewards, initial=initial, continues=continues, observable=observable, entries=columns)
+
+
+def _columns(entries: Iterable[Entry] | Entries) -> Entries:
+    """Columns of their own, with their types."""
+    if not isinstance(entries, Entries):
+        entries = Entries(*zip(*entries, strict=True))
+    types = Entries(np.int64, np.int64, np.int64, np.float64, np.float64, bool, np.float64)
+    return Entries(*(None if column is None else np.array(column, dtype=kind) for column, kind in zip(entries, types, strict=True)))
 
 
 def _csr(matrix: Any) -> sparse.csr_array:

@@ -21,6 +21,8 @@ def from_env(env: Any, *, max_transitions: int = 1_000_000) -> TabularMDP:
     name = inner.spec.id if inner.spec is not None else type(inner).__name__
     if callable(getattr(inner, "model", None)):
         return inner.model()
+    if getattr(inner, "fickle_passenger", False):
+        raise ValueError(f"{name} with fickle_passenger has no model to plan with: the passenger's change of mind is not in its table P.")
     if hasattr(inner, "P"):
         return _from_table(inner)
     if not (hasattr(inner, "snapshot") and hasattr(inner, "restore")):

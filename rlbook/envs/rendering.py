@@ -1,4 +1,4 @@
-"""Drawing a maze: as text for the terminal, as pixels for films and notebooks."""
+"""Drawing maps: as text for the terminal, as pixels for films and notebooks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import numpy as np
 from rlbook.envs.layouts import FREE, GOAL, START, WALL, Layout
 
 AGENT = "A"
+FREE_COLOUR = (245, 243, 236)
 
 COLOURS = {
     WALL: (38, 50, 66),
-    FREE[0]: (245, 243, 236),
+    FREE[0]: FREE_COLOUR,
     START: (214, 223, 233),
     GOAL: (120, 184, 128),
     AGENT: (204, 92, 60),
@@ -26,10 +27,14 @@ def draw_text(layout: Layout, state: int) -> str:
 
 def draw_pixels(layout: Layout, state: int, cell: int | None = None) -> np.ndarray:
     """The map as an image [H, W, 3] uint8: `cell` pixels a side for each cell, the agent as a disc."""
-    cell = cell or int(np.clip(480 // max(layout.rows, layout.columns), 4, 48))
-    palette = np.array([[COLOURS[character] for character in row] for row in _cells(layout)], dtype=np.uint8)
-    image = palette.repeat(cell, axis=0).repeat(cell, axis=1)
-    row, column = divmod(state, layout.columns)
+    return draw_cells(np.array([[COLOURS[character] for character in row] for row in _cells(layout)], dtype=np.uint8), state, cell)
+
+
+def draw_cells(colours: np.ndarray, state: int, cell: int | None = None) -> np.ndarray:
+    """Cells of these colours [rows, columns, 3] as an image [H, W, 3] uint8, the agent as a disc in the cell number `state`."""
+    cell = cell or int(np.clip(480 // max(colours.shape[:2]), 4, 48))
+    image = colours.repeat(cell, axis=0).repeat(cell, axis=1)
+    row, column = divmod(state, colours.shape[1])
     offset = np.arange(cell) - (cell - 1) / 2
     disc = offset[:, None] ** 2 + offset[None, :] ** 2 <= (0.36 * cell) ** 2
     image[row * cell : (row + 1) * cell, column * cell : (column + 1) * cell][disc] = COLOURS[AGENT]

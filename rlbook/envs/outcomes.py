@@ -1,0 +1,119 @@
+"""What may follow each action, laid out for drawing: one uniform number picks an outcome."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Outcomes(NamedTuple):
+    """A model's transitions as a sampler needs them: K outcomes, in rows of one state and one action each.
+
+    The rule, wherever a model is sampled: draw one uniform u in [0, 1) and take the row's first outcome with `cumulative` > u.
+    gymnasium's toy text does the same, so the same generator gives the same episodes. Where `reward_std` is above 0, two more
+    uniforms make the noise (`normal`).
+    """
+
+    first: np.ndarray                        # [S·A + 1] int64; row s * A + a owns the outcomes first[row] : first[row + 1], at least one
+    cumulative: np.ndarray                   # [K] float64; probability of this outcome or one before it in its row; the last is 1.0
+    successor: np.ndarray                    # [K] int64; the next state
+    reward: np.ndarray                       # [K] float64, in reward units
+    ends: np.ndarray                         # [K] bool; whether the episode ends with it
+    reward_std: np.ndarray                   # [K] float64; standard deviation of Gaussian noise on the reward, mostly 0
+    start_cumulative: np.ndarray             # [M] float64; the same rule for where episodes begin
+    start_state: np.ndarray                  # [M] int64
+    num_actions: int                         # A
+
+    def pick(self, rows: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        """The outcomes [N] that the numbers `uniforms` [N] choose in `rows` [N], by bisection in all rows at once."""
+        low, high = self.first[rows], self.first[rows + 1] - 1
+        for _ in range(int((high - low).max(initial=0)).bit_length()):
+            middle = (low + high) >> 1
+            beyond = self.cumulative[middle] <= uniforms
+            low, high = np.where(beyond, middle + 1, low), np.where(beyond, high, middle)
+        return low
+
+    def pick_starts(self, uniforms: np.ndarray) -> np.ndarray:
+        """The states [N] in which episodes begin."""
+        return self.start_state[np.searchsorted(self.start_cumulative, uniforms, side="right")]
+
+
+class Entries(NamedTuple):
+    """Transitions as columns of equal length E, in the order in which sampling tries them; rows may come in any order."""
+
+    state: Any                               # [E] int
+    action: Any                              # [E] int
+    successor: Any                           # [E] int
+    probability: Any                         # [E] float; those of a state and action add up to 1
+    reward: Any                              # [E] float, in reward units
+    ends: Any                                # [E] bool
+    reward_std: Any = None                   # [E] float, in reward units; None: no noise
+
+
+def normal(u1: float, u2: float) -> float:
+    """A standard normal number from two uniform ones in [0, 1). Source: Box & Muller 1958."""
+    return math.sqrt(-2.0 * math.log(1.0 - u1)) * math.cos(2.0 * math.pi * u2)
+
+
+def outcomes_of_entries(entries: Entries, num_states: int, num_actions: int, initial: np.ndarray) -> Outcomes:
+    """Keeps the entries apart and in their order, equal ones included; those of probability 0 go.
+
+    Args:
+        entries: every state and action has at least one of probability above 0.
+        initial: [S], where episodes begin, as probabilities.
+    """
+    rows = np.asarray(entries.state, dtype=np.int64) * num_actions + np.asarray(entries.action, dtype=np.int64)
+    probability = np.asarray(entries.probability, dtype=np.float64)
+    order = np.argsort(rows, kind="stable")
+    order = order[probability[order] > 0]
+    first = np.zeros(num_states * num_actions + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows[order], minlength=num_states * num_actions), out=first[1:])
+    std = np.zeros(len(rows)) if entries.reward_std is None else np.asarray(entries.reward_std, dtype=np.float64)
+    return Outcomes(
+        first, cumulative_in_rows(first, probability[order]), np.asarray(entries.successor, dtype=np.int64)[order],
+        np.asarray(entries.reward, dtype=np.float64)[order], np.asarray(entries.ends, dtype=bool)[order], std[order],
+        *starts(initial), num_actions,
+    )  # fmt: skip
+
+
+def outcomes_of_arrays(transitions: Any, continues: Any, rewards: np.ndarray, initial: np.ndarray) -> Outcomes:
+    """From merged rows: successors in the order of the matrix, and the expected reward whatever follows.
+
+    Args:
+        transitions: CSR [S·A, S], row `s * A + a`.
+        continues: the same without what ends the episode.
+        rewards: [S, A].
+        initial: [S].
+    """
+    num_states, num_actions = rewards.shape
+    ending = (transitions - continues).tocoo()
+    ending.data[ending.data <= 1e-12] = 0.0  # what subtracting left over
+    going = continues.tocoo()
+    rows = np.concatenate([going.row, ending.row]).astype(np.int64)
+    state, action = np.divmod(rows, num_actions)
+    ends = np.arange(len(rows)) >= len(going.row)
+    successor, probability = np.concatenate([going.col, ending.col]), np.concatenate([going.data, ending.data])
+    entries = Entries(state, action, successor, probability, rewards[state, action], ends)
+    return outcomes_of_entries(entries, num_states, num_actions, initial)
+
+
+def cumulative_in_rows(first: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """[K]: sums from left to right within each row, added up in that order; the last of each row is 1.0 exactly."""
+    total = probability.copy()
+    here, last = first[:-1] + 1, first[1:] - 1
+    while (longer := here <= last).any():
+        here, last = here[longer], last[longer]
+        total[here] += total[here - 1]
+        here = here + 1
+    total[first[1:] - 1] = 1.0
+    return total
+
+
+def starts(initial: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`start_cumulative` and `start_state` [M] of the states with a probability above 0."""
+    state = np.flatnonzero(initial > 0)
+    cumulative = np.cumsum(initial)[state]
+    cumulative[-1] = 1.0
+    return cumulative, state

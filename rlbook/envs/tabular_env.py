@@ -1,0 +1,97 @@
+"""An environment that is its tables: what it does is drawn from a `TabularMDP`. One agent; see `tabular_vector` for many."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.outcome_lists import OutcomeLists
+from rlbook.envs.rendering import FREE_COLOUR, draw_cells
+
+MODES = ("ansi", "rgb_array", "human")
+
+
+class TabularEnv(gymnasium.Env):
+    """States, actions and their outcomes as a table.
+
+    A step draws one uniform number from `np_random` and looks up which outcome of the state and action it chooses (see `Outcomes`), as
+    gymnasium's toy text does; a reset draws one for the state to begin in. So stepping and planning cannot disagree. Subclasses build a
+    model and say how to draw a state.
+
+    Args:
+        model: the table, S states and A actions. Observations are `Discrete(S)`, actions `Discrete(A)`.
+        views: [S] int, what each state looks like to the agent; None: its number. Then the observation is `Discrete(max + 1)`.
+        render_mode: "ansi" (text), "rgb_array" (an image) or "human" (prints the text after each reset and step); None draws nothing.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(MODES), "render_fps": 8}
+
+    def __init__(self, model: TabularMDP, views: np.ndarray | None = None, render_mode: str | None = None) -> None:
+        if not isinstance(model, TabularMDP):
+            raise ValueError(f"model must be a TabularMDP, got {type(model).__name__}.")
+        if render_mode is not None and render_mode not in MODES:
+            raise ValueError(f"render_mode must be None or one of {', '.join(MODES)}, got {render_mode!r}.")
+        self.render_mode = render_mode
+        self.views = views
+        self.observation_space = spaces.Discrete(model.num_states if views is None else int(views.max()) + 1)
+        self.action_space = spaces.Discrete(model.num_actions)
+        self._model = model
+        self._state = int(np.argmax(model.initial > 0))
+
+    @cached_property
+    def _outcomes(self) -> OutcomeLists:
+        """Built with the first reset or step: planning needs no outcomes."""
+        return OutcomeLists(self._model.outcomes)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._state = self._outcomes.start(self.np_random)
+        return self._shown(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if not 0 <= action < self._model.num_actions:
+            raise ValueError(f"action must be an integer from 0 to {self._model.num_actions - 1}, got {action!r}.")
+        self._state, reward, ended = self._outcomes.step(self.np_random, self._state, int(action))
+        return self._shown(), reward, ended, False, {}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that continuing needs: the state, and the generator."""
+        return {"state": self._state, "rng": self.np_random.bit_generator.state}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """The inverse of `snapshot`."""
+        self._state = int(snapshot["state"])
+        self.np_random.bit_generator.state = snapshot["rng"]
+
+    def model(self) -> TabularMDP:
+        """The table itself, for planning. The same object each time."""
+        return self._model
+
+    def render(self) -> Any:
+        if self.render_mode == "rgb_array":
+            return self.draw_pixels(self._state)
+        if self.render_mode == "ansi":
+            return self.draw_text(self._state)
+        if self.render_mode == "human":
+            print(self.draw_text(self._state), end="\n\n")
+        return None
+
+    def draw_text(self, state: int) -> str:
+        """A state as text."""
+        return f"state {state} of {self._model.num_states}"
+
+    def draw_pixels(self, state: int) -> np.ndarray:
+        """A state as an image [H, W, 3] uint8: one cell for each state, in lines of at most 40."""
+        num_states = self._model.num_states
+        columns = min(num_states, 40)
+        return draw_cells(np.full((-(-num_states // columns), columns, 3), FREE_COLOUR, dtype=np.uint8), state)
+
+    def _shown(self) -> Any:
+        if self.render_mode == "human":
+            self.render()
+        return self._state if self.views is None else int(self.views[self._state])
