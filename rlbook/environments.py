@@ -20,6 +20,7 @@ from rlbook.errors import RequestError
 register()
 
 UNLIMITED = -1                # gymnasium's max_episode_steps for no time limit
+MODEL, MODEL_LIMIT = "TabularMDP", 1_000    # what an environment made of a model is called, and its time limit in environment steps
 FAMILIES = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 
 
@@ -103,13 +104,13 @@ class Recipe:
     module: str | None = None                # what is imported first, where the id was given as `module:Name`
 
     @classmethod
-    def of(cls, env: str | gymnasium.Env, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None) -> Recipe:
-        """The recipe of an id, or of an environment made by `rlbook.make` or `gymnasium.make`."""
+    def of(cls, env: Any, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None) -> Recipe:
+        """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, or of a `TabularMDP` to draw episodes from."""
         if isinstance(env, str):
             module = env.split(":", 1)[0] if ":" in env else None
             return cls(find(env, allow_import=allow_import).id, dict(kwargs or {}), module=module)
         if not isinstance(env, gymnasium.Env):
-            raise RequestError(f"env must be an environment id or a gymnasium.Env, got {type(env).__name__}")
+            env = _of_model(env)
         spec = env.spec
         if spec is None or spec.id not in gymnasium.registry or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
             if kwargs:
@@ -123,6 +124,8 @@ class Recipe:
     @property
     def name(self) -> str:
         """For people."""
+        if self.id is None and self.instance is not None and self.instance.spec is not None and self.instance.spec.id == MODEL:
+            return MODEL
         return (self.id or type(getattr(self.instance, "unwrapped", None)).__name__).removeprefix("rlbook/")
 
     @property
@@ -177,6 +180,8 @@ class Recipe:
 
     def make_native_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv | None:
         """The environment's own vector form, where it has one whose resets can be left to the loop; else None."""
+        if self.name == MODEL and self.instance is not None:
+            return _many_of_model(self.instance, num_envs, self.time_limit)
         if self.id is None or not isinstance(self._source(), str):
             return None
         spec = gymnasium.registry[self.id]
@@ -212,6 +217,26 @@ class Recipe:
         nearest = difflib.get_close_matches(unknown[0], allowed, n=1, cutoff=0.4)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         return f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed: {', '.join(allowed) or 'none'})"
+
+
+def _of_model(model: Any) -> gymnasium.Env:
+    """An environment whose steps are drawn from a `TabularMDP`. An episode that nothing ends is cut after `MODEL_LIMIT` steps."""
+    from rlbook.envs.mdp import TabularMDP
+
+    if not isinstance(model, TabularMDP):
+        raise RequestError(f"env must be an environment id, a gymnasium.Env or a TabularMDP, got {type(model).__name__}")
+    from rlbook.envs.tabular_env import TabularEnv
+
+    env = TabularEnv(model)
+    env.spec = EnvSpec(MODEL, max_episode_steps=MODEL_LIMIT)
+    return gymnasium.wrappers.TimeLimit(env, MODEL_LIMIT)
+
+
+def _many_of_model(env: gymnasium.Env, num_envs: int, limit: int | None) -> gymnasium.vector.VectorEnv:
+    from rlbook.envs.tabular_vector import TabularVectorEnv
+
+    inner: Any = env.unwrapped
+    return TabularVectorEnv(num_envs, max_episode_steps=limit, model=inner.model())
 
 
 make_callable(__name__, environments)

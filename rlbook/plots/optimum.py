@@ -43,12 +43,7 @@ def horizon_values(model: TabularMDP, horizon: int, policy: np.ndarray | None = 
 
 def horizon_of(recipe: Recipe) -> int:
     """An environment's time limit, in steps."""
-    import gymnasium
-
-    limit = recipe.kwargs.get("max_episode_steps")
-    if limit is None and recipe.id is not None:
-        limit = gymnasium.registry[recipe.id].max_episode_steps
-    return limit or NO_LIMIT
+    return recipe.time_limit or NO_LIMIT
 
 
 def optimal_return(recipe: Recipe) -> float | None:

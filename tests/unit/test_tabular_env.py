@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
+import rlbook
+from rlbook.environments import Recipe
 from rlbook.envs import Maze, TabularEnv, TabularMDP, TabularVectorEnv
 from rlbook.envs.mdp_arrays import from_entries
 from rlbook.envs.outcomes import Entries, normal
+from rlbook.plots.optimum import optimal_return
 
 TOY_TEXT: list[tuple[str, dict[str, Any]]] = [
     ("FrozenLake-v1", {"map_name": "8x8"}),
@@ -202,3 +206,57 @@ def test_an_action_that_does_not_exist_is_refused(action: int) -> None:
         env.step(action)
     with pytest.raises(ValueError, match="actions must be integers from 0 to 2, got values from"):
         envs.step(np.array([0, action]))
+
+
+def chain() -> TabularMDP:
+    """4 states: action 1 goes right with probability .8, from state 2 to the end, which pays 1; action 0 goes left; -.1 a step."""
+    entries = []
+    for state in range(3):
+        entries += [(state, 0, max(state - 1, 0), 1.0, -0.1, False)]
+        entries += [(state, 1, state + 1, 0.8, -0.1 + (state == 2), state == 2), (state, 1, state, 0.2, -0.1, False)]
+    entries += [(3, action, 3, 1.0, 0.0, True) for action in range(2)]
+    return from_entries(entries, 4, 2, initial=[1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("algorithm", ["value_iteration", "q_learning", "dqn"])
+def test_algorithms_train_on_a_model_as_on_an_environment(algorithm: str) -> None:
+    """3 successes with .8 each take 3 / .8 = 3.75 steps: V*(0) = 1 - 3.75 · .1 = .625, and always going right is the way."""
+    options: dict[str, Any] = {"dqn": {"learning_starts": 10}}.get(algorithm, {})
+    run = rlbook.train(algorithm, chain(), gamma=1.0, **options, **({} if algorithm == "value_iteration" else {"steps": 3000}))
+    assert run.request.recipe.name == "TabularMDP"
+    if algorithm != "dqn":
+        assert run.agent.greedy_policy()[:3].tolist() == [1, 1, 1]
+    assert optimal_return(run.request.recipe) == pytest.approx(0.625, abs=1e-9)
+    if algorithm == "value_iteration":
+        assert run.agent.values()[0] == pytest.approx(0.625, abs=1e-7)
+        assert isinstance(run.metrics[-1]["eval_return"], float)
+
+
+class Stopped(Exception):
+    """Raised at a report, as a reader who has seen enough would stop the run."""
+
+
+def test_a_run_on_a_model_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    def stop(run: Any) -> None:
+        if run.steps >= 900:
+            raise Stopped
+
+    options: dict[str, Any] = {"steps": 2000, "seed": 3, "eval_every": 300}
+    whole = rlbook.train("q_learning", noisy_model(), **options)
+    with pytest.raises(Stopped):
+        rlbook.train("q_learning", noisy_model(), folder=tmp_path / "run", on_report=stop, **options)
+    with pytest.raises(rlbook.RequestError, match="this run's environment was made without an id; give env"):
+        rlbook.load(tmp_path / "run")
+    again = rlbook.train("q_learning", noisy_model(), folder=tmp_path / "run", resume=True, **options)
+    assert again.steps == 2000
+    assert again.agent.action_values().tolist() == whole.agent.action_values().tolist()
+    assert again.episode_returns[-20:] == whole.episode_returns[-20:]
+
+
+def test_many_streams_of_a_model_run_in_the_vector_form() -> None:
+    recipe = Recipe.of(chain())
+    envs = recipe.make_native_vector(3)
+    assert isinstance(envs, TabularVectorEnv) and envs.max_episode_steps == 1000
+    assert recipe.time_limit == 1000
+    with pytest.raises(rlbook.RequestError, match=r"env must be an environment id, a gymnasium\.Env or a TabularMDP, got ndarray"):
+        Recipe.of(np.zeros(3))
