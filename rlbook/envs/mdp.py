@@ -14,6 +14,9 @@ from rlbook.envs.outcomes import Entries, Outcomes, outcomes_of_arrays, outcomes
 TOLERANCE = 1e-8
 """How far the probabilities of a row may be from adding up to 1."""
 
+LARGE = 500_000
+"""Rows from which a model does without a second, action-major copy."""
+
 
 class TabularMDP:
     """A model with S states and A actions: P(s'|s, a), expected rewards, and which transitions end the episode.
@@ -23,8 +26,8 @@ class TabularMDP:
 
         Q(s, a) = r(s, a) + γ Σ_s' continues(s'|s, a) V(s')
 
-    never bootstraps from beyond an end. Its rows are stored action-major (row `a * S + s`): then the maximum over actions
-    runs along whole rows of length S. Time limits are no part of a model.
+    never bootstraps from beyond an end. Time limits are no part of a model. What can be derived is derived when first asked for, so a
+    model of a million states costs little more than its arrays.
 
     Make one with `from_env` or `from_arrays`.
     """
@@ -47,13 +50,7 @@ class TabularMDP:
         self.observable = observable
         """Whether the states are numbered as the environment's observations are."""
         self._entries = entries
-        self._continues = action_major(continues, self.num_actions)
-        self._rewards = np.ascontiguousarray(rewards.T)
-        ends = 1.0 - np.asarray(self._continues.sum(axis=1)).reshape(self.num_actions, self.num_states).T
-        self.ends = np.where(ends > TOLERANCE, ends, 0.0)
-        """[S, A]: probability that the action ends the episode."""
-        self.terminal = ((ends > 1.0 - TOLERANCE) & (self.rewards == 0.0)).all(axis=1)
-        """[S] bool: states in which nothing is left to gain, since every action ends the episode and pays 0."""
+        self._continuing = continues
 
     @property
     def num_states(self) -> int:
@@ -66,13 +63,44 @@ class TabularMDP:
         return self.rewards.shape[1]
 
     @property
+    def continues_by_state(self) -> sparse.csr_array:
+        """[S·A, S] CSR, row `s * A + a`: P(s'|s, a) without the transitions that end the episode; `transitions` itself if none does."""
+        return self._continuing
+
+    @cached_property
     def continues(self) -> sparse.csr_array:
-        """[A·S, S] CSR, row `a * S + s`: P(s'|s, a) without the transitions that end the episode."""
-        return self._continues
+        """[A·S, S] CSR, row `a * S + s`: the same, action-major. A copy, made when first asked for."""
+        return action_major(self._continuing, self.num_actions)
+
+    @cached_property
+    def _rewards(self) -> np.ndarray:
+        """[A, S]."""
+        return np.ascontiguousarray(self.rewards.T)
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """[S, A]: probability that the action ends the episode."""
+        if self._continuing is self.transitions:
+            return np.zeros(self.rewards.shape)
+        ends = 1.0 - (self._continuing @ np.ones(self.num_states)).reshape(self.rewards.shape)
+        return np.where(ends > TOLERANCE, ends, 0.0)
+
+    @cached_property
+    def can_end(self) -> bool:
+        """Whether any action in any state may end the episode."""
+        return self._continuing is not self.transitions and bool(self.ends.any())
+
+    @cached_property
+    def terminal(self) -> np.ndarray:
+        """[S] bool: states in which nothing is left to gain, since every action ends the episode and pays 0."""
+        return ((self.ends > 1.0 - TOLERANCE) & (self.rewards == 0.0)).all(axis=1)
 
     @classmethod
     def from_arrays(cls, transitions: Any, rewards: Any, *, terminal: Any = None, initial: Any = None) -> TabularMDP:
         """A model from arrays.
+
+        A CSR matrix and rewards of float64 are used as they are and not copied, so leave them alone afterwards. Successors may stand in
+        any order, and more than once: then their probabilities add up.
 
         Args:
             transitions: [S·A, S], sparse or dense; row `s * A + a` holds P(·|s, a).
@@ -131,12 +159,42 @@ class TabularMDP:
         """
         action_values = self.expectation(values)
         action_values *= gamma
-        action_values += self._rewards.T  # both lie action-major in memory
+        action_values += self.rewards if self._is_large else self._rewards.T  # as the product lies in memory
         return action_values
 
     def expectation(self, values: np.ndarray) -> np.ndarray:
         """Σ_s' continues(s'|s, a) V(s'): [S] → [S, A], a new array."""
-        return (self._continues @ values).reshape(self.num_actions, self.num_states).T
+        if self._is_large:
+            return (self._continuing @ values).reshape(self.rewards.shape)
+        return (self.continues @ values).reshape(self.num_actions, self.num_states).T
+
+    @property
+    def _is_large(self) -> bool:
+        """A small model also keeps its rows action-major: then maxima over actions run along whole rows of length S."""
+        return self.rewards.size > LARGE
+
+    def chain(self, policy: np.ndarray) -> tuple[sparse.csr_array, np.ndarray]:
+        """Following one policy makes a model a Markov chain: P_π and r_π.
+
+        Args:
+            policy: [S, A] probabilities, or [S] integers for a deterministic policy.
+
+        Returns:
+            P_π [S, S] without what ends the episode, and r_π [S] in reward units.
+        """
+        rows, (num_states, num_actions) = self._continuing, self.rewards.shape
+        policy = np.asarray(policy)
+        if policy.shape == (num_states,) and policy.dtype.kind in "iu":
+            chosen = np.arange(num_states) * num_actions + policy
+            return sparse.csr_array(rows[chosen]), self.rewards.ravel()[chosen]
+        if policy.shape != (num_states, num_actions):
+            raise ValueError(f"policy must have shape [{num_states}, {num_actions}] or [{num_states}], got {policy.shape}.")
+        # the A rows of a state stand one behind the other: weighted and read as one row, they are that of the chain
+        weighted = rows.data * np.repeat(policy.ravel(), np.diff(rows.indptr))
+        chain = sparse.csr_array((weighted, rows.indices, rows.indptr[::num_actions].copy()), shape=(num_states, num_states), copy=True)
+        chain.sum_duplicates()
+        chain.eliminate_zeros()
+        return chain, (policy * self.rewards).sum(axis=1)
 
     def policy_values(self, policy: np.ndarray, gamma: float) -> np.ndarray:
         """V^π, exactly: the solution of (I - γ P_π) V = r_π, where P_π leaves out what ends the episode.
@@ -153,44 +211,28 @@ class TabularMDP:
 
         Source: Sutton & Barto 2018, eq. 4.4 read as a linear system.
         """
-        policy = self._as_probabilities(policy)
-        return self._solve(policy, (policy * self._rewards).sum(axis=0), gamma)
+        chain, rewards = self.chain(policy)
+        return _solve(chain, rewards, gamma)
 
     def expected_steps(self, policy: np.ndarray) -> np.ndarray:
         """[S]: how many steps the policy takes on average until the episode ends. Arguments and errors as for `policy_values`."""
         steps = np.where(self.terminal, 0.0, 1.0)
-        return self._solve(self._as_probabilities(policy), steps, gamma=1.0)
+        return _solve(self.chain(policy)[0], steps, gamma=1.0)
 
     def reachable(self) -> np.ndarray:
         """[S] bool: states that some sequence of actions leads to, the initial ones and those that end the episode included."""
         visited, entered = self.initial > 0, self.initial > 0
         while entered.any():
-            entered = self._successors(entered, self._continues) & ~visited
+            entered = self._successors(entered, self._continuing) & ~visited
             visited = visited | entered
-        return visited | self._successors(visited, action_major(self.transitions, self.num_actions))
+        return visited | self._successors(visited, self.transitions)
 
     def _successors(self, states: np.ndarray, rows: sparse.csr_array) -> np.ndarray:
-        """[S] bool: where one step from `states` [S] bool may lead; `rows` is action-major."""
-        chosen = rows[np.flatnonzero(np.tile(states, self.num_actions))]
+        """[S] bool: where one step from `states` [S] bool may lead; `rows` is [S·A, S], row `s * A + a`."""
+        chosen = rows[np.flatnonzero(np.repeat(states, self.num_actions))]
         successors = np.zeros(self.num_states, dtype=bool)
         successors[chosen.indices[chosen.data > 0]] = True
         return successors
-
-    def _as_probabilities(self, policy: np.ndarray) -> np.ndarray:
-        """[A, S]."""
-        policy = np.asarray(policy)
-        if policy.shape == (self.num_states,):
-            policy = np.eye(self.num_actions)[policy]
-        if policy.shape != (self.num_states, self.num_actions):
-            raise ValueError(f"policy must have shape [{self.num_states}, {self.num_actions}] or [{self.num_states}], got {policy.shape}.")
-        return policy.T
-
-    def _solve(self, policy: np.ndarray, rewards: np.ndarray, gamma: float) -> np.ndarray:
-        weighted = sparse.diags_array(policy.ravel()) @ self._continues
-        chain = sum(weighted[a * self.num_states : (a + 1) * self.num_states] for a in range(self.num_actions))
-        if gamma == 1.0:
-            _check_ends(sparse.csr_array(chain))
-        return splu(sparse.csc_array(sparse.eye_array(self.num_states) - gamma * chain)).solve(rewards)
 
 
 def action_major(rows: sparse.csr_array, num_actions: int) -> sparse.csr_array:
@@ -199,13 +241,26 @@ def action_major(rows: sparse.csr_array, num_actions: int) -> sparse.csr_array:
     return sparse.csr_array(rows[order])
 
 
-def _check_ends(chain: sparse.csr_array) -> None:
-    """Raises ValueError unless from every state the chain [S, S] comes to an end with probability 1."""
-    ending = np.asarray(chain.sum(axis=1)).ravel() < 1.0 - TOLERANCE
-    growing = True
-    while growing:
-        wider = ending | ((chain @ ending.astype(float)) > 0)
-        growing = bool((wider != ending).any())
-        ending = wider
+def _solve(chain: sparse.csr_array, rewards: np.ndarray, gamma: float) -> np.ndarray:
+    """V of (I - γ P) V = r. With γ = 1, V = 0 where nothing is ever paid again, whether or not the episode ends."""
+    if gamma == 1.0:
+        paying = _can_reach(chain, rewards != 0.0)
+        _check_ends(chain, ~paying)
+        chain = sparse.csr_array(sparse.diags_array(paying.astype(float)) @ chain)
+    return splu(sparse.csc_array(sparse.eye_array(len(rewards)) - gamma * chain)).solve(rewards)
+
+
+def _check_ends(chain: sparse.csr_array, resting: np.ndarray) -> None:
+    """Raises ValueError unless the chain [S, S] comes to an end or into the states `resting` [S] from everywhere with probability 1."""
+    ending = _can_reach(chain, resting | ((chain @ np.ones(len(resting))) < 1.0 - TOLERANCE))
     if not ending.all():
         raise ValueError(f"policy never ends the episode from {np.count_nonzero(~ending)} states, so with gamma 1 it has no values there.")
+
+
+def _can_reach(chain: sparse.csr_array, goal: np.ndarray) -> np.ndarray:
+    """[S] bool: the states from which the chain [S, S] may come into `goal` [S] bool."""
+    while True:
+        wider = goal | ((chain @ goal.astype(float)) > 0)
+        if (wider == goal).all():
+            return goal
+        goal = wider

@@ -20,7 +20,7 @@ def from_arrays(
     entries: Entries | None = None,
 ) -> TabularMDP:  # fmt: skip
     """See `TabularMDP.from_arrays`. `continues`, shaped like `transitions`, says for each transition how much of it goes on."""
-    rewards = np.array(rewards, dtype=np.float64)
+    rewards = np.ascontiguousarray(rewards, dtype=np.float64)
     if rewards.ndim != 2 or 0 in rewards.shape:
         raise ValueError(f"rewards must have shape [S, A] with S and A at least 1, got {list(rewards.shape)}.")
     num_states, num_actions = rewards.shape
@@ -32,16 +32,12 @@ def from_arrays(
         state, action = np.argwhere(~np.isfinite(rewards))[0]
         raise ValueError(f"rewards must be finite, but state {state}, action {action} has {rewards[state, action]}.")
     ends = _terminal(terminal, num_states)
-    if continues is None:
-        continues = rows
-    if ends.any():
-        rewards[ends] = 0.0
+    continues = rows if continues is None else _csr(continues)
+    if ends is not None:
+        rewards = np.where(ends[:, None], 0.0, rewards)
+        continues = _without(ends, continues, num_actions)
         rows = _stay_where(ends, rows, num_actions)
-        continues = sparse.csr_array(_csr(continues) @ sparse.diags_array((~ends).astype(float)))
-        continues = sparse.csr_array(sparse.diags_array(np.repeat(~ends, num_actions).astype(float)) @ continues)
-    continues = _csr(continues)
-    continues.eliminate_zeros()
-    return TabularMDP(rows, rewards, continues, _initial(initial, ends), observable, entries)
+    return TabularMDP(rows, rewards, continues, _initial(initial, ends, num_states), observable, entries)
 
 
 def from_entries(
@@ -55,7 +51,10 @@ def from_entries(
     rows = columns.state * num_actions + columns.action
     shape = (num_states * num_actions, num_states)
     transitions = sparse.csr_array((columns.probability, (rows, columns.successor)), shape=shape)
-    continues = sparse.csr_array((columns.probability * ~columns.ends, (rows, columns.successor)), shape=shape)
+    continues = None
+    if columns.ends.any():
+        continues = sparse.csr_array((columns.probability * ~columns.ends, (rows, columns.successor)), shape=shape)
+        continues.eliminate_zeros()
     rewards = np.bincount(rows, weights=columns.probability * columns.reward, minlength=shape[0]).reshape(num_states, num_actions)
     return from_arrays(transitions, rewards, initial=initial, continues=continues, observable=observable, entries=columns)
 
@@ -69,30 +68,48 @@ def _columns(entries: Iterable[Entry] | Entries) -> Entries:
 
 
 def _csr(matrix: Any) -> sparse.csr_array:
-    """A copy of its own with duplicates added up."""
-    matrix = sparse.csr_array(matrix, dtype=np.float64, copy=True)
-    matrix.sum_duplicates()
-    return matrix
+    """The matrix itself where it is CSR of float64. It is never changed."""
+    return sparse.csr_array(matrix, dtype=np.float64)
 
 
 def _check_rows(rows: sparse.csr_array, num_actions: int) -> None:
-    if not np.isfinite(rows.data).all() or (rows.data < 0).any():
-        worst = rows.data[~(rows.data >= 0) | ~np.isfinite(rows.data)][0]
-        raise ValueError(f"transitions must be probabilities of at least 0, got {worst}.")
-    totals = np.asarray(rows.sum(axis=1)).ravel()
-    wrong = np.flatnonzero(np.abs(totals - 1.0) > TOLERANCE)
-    if len(wrong):
-        state, action = divmod(int(wrong[0]), num_actions)
-        raise ValueError(f"transitions must add up to 1 in each row, but state {state}, action {action} adds up to {totals[wrong[0]]:.9g}.")
+    """Raises ValueError unless every row is a distribution over states."""
+    _check_indices(rows)
+    if len(rows.data) and not rows.data.min() >= 0.0:  # NaN is not
+        raise ValueError(f"transitions must be probabilities of at least 0, got {rows.data[~(rows.data >= 0.0)][0]}.")
+    totals = rows @ np.ones(rows.shape[1])
+    if float(np.abs(totals - 1.0).max()) <= TOLERANCE:
+        return
+    row = int(np.flatnonzero(~(np.abs(totals - 1.0) <= TOLERANCE))[0])
+    state, action = divmod(row, num_actions)
+    raise ValueError(f"transitions must add up to 1 in each row, but state {state}, action {action} adds up to {totals[row]:.9g}.")
 
 
-def _terminal(terminal: Any, num_states: int) -> np.ndarray:
+def _check_indices(rows: Any) -> None:
+    """A CSR matrix put together by hand may point beyond its ends; scipy does not look, and neither do compiled loops."""
+    indptr, indices = rows.indptr, rows.indices
+    if indptr[0] != 0 or indptr[-1] > min(len(indices), len(rows.data)) or (indptr[1:] < indptr[:-1]).any():
+        raise ValueError("transitions must be a CSR matrix whose indptr begins with 0, does not fall, and ends with the number of entries.")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < rows.shape[1]:
+        raise ValueError(f"transitions must name successors from 0 to {rows.shape[1] - 1}, got {indices.min()} to {indices.max()}.")
+
+
+def _terminal(terminal: Any, num_states: int) -> np.ndarray | None:
+    """[S] bool; None where no state is terminal."""
     if terminal is None:
-        return np.zeros(num_states, dtype=bool)
+        return None
     terminal = np.asarray(terminal)
     if terminal.shape != (num_states,) or terminal.dtype != bool:
         raise ValueError(f"terminal must be {num_states} booleans, got shape {list(terminal.shape)} and type {terminal.dtype}.")
-    return terminal
+    return terminal if terminal.any() else None
+
+
+def _without(ends: np.ndarray, rows: Any, num_actions: int) -> sparse.csr_array:
+    """The rows without what enters a terminal state, and without what terminal states do."""
+    goes_on = ~ends[rows.indices] & np.repeat(np.repeat(~ends, num_actions), np.diff(rows.indptr))
+    kept = sparse.csr_array((np.where(goes_on, rows.data, 0.0), rows.indices, rows.indptr), shape=rows.shape, copy=True)
+    kept.eliminate_zeros()
+    return kept
 
 
 def _stay_where(ends: np.ndarray, rows: sparse.csr_array, num_actions: int) -> sparse.csr_array:
@@ -106,13 +123,13 @@ def _stay_where(ends: np.ndarray, rows: sparse.csr_array, num_actions: int) -> s
     return result
 
 
-def _initial(initial: Any, ends: np.ndarray) -> np.ndarray:
+def _initial(initial: Any, ends: np.ndarray | None, num_states: int) -> np.ndarray:
     if initial is None:
-        begins = ~ends if not ends.all() else np.ones_like(ends)
-        return begins / begins.sum()
+        begins = np.ones(num_states, dtype=bool) if ends is None or ends.all() else ~ends
+        return begins / np.count_nonzero(begins)
     initial = np.array(initial, dtype=np.float64)
-    if initial.shape != ends.shape:
-        raise ValueError(f"initial must have one probability for each of {len(ends)} states, got shape {list(initial.shape)}.")
+    if initial.shape != (num_states,):
+        raise ValueError(f"initial must have one probability for each of {num_states} states, got shape {list(initial.shape)}.")
     if not (np.isfinite(initial).all() and (initial >= 0).all() and abs(initial.sum() - 1.0) <= TOLERANCE):
         raise ValueError(f"initial must be probabilities that add up to 1, got a total of {initial.sum():.9g}.")
     return initial
