@@ -11,8 +11,17 @@ def register() -> None:
     Only names are stored: the classes are imported when an environment is made, so this loads neither torch nor scipy.
     """
     _register("rlbook/Maze-v0", "rlbook.envs.maze:Maze", "rlbook.envs.maze_vector:MazeVector", max_episode_steps=100)
+    _register_tabular("rlbook/GridWorld-v0", "rlbook.envs.gridworld:GridWorld", 100)
+    _register_tabular("rlbook/WindyGridWorld-v0", "rlbook.envs.windy_gridworld:WindyGridWorld", 1_000)
+    _register_tabular("rlbook/RandomWalk-v0", "rlbook.envs.random_walk:RandomWalk", 10_000)
+    _register_tabular("rlbook/MaximizationBias-v0", "rlbook.envs.maximization_bias:MaximizationBias", None)
     _register("rlbook/Addition-v0", "rlbook.llm.token_env:Addition", "rlbook.llm.token_env:AdditionVector")
     _register("rlbook/Reverse-v0", "rlbook.llm.token_env:Reverse", "rlbook.llm.token_env:ReverseVector")
+
+
+def _register_tabular(env_id: str, entry_point: str, max_episode_steps: int | None) -> None:
+    """The vector form stands in the same file, under the same name with `Vector` behind it."""
+    _register(env_id, entry_point, f"{entry_point}Vector", max_episode_steps)
 
 
 def _register(env_id: str, entry_point: str, vector_entry_point: str, max_episode_steps: int | None = None) -> None:

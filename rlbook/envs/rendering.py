@@ -8,6 +8,7 @@ from rlbook.envs.layouts import FREE, GOAL, START, WALL, Layout
 
 AGENT = "A"
 FREE_COLOUR = (245, 243, 236)
+LINE_COLOUR = (205, 203, 196)
 
 COLOURS = {
     WALL: (38, 50, 66),
@@ -30,10 +31,15 @@ def draw_pixels(layout: Layout, state: int, cell: int | None = None) -> np.ndarr
     return draw_cells(np.array([[COLOURS[character] for character in row] for row in _cells(layout)], dtype=np.uint8), state, cell)
 
 
-def draw_cells(colours: np.ndarray, state: int, cell: int | None = None) -> np.ndarray:
-    """Cells of these colours [rows, columns, 3] as an image [H, W, 3] uint8, the agent as a disc in the cell number `state`."""
+def draw_cells(colours: np.ndarray, state: int, cell: int | None = None, *, lines: bool = False) -> np.ndarray:
+    """Cells of these colours [rows, columns, 3] as an image [H, W, 3] uint8, the agent as a disc in the cell number `state`.
+
+    `lines` sets neighbouring cells apart by a line one pixel wide.
+    """
     cell = cell or int(np.clip(480 // max(colours.shape[:2]), 4, 48))
     image = colours.repeat(cell, axis=0).repeat(cell, axis=1)
+    if lines and cell >= 8:
+        image[::cell] = image[:, ::cell] = LINE_COLOUR
     row, column = divmod(state, colours.shape[1])
     offset = np.arange(cell) - (cell - 1) / 2
     disc = offset[:, None] ** 2 + offset[None, :] ** 2 <= (0.36 * cell) ** 2

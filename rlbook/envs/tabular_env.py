@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rlbook.envs.grids import Grid
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.outcome_lists import OutcomeLists
 from rlbook.envs.rendering import FREE_COLOUR, draw_cells
@@ -26,18 +28,28 @@ class TabularEnv(gymnasium.Env):
     Args:
         model: the table, S states and A actions. Observations are `Discrete(S)`, actions `Discrete(A)`.
         views: [S] int, what each state looks like to the agent; None: its number. Then the observation is `Discrete(max + 1)`.
+        grid: the map whose cells the states are; None where they are no cells. With it the environment has `grid_shape`, (rows, columns),
+            and `grid_walls`, [rows, columns] bool.
         render_mode: "ansi" (text), "rgb_array" (an image) or "human" (prints the text after each reset and step); None draws nothing.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(MODES), "render_fps": 8}
 
-    def __init__(self, model: TabularMDP, views: np.ndarray | None = None, render_mode: str | None = None) -> None:
+    action_names: Sequence[str] = ()
+    """What the actions are called; empty: by their numbers."""
+
+    def __init__(
+        self, model: TabularMDP, views: np.ndarray | None = None, grid: Grid | None = None, render_mode: str | None = None
+    ) -> None:
         if not isinstance(model, TabularMDP):
             raise ValueError(f"model must be a TabularMDP, got {type(model).__name__}.")
         if render_mode is not None and render_mode not in MODES:
             raise ValueError(f"render_mode must be None or one of {', '.join(MODES)}, got {render_mode!r}.")
         self.render_mode = render_mode
         self.views = views
+        self.grid = grid
+        if grid is not None:
+            self.grid_shape, self.grid_walls = grid.shape, grid.walls
         self.observation_space = spaces.Discrete(model.num_states if views is None else int(views.max()) + 1)
         self.action_space = spaces.Discrete(model.num_actions)
         self._model = model
@@ -83,13 +95,17 @@ class TabularEnv(gymnasium.Env):
 
     def draw_text(self, state: int) -> str:
         """A state as text."""
+        if self.grid is not None:
+            return self.grid.draw_text(state)
         return f"state {state} of {self._model.num_states}"
 
     def draw_pixels(self, state: int) -> np.ndarray:
-        """A state as an image [H, W, 3] uint8: one cell for each state, in lines of at most 40."""
+        """A state as an image [H, W, 3] uint8: the map, or without one a cell for each state, in lines of at most 40."""
+        if self.grid is not None:
+            return self.grid.draw_pixels(state)
         num_states = self._model.num_states
         columns = min(num_states, 40)
-        return draw_cells(np.full((-(-num_states // columns), columns, 3), FREE_COLOUR, dtype=np.uint8), state)
+        return draw_cells(np.full((-(-num_states // columns), columns, 3), FREE_COLOUR, dtype=np.uint8), state, lines=True)
 
     def _shown(self) -> Any:
         if self.render_mode == "human":

@@ -74,7 +74,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     * `max_new_tokens`: limit on a completion, in tokens.
     * `model_seed`: seed of the built-in model's weights.
 
-    ## Known Answer
+    ## Known answer
     The optimal return is 1.0 from every prompt.
 
     ## Version History

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
 import subprocess
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 import rlbook
 from rlbook.envs.registration import register
@@ -68,6 +70,93 @@ def random_episodes(env: gymnasium.Env, actions: np.ndarray, seed: int) -> list[
             shown.append((env.reset()[0], 0.0, False, False))
             ended = False
     return shown
+
+
+SECTIONS = [
+    "Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End", "Arguments", "Known answer",
+    "Version History",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("env_id", OURS)
+def test_a_docstring_has_the_fixed_sections(env_id: str) -> None:
+    doc = inspect.getdoc(type(gymnasium.make(env_id).unwrapped)) or ""
+    assert [line.removeprefix("## ") for line in doc.splitlines() if line.startswith("## ")] == SECTIONS
+
+
+@pytest.mark.parametrize("env_id", OURS)
+def test_side_by_side_each_stream_shows_what_it_would_alone(env_id: str) -> None:
+    seeds = [3, 3, 1, 4]
+    many, alone = gymnasium.make_vec(env_id, num_envs=4), [gymnasium.make(env_id) for _ in seeds]
+    shown = many.reset(seed=seeds)[0]  # type: ignore[arg-type]
+    assert same(shown, batched(alone[0], [env.reset(seed=seed)[0] for env, seed in zip(alone, seeds, strict=True)]))
+    many.action_space.seed(0)
+    for _ in range(300):
+        actions = many.action_space.sample()
+        shown, rewards, terminated, truncated, _ = many.step(actions)
+        steps = [env.step(action) for env, action in zip(alone, actions, strict=True)]
+        assert same(shown, batched(alone[0], [step[0] for step in steps]))
+        assert rewards.tolist() == [step[1] for step in steps]
+        assert terminated.tolist() == [step[2] for step in steps]
+        assert truncated.tolist() == [step[3] and not step[2] for step in steps]
+        over = terminated | truncated
+        if over.any():
+            shown = many.reset(options={"reset_mask": over})[0]
+            expected = [env.reset()[0] if ended else step[0] for env, step, ended in zip(alone, steps, over, strict=True)]
+            assert same(shown, batched(alone[0], expected))
+
+
+@pytest.mark.parametrize("env_id", OURS)
+def test_a_snapshot_brings_back_the_same_future(env_id: str) -> None:
+    one, fresh = gymnasium.make(env_id).unwrapped, gymnasium.make(env_id).unwrapped
+    many, others = gymnasium.make_vec(env_id, num_envs=5), gymnasium.make_vec(env_id, num_envs=5)
+    for single, vector in ((one, many), (fresh, others)):
+        single.action_space.seed(1)
+        vector.action_space.seed(1)
+    single_future(one, 27, seed=6)
+    vector_future(many, 27, seed=6)
+    single_future(fresh, 27, seed=7)
+    vector_future(others, 27, seed=7)
+    fresh.restore(one.snapshot())  # type: ignore[attr-defined]
+    others.restore(many.snapshot())  # type: ignore[attr-defined]
+    assert same(single_future(fresh, 60), single_future(one, 60))
+    assert same(vector_future(others, 60), vector_future(many, 60))
+
+
+def single_future(env: Any, count: int, seed: int | None = None) -> list[Any]:
+    """What random actions show, one episode after the other."""
+    shown: list[Any] = [] if seed is None else [env.reset(seed=seed)[0]]
+    for _ in range(count):
+        shown.append(env.step(env.action_space.sample())[:3])
+        if shown[-1][2]:
+            shown.append(env.reset()[0])
+    return shown
+
+
+def vector_future(envs: Any, count: int, seed: int | None = None) -> list[Any]:
+    """The same side by side; streams that have ended wait for each other, three at most."""
+    shown: list[Any] = [] if seed is None else [envs.reset(seed=seed)[0]]
+    for _ in range(count):
+        shown.append(envs.step(envs.action_space.sample())[:4])
+        over = shown[-1][2] | shown[-1][3]
+        if over.sum() >= 3:
+            shown.append(envs.reset(options={"reset_mask": over})[0])
+    return shown
+
+
+def batched(env: Any, observations: list[Any]) -> Any:
+    """Observations of single environments as a vector environment shows them."""
+    space = env.observation_space
+    return concatenate(space, observations, create_empty_array(space, len(observations)))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in every number."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("slip", [0.0, 0.3])
