@@ -21,6 +21,9 @@ State = dict[str, Any]
 Metrics = dict[str, float]
 """Name → number. A name's unit and meaning stand in the algorithm's `METRICS`."""
 
+Totals = dict[str, tuple[float, int]]
+"""Name → sum and count, where many steps were taken at once; what is logged is the mean."""
+
 
 class Step(NamedTuple):
     """What followed one action.
@@ -79,6 +82,10 @@ class Agent(ABC):
     @abstractmethod
     def learn(self, step: Step) -> Metrics:
         """Learns from the step that followed the last `act`. Returns {} when nothing was learnt."""
+
+    def playing_in(self, env: Any) -> Agent:
+        """The agent to ask for actions in another environment than the one it was made for: itself, unless it looks into it."""
+        return self
 
     def begin(self) -> None:
         """All streams start afresh: whatever the agent remembers of the episodes in progress is dropped."""

@@ -103,6 +103,7 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: b
     raw = recipe.make()
     env = FittedEnv(raw, fit_to(type(agent), raw, agent.config))
     _check_spaces(agent, recipe, env.fit)
+    agent = agent.playing_in(env)
     returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
     for i in range(episodes):
         obs, _ = env.reset(seed=base + i)

@@ -45,6 +45,7 @@ def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int
 
     env = with_mode(recipe, mode).make()
     translation = fit_to(type(agent), env, agent.config)
+    agent = agent.playing_in(env)
     starts = stream(seed, "evaluation").integers(2**31 - 1, size=episodes)
     try:
         for episode, start in enumerate(starts, start=1):

@@ -1,0 +1,236 @@
+"""Monte Carlo tree search: try moves in the mind before making one, and spend the tries where the returns are promising.
+
+    tree ← a root: the state of the environment
+    repeat `simulations` times
+        s ← the root's state
+        while all actions of s have been tried                          selection
+            a ← argmax_a Q(s, a) + c √( ln N(s) / N(s, a) )             Q scaled to [0, 1] by the returns met so far
+            s ← what the simulated environment answers
+        try an action of s that was not tried before                    expansion: one new node
+        G ← the return of `rollout_depth` random moves, or V(s')        evaluation
+        for each action a on the way, from the leaf to the root         backup
+            G ← r + γ G
+            N(s, a) ← N(s, a) + 1;   Q(s, a) ← Q(s, a) + ( G - Q(s, a) ) / N(s, a)
+    play the action that was tried most often at the root
+
+Nothing is learnt from one episode to the next: the tree is a plan for the present state. The real environment is read, never stepped.
+Where outcomes are random, an action has one child an outcome ("chance" nodes), or one for all outcomes ("open-loop": the tree holds
+sequences of actions, and every simulation runs through the environment afresh).
+
+Ends. Where an episode terminates, G is 0. What gymnasium's `TimeLimit` would cut off does not end a simulation: Q is the value of a world
+without that limit. Where the environment itself truncates, the simulation cannot go on, and G is V(s'), the value function that was
+handed in, or 0 without one; the same holds at the end of a random rollout.
+
+Source: Kocsis & Szepesvári 2006, doi:10.1007/11871842_29 (UCT); Sutton & Barto 2018, section 8.11. Deliberate differences: returns are
+scaled by their running range, so that c means the same whatever the rewards are; the constant is c, where UCB1 has √2; one node is added
+a simulation; the most visited action is played.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlbook.agent import Agent, Metrics, State, Step
+from rlbook.algorithms.planning.search_tree import Met, SearchTree, add_child, back_up, empty_tree, find_child, select
+from rlbook.algorithms.planning.simulators import GOES_ON, TERMINATED, Simulator, content, repeats, simulator_of
+from rlbook.algorithms.planning.table_search import TableModel, Uniforms
+from rlbook.checks import boolean, check_fields, non_negative, one_of, positive_int, unit_interval
+from rlbook.seeding import rng_state, set_rng_state, stream
+
+
+@dataclass(frozen=True)
+class MCTSConfig:
+    """Hyper-parameters of Monte Carlo tree search."""
+
+    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    simulations: int = 200                   # simulations for each move, at least 1
+    c: float = 1.0                           # weight of exploration against returns scaled to [0, 1], at least 0
+    leaf: str = "rollout"                    # what a new node is worth: a "rollout" of random moves, or the "value" function (0 without)
+    rollout_depth: int = 10                  # random moves of a rollout, at least 1
+    stochastic: str = "auto"                 # random outcomes: "chance" nodes, "open-loop", or "auto": open loop if outcomes hardly repeat
+    reuse_tree: bool = False                 # keep what the last search found under the move that was made
+    action_bins: int = 5                     # values per dimension that continuous actions are chosen from, at least 1
+
+    def __post_init__(self) -> None:
+        check_fields(self, gamma=unit_interval, simulations=positive_int, c=non_negative, leaf=one_of("rollout", "value"))
+        check_fields(self, rollout_depth=positive_int, stochastic=one_of("auto", "chance", "open-loop"))
+        check_fields(self, reuse_tree=boolean, action_bins=positive_int)
+
+    @property
+    def depth(self) -> int:
+        """Random moves after a new node."""
+        return self.rollout_depth if self.leaf == "rollout" else 0
+
+
+def simulate(found: SearchTree, world: Simulator, config: MCTSConfig, rng: Any) -> None:
+    """One simulation: selection, expansion, evaluation, backup.
+
+    Args:
+        found: the tree so far, with room for one more node. In a deterministic world (`mode` "closed") a known child is entered by what
+            is remembered of it, and only the leaf's step is taken; otherwise every step is.
+        world: where steps are taken. A known table has a faster loop: `table_search.grow`.
+        config: c, γ, and how leaves are evaluated.
+        rng: its `random()` chooses.
+    """
+    tree, met, num_actions = found.tree, found.met, found.num_actions
+    node, length, ending, new, closed = 0, 0, GOES_ON, False, found.mode == "closed"
+    if not closed:
+        world.load(met[0].state)
+    while not new and ending == GOES_ON:
+        edge = select(node, num_actions, tree.visits, tree.count, tree.mean, tree.bounds, config.c, rng)
+        child = tree.child[edge] if closed else -1
+        if child >= 0:
+            reward, ending = met[child].reward, met[child].ending
+        else:
+            if closed:
+                world.load(met[node].state)
+            reward, ending = world.step(edge - node * num_actions)
+            key = world.key(world.obs, found.mode, ending)
+            child = find_child(edge, key, tree.child, tree.sibling, tree.key)
+            if child < 0:
+                child, new = add_child(edge, key, tree.child, tree.sibling, tree.key, tree.used), True
+                met.append(Met(reward, ending, world.save() if closed and ending == GOES_ON else None))
+        tree.path[length], tree.rewards[length] = edge, reward
+        node, length = child, length + 1
+    value = leaf_value(world, ending, config, rng)
+    back_up(
+        value, length, tree.path, tree.rewards, num_actions, tree.visits, tree.count, tree.mean, tree.used, tree.bounds, config.gamma
+    )
+
+
+def leaf_value(world: Simulator, ending: int, config: MCTSConfig, rng: Any) -> float:
+    """G at the end of a path: 0 where the episode terminated, else of a random rollout, which ends in the value function."""
+    total, discount, steps = 0.0, 1.0, config.depth
+    while ending == GOES_ON and steps > 0:
+        reward, ending = world.step(int(rng.random() * world.num_actions))
+        total += discount * reward
+        discount *= config.gamma
+        steps -= 1
+    return total if ending == TERMINATED else total + discount * world.estimate()
+
+
+class MCTS(Agent):
+    """UCT in a simulated copy of the environment. Searches at every move; learns nothing.
+
+    Args:
+        value: what an observation is worth where a simulation stops, in reward units; None: 0. It is not kept in checkpoints.
+
+    Raises:
+        ValueError: an environment that cannot be copied, or `reuse_tree` where its states cannot be kept.
+    """
+
+    Config = MCTSConfig
+    METRICS: ClassVar[dict[str, str]] = {
+        "simulations": "simulations behind a move, those kept from the move before included",
+        "nodes": "nodes of the search tree",
+        "depth": "actions from the root to the deepest node",
+        "root_value": "largest mean return of an action at the root, discounted, in reward units",
+    }
+    actions = "discrete"
+
+    def __init__(self, env: Any, config: MCTSConfig, seed: int = 0, value: Callable[[Any], float] | None = None) -> None:
+        super().__init__(env, config, seed)
+        self.rng, self._seed, self._value = stream(seed, "exploration"), seed, value
+        self._num_actions, self._repeats = int(env.action_space.n), repeats(env.observation_space)
+        self._random = False                                 # whether the environment was found to be random
+        self.tree: SearchTree | None = None
+        """What the last search for a move in training found."""
+        self._kept: SearchTree | None = None                 # what of it the next one starts from
+        self._world = self._look_into(env)
+
+    def _look_into(self, env: Any) -> TableModel | Simulator:
+        world = simulator_of(env, None if self.fit is None else self.fit.act, self._num_actions)
+        if self.config.reuse_tree and not world.saves:
+            raise ValueError("reuse_tree needs an environment with snapshot() and restore(), and this one has neither.")
+        world.set_value(self._value)
+        return world
+
+    def playing_in(self, env: Any) -> MCTS:
+        """A twin that searches from where `env` is. Nothing of this agent changes with it."""
+        twin = copy.copy(self)
+        twin._world, twin.tree, twin._kept = self._look_into(env), None, None
+        return twin
+
+    def act(self, observation: Any, *, explore: bool = True) -> int:
+        """The action tried most often; ties go to the higher value, then to chance.
+
+        Without exploration the search draws from a stream of its own, made of the seed and the observation: the same state gives the
+        same action, and ties that remain go to the lowest number.
+        """
+        if not explore:
+            return self.search(observation, np.random.default_rng([self._seed, content(observation)])).best_actions()[0]
+        self.tree = self.search(observation, self.rng, kept=self._kept)
+        self._random = self.tree.mode != "closed"
+        best = self.tree.best_actions()
+        return best[0] if len(best) == 1 else best[int(self.rng.random() * len(best))]
+
+    def search(self, observation: Any, rng: np.random.Generator, kept: SearchTree | None = None) -> SearchTree:
+        """The tree that `simulations` simulations grow from the state that the environment is in.
+
+        Args:
+            observation: what the environment shows there.
+            rng: decides what is tried.
+            kept: a tree to go on with, whose root is that state.
+        """
+        found = self.prepare(rng, kept)
+        self.grow(found, observation, self.config.simulations, rng)
+        if found.mode == "closed" and self._world.drew():    # not deterministic after all: what was remembered is worth nothing
+            found = self.prepare(rng, random=True)
+            self.grow(found, observation, self.config.simulations, rng)
+        return found
+
+    def prepare(self, rng: np.random.Generator, kept: SearchTree | None = None, *, random: bool = False) -> SearchTree:
+        """A tree to grow: a root alone, or the one that was kept. `random`: the environment is known to be random."""
+        mode = self._mode(random or self._random)
+        found = SearchTree(empty_tree(self.config.simulations + 1, self._num_actions), self._num_actions, mode) if kept is None else kept
+        self._world.prepare(found, rng)
+        return found
+
+    def _mode(self, random: bool) -> str:
+        if self.config.stochastic != "auto" or isinstance(self._world, TableModel):
+            return "open-loop" if self.config.stochastic == "open-loop" else "chance"
+        return ("chance" if self._repeats else "open-loop") if random else "closed"
+
+    def grow(self, found: SearchTree, observation: Any, simulations: int, rng: np.random.Generator) -> None:
+        """Adds simulations to a prepared tree, in place."""
+        if isinstance(self._world, TableModel):
+            self._world.grow(found, observation, simulations, self.config, rng)
+            return
+        uniforms = Uniforms(rng)
+        for _ in range(simulations):
+            simulate(found, self._world, self.config, uniforms)
+        uniforms.close()
+
+    def learn(self, step: Step) -> Metrics:
+        """Nothing is learnt. Where the tree is to be reused, the part under the move that was made is kept."""
+        found = self.tree
+        if found is None:
+            return {}
+        self._kept = self._part_under(found, step) if self.config.reuse_tree else None
+        return {
+            "simulations": found.simulations, "nodes": found.num_nodes, "depth": found.depth,
+            "root_value": max(q for q, n in zip(found.values(), found.counts(), strict=True) if n > 0),
+        }  # fmt: skip
+
+    def _part_under(self, found: SearchTree, step: Step) -> SearchTree | None:
+        """What is known from the next state on; None where the search did not foresee it."""
+        tree, key = found.tree, self._world.key(step.next_obs, found.mode, GOES_ON)
+        node = find_child(int(step.action), key, tree.child, tree.sibling, tree.key)
+        return None if node < 0 else found.below(node, spare=self.config.simulations)
+
+    def begin(self) -> None:
+        """A new episode: what was kept is of no use."""
+        self._kept = None
+
+    def state_dict(self) -> State:
+        return {"rng": rng_state(self.rng), "random": self._random, "kept": None if self._kept is None else self._kept.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        set_rng_state(self.rng, state["rng"])
+        self._random = bool(state["random"])
+        self._kept = None if state["kept"] is None else SearchTree.from_state(state["kept"])

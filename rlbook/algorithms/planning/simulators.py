@@ -1,0 +1,241 @@
+"""Environments to look ahead in: copies that are put into the state of the real one, which is read and never stepped.
+
+    Fields       gymnasium's own classes: what changes in them is a few attributes, replaced at each step
+    Snapshots    environments with `snapshot()` and `restore()`
+    Copies       anything else that can be deep-copied, at the price of a copy a simulation or two
+
+A simulator draws what is random in the environment from a generator of its own: the search must not know the real one's future.
+What the state holds it does know, hidden cards included. Time limits that gymnasium's `TimeLimit` keeps are not part of the state.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from rlbook.algorithms.planning.search_tree import Met, SearchTree
+from rlbook.algorithms.planning.table_search import TableModel
+from rlbook.envs.mdp import TabularMDP
+
+GOES_ON, TERMINATED, STUCK = 0, 1, 2
+"""What a step led to. STUCK is the environment's own truncation: nothing is known of what would follow."""
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "gymnasium.envs.classic_control.cartpole.CartPoleEnv": ("state", "steps_beyond_terminated"),
+    "gymnasium.envs.classic_control.mountain_car.MountainCarEnv": ("state",),
+    "gymnasium.envs.classic_control.continuous_mountain_car.Continuous_MountainCarEnv": ("state",),
+    "gymnasium.envs.classic_control.acrobot.AcrobotEnv": ("state",),
+    "gymnasium.envs.classic_control.pendulum.PendulumEnv": ("state", "last_u"),
+    "gymnasium.envs.toy_text.frozen_lake.FrozenLakeEnv": ("s", "lastaction"),
+    "gymnasium.envs.toy_text.cliffwalking.CliffWalkingEnv": ("s", "lastaction"),
+}
+"""Class → the attributes that a step replaces, and never changes in place."""
+
+
+class Simulator:
+    """A copy of an environment that can be moved to any state met before. See the module docstring for its three forms.
+
+    Args:
+        env: the real environment.
+        act: turns the agent's action, an integer, into the environment's; None: they are the same.
+        num_actions: A.
+    """
+
+    saves = True
+
+    def __init__(self, env: Any, act: Any, num_actions: int) -> None:
+        self.real, self.num_actions, self.value = env, num_actions, None
+        self.actions = [action if act is None else act(action) for action in range(num_actions)]
+        self.noise = np.random.default_rng(0)
+        self._quiet: Any = None
+        self.obs: Any = None                 # what the copy shows
+        self.copy = self._private_copy()
+        self.copy.unwrapped.render_mode = None
+        self.copy.unwrapped.np_random = self.noise
+
+    def __deepcopy__(self, memo: Any) -> Simulator:
+        return self
+
+    def _private_copy(self) -> Any:
+        return copied(self.real, {})
+
+    def set_value(self, value: Any) -> None:
+        """What an observation counts where a simulation stops; None: 0."""
+        self.value = value
+
+    def key(self, observation: Any, mode: str, ending: int) -> int:
+        """What tells the outcome of an action that leads to this observation from its others."""
+        return 0 if mode == "open-loop" else 4 * content(observation) + ending
+
+    def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
+        """Notes the state of the real environment as the tree's root, and begins a new stream of what is random in the copy."""
+        self.noise.bit_generator.state = self._quiet = np.random.default_rng(int(rng.random() * 2**53)).bit_generator.state
+        found.met[:1] = [Met(0.0, GOES_ON, self.here())]
+
+    def drew(self) -> bool:
+        """Whether the copy's steps have drawn random numbers since `prepare`."""
+        return self.noise.bit_generator.state != self._quiet
+
+    def here(self) -> Any:
+        """The state of the real environment."""
+        return self._read(self.real)
+
+    def save(self) -> Any:
+        """The state of the copy."""
+        return self._read(self.copy)
+
+    def _read(self, env: Any) -> Any:
+        raise NotImplementedError
+
+    def load(self, state: Any) -> None:
+        """Moves the copy to a state."""
+        raise NotImplementedError
+
+    def step(self, action: int) -> tuple[float, int]:
+        """One step of the copy: the reward, and what it led to."""
+        self.obs, reward, terminated, truncated, _ = self.copy.step(self.actions[action])
+        return float(reward), TERMINATED if terminated else STUCK if truncated else GOES_ON
+
+    def estimate(self) -> float:
+        """What the copy's present observation counts where a simulation stops, in reward units."""
+        return 0.0 if self.value is None else float(self.value(self.obs))
+
+
+class Fields(Simulator):
+    """A shallow copy, whose changing attributes are set."""
+
+    def __init__(self, env: Any, act: Any, num_actions: int) -> None:
+        self._names = FIELDS[_class(env)]
+        super().__init__(env, act, num_actions)
+
+    def _private_copy(self) -> Any:
+        return copy.copy(self.real)
+
+    def _read(self, env: Any) -> dict[str, Any]:
+        return {name: getattr(env, name) for name in self._names}
+
+    def load(self, state: Any) -> None:
+        self.copy.__dict__.update(state)
+
+
+class Snapshots(Simulator):
+    """A deep copy, made once, that is restored. Its generator is put aside meanwhile: a snapshot holds the real one's state."""
+
+    def __init__(self, env: Any, act: Any, num_actions: int) -> None:
+        self._aside = np.random.default_rng(0)
+        super().__init__(env, act, num_actions)
+
+    def _read(self, env: Any) -> Any:
+        return env.snapshot()
+
+    def load(self, state: Any) -> None:
+        self.copy.np_random = self._aside
+        self.copy.restore(state)
+        self.copy.np_random = self.noise
+
+
+class Copies(Simulator):
+    """A state is a whole copy of the environment with its wrappers; spaces and the like are copied as well, so this is slow."""
+
+    saves = False
+
+    def _read(self, env: Any) -> Any:
+        state = copied(env, {id(env.unwrapped.np_random): self.noise})
+        state.unwrapped.render_mode = None
+        return state
+
+    def load(self, state: Any) -> None:
+        self.copy = self._read(state)
+
+
+def simulator_of(env: Any, act: Any, num_actions: int) -> TableModel | Simulator:
+    """What an agent searches in: the table where the environment has one and shows its state, otherwise the fastest way to copy it.
+
+    Args:
+        env: the real environment, as an agent gets it; later it must be where the observation given to a search came from.
+        act, num_actions: as for `Simulator`.
+
+    Raises:
+        ValueError: the environment can be looked into in no way.
+    """
+    while type(env).__module__.startswith("rlbook.") and isinstance(env, gymnasium.Wrapper):
+        env = env.env
+    model, inner = _model_of(env), env.unwrapped
+    if model is not None and model.num_actions == num_actions:
+        return TableModel(model, int(env.observation_space.start))
+    if not _only_checks(env):
+        return Copies(env, act, num_actions)
+    if _class(inner) in FIELDS:
+        return Fields(inner, act, num_actions)
+    if callable(getattr(inner, "snapshot", None)) and callable(getattr(inner, "restore", None)):
+        return Snapshots(inner, act, num_actions)
+    return Copies(inner, act, num_actions)
+
+
+def copied(env: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy. Raises ValueError where the environment does not allow it."""
+    try:
+        return copy.deepcopy(env, memo)
+    except Exception as error:  # whatever the environment's class holds
+        name, reason = type(env.unwrapped).__name__, " ".join(str(error).split())
+        raise ValueError(f"{name} cannot be searched: it has no snapshot() and restore(), and it cannot be copied ({reason}).") from error
+
+
+def content(observation: Any) -> int:
+    """An observation as an integer: equal ones give equal integers, and different ones different integers but by a chance of 2^-60."""
+    if isinstance(observation, int | np.integer):
+        return int(observation)
+    digest = hashlib.blake2b(digest_size=8)
+    _feed(digest, observation)
+    return int.from_bytes(digest.digest(), "little") >> 4
+
+
+def _feed(digest: Any, part: Any) -> None:
+    if isinstance(part, dict):
+        for item in part.values():
+            _feed(digest, item)
+    elif isinstance(part, tuple | list):
+        for item in part:
+            _feed(digest, item)
+    elif isinstance(part, str):
+        digest.update(part.encode())
+    else:
+        digest.update(np.asarray(part).tobytes())
+
+
+def repeats(space: spaces.Space) -> bool:
+    """Whether equal observations can be expected to come again, so that chance nodes make sense."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return all(map(repeats, space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces))
+    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def _model_of(env: Any) -> TabularMDP | None:
+    """The table, where there is one at no cost and its states are what the environment shows."""
+    inner, shown = env.unwrapped, env.observation_space
+    if not isinstance(shown, spaces.Discrete) or not (callable(getattr(inner, "model", None)) or hasattr(inner, "P")):
+        return None
+    try:
+        model = TabularMDP.from_env(env)
+    except ValueError:                       # a wrapper changes what happens
+        return None
+    return model if isinstance(model, TabularMDP) and model.observable and model.num_states == shown.n else None
+
+
+def _only_checks(env: Any) -> bool:
+    """Whether all wrappers may be left out of a search."""
+    while isinstance(env, gymnasium.Wrapper):
+        if type(env) not in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
+            return False
+        env = env.env
+    return True
+
+
+def _class(env: Any) -> str:
+    return f"{type(env).__module__}.{type(env).__qualname__}"
