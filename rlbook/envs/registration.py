@@ -15,6 +15,10 @@ def register() -> None:
     _register_tabular("rlbook/WindyGridWorld-v0", "rlbook.envs.windy_gridworld:WindyGridWorld", 1_000)
     _register_tabular("rlbook/RandomWalk-v0", "rlbook.envs.random_walk:RandomWalk", 10_000)
     _register_tabular("rlbook/MaximizationBias-v0", "rlbook.envs.maximization_bias:MaximizationBias", None)
+    _register_tabular("rlbook/Gambler-v0", "rlbook.envs.gambler:Gambler", 10_000)
+    _register_tabular("rlbook/CarRental-v0", "rlbook.envs.car_rental:CarRental", 100)
+    _register_tabular("rlbook/DynaMaze-v0", "rlbook.envs.dyna_maze:DynaMaze", 10_000)
+    _register_tabular("rlbook/ShortCorridor-v0", "rlbook.envs.short_corridor:ShortCorridor", 1_000)
     _register("rlbook/Addition-v0", "rlbook.llm.token_env:Addition", "rlbook.llm.token_env:AdditionVector")
     _register("rlbook/Reverse-v0", "rlbook.llm.token_env:Reverse", "rlbook.llm.token_env:ReverseVector")
 

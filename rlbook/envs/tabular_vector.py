@@ -41,7 +41,7 @@ class TabularVectorEnv(VectorEnv):
         self.single_observation_space, self.single_action_space = self.env.observation_space, self.env.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._outcomes = self.env.model().outcomes
+        self._outcomes = self.env._model.outcomes
         self._noisy = bool(self._outcomes.reward_std.any())
         self._uniforms = Uniforms(num_envs)
         self._state = np.full(num_envs, self._outcomes.start_state[0])
