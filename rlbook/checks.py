@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from rlbook.functional.schedules import parse_schedule
+from rlbook.functional.schedules import Inverse, parse_schedule
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,19 @@ def check_fields(config: Any, **kinds: Kind) -> None:
         check(name, getattr(config, name), kind)
 
 
-def check_schedules(config: Any, **kinds: Kind) -> None:
-    """Turns each named field of a frozen dataclass (number, text or schedule) into a schedule, all of whose values are of its kind."""
+def check_schedules(config: Any, *, counted: bool = False, **kinds: Kind) -> None:
+    """Turns each named field of a frozen dataclass (number, text or schedule) into a schedule, all of whose values are of its kind.
+
+    `counted`: the algorithm counts visits, so that a schedule may follow 1/N.
+    """
     for name, kind in kinds.items():
         value = getattr(config, name)
         try:
             schedule = parse_schedule(value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
+        if isinstance(schedule, Inverse) and not counted:
+            raise ValueError(f"{name} cannot be {schedule}: this algorithm counts no visits, which an inverse schedule follows")
         for end in schedule.range:
             if not kind.allows(end):
                 raise ValueError(f"{name} must be {kind.description} at all times, got {value!s}")

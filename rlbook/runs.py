@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rlbook.agent import Agent, Metrics, Planner, State
+from rlbook.agent import Agent, Metrics, Planner, State, Totals
 from rlbook.checkpoints import discard_after, latest, load_checkpoint, mark_best, read_best, save_checkpoint
 from rlbook.errors import RequestError, TrainingError
 from rlbook.evaluation import fitted_vector, play
@@ -23,6 +23,7 @@ from rlbook.seeding import stream
 from rlbook.spaces import FittedEnv
 from rlbook.state_encoding import StateError, encode
 from rlbook.streams import Episode, ManyStreams, OneStream
+from rlbook.table_streams import stream_for
 from rlbook.threads import single_threaded
 from rlbook.training import Budget, Interrupted, interruptible, loop
 
@@ -69,8 +70,9 @@ class Run:
         self._streams: OneStream | ManyStreams = (
             ManyStreams(env, rng, rollout=self.agent.rollout, group_size=self.agent.group_size)
             if not isinstance(env, FittedEnv)
-            else OneStream(env, rng)
+            else stream_for(self.agent, env, request.recipe, rng)
         )
+        self.notes += (self._streams.note,) if self._streams.note else ()
 
     def _fitted_env(self, agent: type[Agent]) -> FittedEnv:
         raw = Recorder(self.request.recipe.make())
@@ -206,13 +208,14 @@ class Run:
             if self.agent.progress >= 1.0:
                 return
 
-    def _collect(self, metrics: Metrics) -> None:
-        for name, value in metrics.items():
+    def _collect(self, metrics: Metrics | Totals) -> None:
+        for name, item in metrics.items():
+            value, count = item if isinstance(item, tuple) else (item, 1)
             if not math.isfinite(value):
                 self._check_state(name, value)
             pair = self._sums.setdefault(name, [0.0, 0])
             pair[0] += value
-            pair[1] += 1
+            pair[1] += count
 
     def _check_state(self, name: str, value: float) -> None:
         """A number in the log may be NaN where nothing is wrong (a variance of one sample); a weight may not."""

@@ -28,6 +28,9 @@ class OneStream:
         rng: draws the seed of the first reset.
     """
 
+    note = ""
+    """How the steps are taken, where that is worth saying."""
+
     def __init__(self, env: gymnasium.Env, rng: np.random.Generator) -> None:
         self.env, self.rng = env, rng
         self.finished: list[Episode] = []    # episodes that ended; whoever reads them clears them
@@ -37,7 +40,7 @@ class OneStream:
 
     def start(self) -> None:
         """The first reset, the only one with a seed."""
-        self._reset(_seed(self.rng))
+        self._reset(draw_seed(self.rng))
 
     def step(self, action: Any) -> Step:
         """One step. Raises TrainingError where the reward or the observation is not finite."""
@@ -46,7 +49,7 @@ class OneStream:
         try:
             self.obs, reward, terminated, truncated, _ = _step(self.env, action, self.steps)
         except FloatingPointError as error:
-            raise _not_finite("observation", error, self.steps) from None
+            raise not_finite("observation", error, self.steps) from None
         reward = float(reward)
         check_finite("reward", reward, self.steps)
         check_finite("observation", self.obs, self.steps)
@@ -69,13 +72,13 @@ class OneStream:
         try:
             self.obs, _ = self.env.reset(seed=seed)
         except FloatingPointError as error:
-            raise _not_finite("observation", error, self.steps) from None
+            raise not_finite("observation", error, self.steps) from None
         check_finite("observation", self.obs, self.steps)
 
     def state_dict(self) -> State:
         return {
             "env": None if self.obs is None else self.env.get_wrapper_attr("snapshot")(), "obs": self.obs, "return": self._return,
-            "length": self._length, "steps": self.steps, "episodes": self.episodes, "finished": _table(self.finished),
+            "length": self._length, "steps": self.steps, "episodes": self.episodes, "finished": episode_table(self.finished),
             "rng": rng_state(self.rng),
         }  # fmt: skip
 
@@ -83,7 +86,7 @@ class OneStream:
         if state["env"] is not None:
             self.env.get_wrapper_attr("restore")(state["env"])
         self.obs, self._return, self._length = state["obs"], state["return"], state["length"]
-        self.steps, self.episodes, self.finished = state["steps"], state["episodes"], _episodes(state["finished"])
+        self.steps, self.episodes, self.finished = state["steps"], state["episodes"], episodes_of(state["finished"])
         set_rng_state(self.rng, state["rng"])
 
 
@@ -104,6 +107,8 @@ class ManyStreams:
         ValueError: the environment resets itself, or cannot let a finished stream wait.
     """
 
+    note = ""
+
     def __init__(self, env: VectorEnv, rng: np.random.Generator, *, rollout: str = "steps", group_size: int = 1) -> None:
         _check_resets(env, rollout)
         self.rng, self.rollout, self.group_size = rng, rollout, group_size
@@ -118,7 +123,7 @@ class ManyStreams:
 
     def start(self) -> None:
         """Resets all streams with fresh seeds, one a group."""
-        seeds = [_seed(self.rng) for _ in range(self.env.num_envs // self.group_size)]
+        seeds = [draw_seed(self.rng) for _ in range(self.env.num_envs // self.group_size)]
         self.obs, _ = self.env.reset(seed=[seed for seed in seeds for _ in range(self.group_size)])
         self.valid = self._all
         check_finite("observation", self.obs, self.steps)
@@ -162,7 +167,7 @@ class ManyStreams:
         return {
             "env": None if self.obs is None else self.env.unwrapped.snapshot(), "obs": self.obs, "valid": self.valid,
             "return": self._return, "length": self._length, "steps": self.steps, "episodes": self.episodes,
-            "finished": _table(self.finished), "rng": rng_state(self.rng),
+            "finished": episode_table(self.finished), "rng": rng_state(self.rng),
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
@@ -170,7 +175,7 @@ class ManyStreams:
             self.env.unwrapped.restore(state["env"])
         self.obs, self.valid = state["obs"], self._all if state["valid"].all() else state["valid"]
         self._return, self._length = state["return"].copy(), state["length"].copy()
-        self.steps, self.episodes, self.finished = state["steps"], state["episodes"], _episodes(state["finished"])
+        self.steps, self.episodes, self.finished = state["steps"], state["episodes"], episodes_of(state["finished"])
         set_rng_state(self.rng, state["rng"])
 
 
@@ -181,7 +186,12 @@ def _step(env: Any, action: Any, steps: int) -> Any:
     except (TrainingError, FloatingPointError):
         raise
     except Exception as error:
-        raise TrainingError(f"the environment failed at step {steps}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise env_failure(error, steps) from error
+
+
+def env_failure(error: Exception, step: int) -> TrainingError:
+    """What an environment raised, in one sentence."""
+    return TrainingError(f"the environment failed at step {step}: {type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def check_finite(what: str, value: Any, step: int) -> None:
@@ -190,15 +200,16 @@ def check_finite(what: str, value: Any, step: int) -> None:
         if value.dtype.kind != "f" or math.isfinite(np.vdot(value, value)):    # a finite sum of squares has finite terms only
             return
         if not np.isfinite(value).all():
-            raise _not_finite(what, value[~np.isfinite(value)].flat[0], step)
+            raise not_finite(what, value[~np.isfinite(value)].flat[0], step)
     elif isinstance(value, (dict, tuple)):
         for item in value.values() if isinstance(value, dict) else value:
             check_finite(what, item, step)
     elif isinstance(value, (float, np.floating)) and not math.isfinite(value):
-        raise _not_finite(what, value, step)
+        raise not_finite(what, value, step)
 
 
-def _not_finite(what: str, value: Any, step: int) -> TrainingError:
+def not_finite(what: str, value: Any, step: int) -> TrainingError:
+    """A reward or an observation that nothing can be learnt from, in one sentence."""
     return TrainingError(f"{what} at environment step {step} is not finite: {value}")
 
 
@@ -210,14 +221,17 @@ def _check_resets(env: VectorEnv, rollout: str) -> None:
         raise ValueError(f"{name} cannot let a finished stream wait for the others; use rlbook.sync_streams.SyncStreams")
 
 
-def _seed(rng: np.random.Generator) -> int:
+def draw_seed(rng: np.random.Generator) -> int:
+    """The seed of a first reset."""
     return int(rng.integers(2**31 - 1))
 
 
-def _table(episodes: list[Episode]) -> np.ndarray:
+def episode_table(episodes: list[Episode]) -> np.ndarray:
     """Episodes as rows [E, 3]; float64 holds steps up to 2^53."""
     return np.array(episodes, dtype=np.float64).reshape(-1, 3)
 
 
-def _episodes(table: np.ndarray) -> list[Episode]:
-    return [(int(step), float(episode_return), int(length)) for step, episode_return, length in table]
+def episodes_of(table: Any) -> list[Episode]:
+    """The inverse of `episode_table`."""
+    steps, returns, lengths = np.asarray(table, dtype=np.float64).reshape(-1, 3).T
+    return list(zip(steps.astype(np.int64).tolist(), returns.tolist(), lengths.astype(np.int64).tolist(), strict=True))

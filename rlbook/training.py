@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from rlbook.agent import Agent, Metrics
+from rlbook.agent import Agent, Metrics, Totals
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
@@ -32,15 +32,25 @@ class Budget:
         return min(1.0, max(by_steps, by_episodes))
 
 
-def loop(agent: Agent, streams: OneStream | ManyStreams, budget: Budget) -> Iterator[Metrics]:
+@runtime_checkable
+class Chunked(Protocol):
+    """Streams that take many steps at once."""
+
+    def advance(self, agent: Any, budget: Budget) -> Totals: ...
+
+
+def loop(agent: Agent, streams: OneStream | ManyStreams, budget: Budget) -> Iterator[Metrics | Totals]:
     """Acts and learns until the budget is used up; one item a (vector) step. Between two items everything may be saved.
 
     The same loop serves every algorithm: planners have planned before it, TD learns at each step, PPO when its rollout is full.
+    An agent with a table has a stream that does the same for many steps at once (`rlbook.table_streams`).
     """
     if streams.obs is None:
         streams.start()
         agent.begin()
     agent.progress = budget.progress(streams.steps, streams.episodes)
+    while isinstance(streams, Chunked) and agent.progress < 1.0:
+        yield streams.advance(agent, budget)
     while agent.progress < 1.0:
         step = streams.step(agent.act(streams.obs))
         metrics = agent.learn(step)
@@ -60,7 +70,8 @@ def train(
 
     Args:
         algorithm: a name from `rlbook.algorithms()`.
-        env: an environment id, or an environment made by `rlbook.make` or `gymnasium.make`.
+        env: an environment id, an environment made by `rlbook.make` or `gymnasium.make`, or a `TabularMDP`: episodes are then drawn from
+            it, at most 1 000 steps long.
         steps, episodes: the budget, in environment steps or finished episodes (planners: sweeps). Neither: a sensible one for the pair.
         seed: feeds every source of randomness; the same seed gives the same bytes.
         folder: where to keep config, metrics and checkpoints; None keeps nothing.

@@ -1,6 +1,7 @@
 """Numbers that change while training goes on. A schedule maps progress, the fraction of the budget used so far, to a value.
 
 A number alone is a constant schedule; in text, `linear(1.0, 0.05, 0.1)` goes from 1.0 to 0.05 over the first tenth and stays there.
+`inverse(1.0)` follows a count in place of the budget: with step size 1/N, an entry that was updated N times is the average of N targets.
 """
 
 from __future__ import annotations
@@ -8,7 +9,30 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+CONSTANT, LINEAR, EXPONENTIAL, INVERSE = range(4)
+
+
+class Numbers(NamedTuple):
+    """A schedule as numbers alone, which compiled code can read."""
+
+    kind: int                                # CONSTANT, LINEAR, EXPONENTIAL or INVERSE
+    start: float
+    end: float                               # of an inverse schedule: the power
+    fraction: float
+
+
+def scheduled(numbers: Numbers, progress: float, count: int) -> float:
+    """The value of any schedule. `progress` in [0, 1]; `count` at least 1, which only an inverse schedule reads."""
+    if numbers.kind == CONSTANT:
+        return numbers.start
+    if numbers.kind == INVERSE:
+        return numbers.start / count**numbers.end
+    used = min(max(progress / numbers.fraction, 0.0), 1.0)
+    if numbers.kind == LINEAR:
+        return (1.0 - used) * numbers.start + used * numbers.end
+    return numbers.start ** (1.0 - used) * numbers.end**used
 
 
 def _check(name: str, value: Any, *, above: float = -math.inf, most: float = math.inf) -> None:
@@ -17,11 +41,6 @@ def _check(name: str, value: Any, *, above: float = -math.inf, most: float = mat
         return
     allowed = "a finite number" if above == -math.inf else "a number above 0" if most == math.inf else "a number in (0, 1]"
     raise ValueError(f"{name} of a schedule must be {allowed}, got {value!r}")
-
-
-def _used(progress: float, fraction: float) -> float:
-    """How much of the way is done, in [0, 1]."""
-    return min(max(progress / fraction, 0.0), 1.0)
 
 
 @dataclass(frozen=True)
@@ -35,6 +54,11 @@ class Constant:
 
     def __call__(self, progress: float) -> float:
         return float(self.value)
+
+    @property
+    def numbers(self) -> Numbers:
+        """For compiled code."""
+        return Numbers(CONSTANT, float(self.value), 0.0, 1.0)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -59,8 +83,12 @@ class Linear:
         _check("fraction", self.fraction, above=0.0, most=1.0)
 
     def __call__(self, progress: float) -> float:
-        used = _used(progress, self.fraction)
-        return (1.0 - used) * self.start + used * self.end
+        return scheduled(self.numbers, progress, 1)
+
+    @property
+    def numbers(self) -> Numbers:
+        """For compiled code."""
+        return Numbers(LINEAR, float(self.start), float(self.end), float(self.fraction))
 
     @property
     def range(self) -> tuple[float, float]:
@@ -85,8 +113,12 @@ class Exponential:
         _check("fraction", self.fraction, above=0.0, most=1.0)
 
     def __call__(self, progress: float) -> float:
-        used = _used(progress, self.fraction)
-        return float(self.start ** (1.0 - used) * self.end**used)
+        return scheduled(self.numbers, progress, 1)
+
+    @property
+    def numbers(self) -> Numbers:
+        """For compiled code."""
+        return Numbers(EXPONENTIAL, float(self.start), float(self.end), float(self.fraction))
 
     @property
     def range(self) -> tuple[float, float]:
@@ -97,13 +129,46 @@ class Exponential:
         return _text("exponential", self)
 
 
-Schedule = Constant | Linear | Exponential
-"""progress in [0, 1] → value."""
+@dataclass(frozen=True)
+class Inverse:
+    """start / N^power, where N counts from 1: for a step size the updates of this entry, for ε the visits of this state.
 
-NAMES: dict[str, type[Constant] | type[Linear] | type[Exponential]] = {"constant": Constant, "linear": Linear, "exponential": Exponential}
+    Step sizes with power in (0.5, 1] have an infinite sum and a finite sum of squares, which is what convergence asks for
+    (Robbins & Monro 1951, doi:10.1214/aoms/1177729586).
+    """
+
+    start: float                             # value at N = 1, > 0
+    power: float = 1.0                       # how fast it falls, in (0, 1]
+
+    def __post_init__(self) -> None:
+        _check("start", self.start, above=0.0)
+        _check("power", self.power, above=0.0, most=1.0)
+
+    def __call__(self, progress: float, count: int = 1) -> float:
+        return scheduled(self.numbers, progress, count)
+
+    @property
+    def numbers(self) -> Numbers:
+        """For compiled code."""
+        return Numbers(INVERSE, float(self.start), float(self.power), 1.0)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The lowest value there can be short of 0, and the highest."""
+        return math.ulp(0.0), float(self.start)
+
+    def __str__(self) -> str:
+        return _text("inverse", self)
 
 
-def _text(name: str, schedule: Linear | Exponential) -> str:
+Schedule = Constant | Linear | Exponential | Inverse
+"""progress in [0, 1] → value; `Inverse` follows a count instead."""
+
+NAMES: dict[str, Any] = {"constant": Constant, "linear": Linear, "exponential": Exponential, "inverse": Inverse}
+_MOST_NUMBERS = {Constant: 1, Linear: 3, Exponential: 3, Inverse: 2}
+
+
+def _text(name: str, schedule: Linear | Exponential | Inverse) -> str:
     return f"{name}({', '.join(repr(float(number)) for number in astuple(schedule))})"
 
 
@@ -123,9 +188,9 @@ def parse_schedule(text: str | float | Schedule) -> Schedule:
             return Constant(float(text))
         kind = NAMES[call[1].lower()]
         numbers = [float(number) for number in call[2].split(",")]
-        if (len(numbers) == 1) != (kind is Constant) or len(numbers) > 3:
+        if (len(numbers) == 1 and kind in (Linear, Exponential)) or len(numbers) > _MOST_NUMBERS[kind]:
             raise KeyError
     except (ValueError, KeyError):
-        forms = "a number, linear(START, END[, FRACTION]) or exponential(START, END[, FRACTION])"
+        forms = "a number, linear(START, END[, FRACTION]), exponential(START, END[, FRACTION]) or inverse(START[, POWER])"
         raise ValueError(f"a schedule must be {forms}, got {text!r}") from None
     return kind(*numbers)

@@ -15,6 +15,8 @@ from typing import Any
 
 import rlbook
 from rlbook.agent import Planner
+from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.table_streams import ChunkedStream
 from rlbook.training import Interrupted
 
 
@@ -24,7 +26,10 @@ def whole(root: Path, case: dict[str, Any]) -> None:
 
 
 def stop(root: Path, case: dict[str, Any], start: Callable[[Path, dict[str, Any]], None] = whole) -> None:
-    """The same run in a process of its own, which gets a signal in its `at`-th step, while the agent learns from it (a planner: sweeps)."""
+    """The same run in a process of its own, which gets a signal in its `at`-th step, while the agent learns from it.
+
+    For a planner a step is a sweep, for an agent with a table a chunk of steps.
+    """
     child = os.fork()
     if child:
         status = os.waitpid(child, 0)[1]
@@ -51,8 +56,10 @@ def stop_again(root: Path, case: dict[str, Any]) -> None:
 
 
 def _signal_while_learning(agent: type, at: int, signum: signal.Signals) -> None:
-    name = "_sweep_once" if issubclass(agent, Planner) else "learn"
-    original = getattr(agent, name)
+    owner, name = (agent, "_sweep_once") if issubclass(agent, Planner) else (agent, "learn")
+    if issubclass(agent, TableAgent):        # learns in chunks
+        owner, name = ChunkedStream, "advance"
+    original = getattr(owner, name)
     calls = 0
 
     def counted(*args: Any) -> Any:
@@ -62,7 +69,7 @@ def _signal_while_learning(agent: type, at: int, signum: signal.Signals) -> None
             os.kill(os.getpid(), signum)
         return original(*args)
 
-    setattr(agent, name, counted)
+    setattr(owner, name, counted)
 
 
 if __name__ == "__main__":

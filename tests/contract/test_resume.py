@@ -25,12 +25,12 @@ from rlbook.training import Interrupted
 DRIVER = Path(__file__).with_name("runs_in_parts.py")
 SIGNALS = ("SIGINT", "SIGTERM", "SIGKILL")
 
-# (algorithm, environment) → options, and about how often the agent learns in the whole run (a planner: sweeps).
+# (algorithm, environment) → options, and about how often the agent learns in the whole run (a planner: sweeps; a table: chunks of steps).
 # The budgets end in the middle of an episode and of a rollout, and every run takes several updates, evaluations and checkpoints.
 RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("value_iteration", "Maze-v0"): ({"env_kwargs": {"slip": 0.2}, "gamma": 0.9}, 40),
-    ("q_learning", "Maze-v0"): ({"steps": 1500, "env_kwargs": {"slip": 0.2}}, 1500),
-    ("q_learning", "CartPole-v1"): ({"steps": 1500}, 1500),
+    ("q_learning", "Maze-v0"): ({"steps": 1500, "env_kwargs": {"slip": 0.2}}, 100),
+    ("q_learning", "CartPole-v1"): ({"steps": 1500}, 100),
     ("dqn", "Maze-v0"): ({"steps": 1200, "learning_starts": 100, "buffer_size": 700, "env_kwargs": {"slip": 0.2}}, 1200),
     ("dqn", "CartPole-v1"): ({"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150}, 400),
     ("ppo", "Maze-v0"): ({"steps": 2500, "num_envs": 5, "rollout_steps": 32, "env_kwargs": {"slip": 0.2}}, 500),

@@ -1,18 +1,95 @@
-"""Compiling the arithmetic of tabular updates where numba is installed (`pip install rlbook[fast]`), and leaving it alone where not."""
+"""One function, two speeds: plain Python, or machine code where numba is installed (`pip install rlbook[fast]`).
+
+The functions that make up a tabular algorithm use numbers, indexing and `math` alone, so the same source runs on nested lists in
+Python and on arrays when compiled, and gives the same numbers. `linked` puts an algorithm's own functions into a loop that is
+written once; compiled loops are kept on disk, in a folder named after a digest of this package's code and of its versions.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import os
+import types
 from collections.abc import Callable
+from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+OFF = "RLBOOK_PLAIN"
+"""Environment variable: anything but empty leaves numba alone."""
 
 
-def compiled(function: Function) -> Function:
-    """The same function, compiled by numba if that is installed. It may use numbers and numpy arrays only, and gives the same numbers."""
-    if find_spec("numba") is None:
+def available() -> bool:
+    """Whether functions can be compiled here."""
+    return not os.environ.get(OFF) and find_spec("numba") is not None
+
+
+def native(replacement: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Decorates a function that is faster in another form on lists than on arrays; `replacement` is what gets compiled."""
+
+    def mark(function: Any) -> Any:
+        function.native = replacement
         return function
-    from numba import njit  # type: ignore[import-not-found]
 
-    return njit(cache=True)(function)
+    return mark
+
+
+@functools.cache
+def linked(template: Any, compile: bool, **bound: Any) -> Any:
+    """`template` with the names in `bound` standing for other functions; compiled, with every rlbook function that it calls, or plain.
+
+    `template` reads `bound`'s names as globals.
+    """
+    if not compile:
+        return types.FunctionType(template.__code__, template.__globals__ | bound, template.__name__)
+    return _compile(template, bound, _name(template, bound), {}, cache=True)
+
+
+def _compile(function: Any, bound: dict[str, Any], name: str, done: dict[Any, Any], *, cache: bool) -> Any:
+    """numba's form of a function. A function that calls itself is not supported."""
+    numba = _numba()
+    function = getattr(function, "native", function)
+    if function not in done:
+        inner = {key: value for key, value in (function.__globals__ | bound).items() if key in _names(function.__code__)}
+        inner |= {key: _compile(value, {}, value.__name__, done, cache=False) for key, value in inner.items() if _ours(value)}
+        copy = types.FunctionType(function.__code__, function.__globals__ | bound | inner, name, function.__defaults__)
+        copy.__qualname__, copy.__module__ = name, function.__module__
+        # nothing here allocates, so nothing needs counting references, which would take most of the time
+        done[function] = numba.njit(cache=cache, error_model="numpy", _nrt=False, inline="never" if cache else "always")(copy)
+    return done[function]
+
+
+def _names(code: types.CodeType) -> set[str]:
+    return set(code.co_names)
+
+
+def _ours(value: Any) -> bool:
+    return isinstance(value, types.FunctionType) and value.__module__.split(".")[0] == "rlbook"
+
+
+def _name(template: Any, bound: dict[str, Any]) -> str:
+    """Unique for what is linked: the compiled form is kept on disk under it."""
+    return "_".join([template.__name__, *(f"{item.__module__.split('.')[-1]}_{item.__name__}" for item in bound.values())])
+
+
+@functools.cache
+def _numba() -> Any:
+    """numba, told where to keep what it compiles."""
+    import numba
+    from numba.core import config
+
+    if "NUMBA_CACHE_DIR" not in os.environ:
+        setattr(config, "CACHE_DIR", str(_cache_folder()))  # noqa: B010 - numba makes its settings at run time
+    return numba
+
+
+def _cache_folder() -> Path:
+    """A function is compiled together with those it calls, in other files too, so the folder's name depends on all of them."""
+    package = Path(__file__).parents[2]
+    digest = hashlib.sha256(" ".join(version(name) for name in ("numba", "numpy")).encode())
+    for file in sorted([*package.glob("algorithms/**/*.py"), *package.glob("functional/*.py"), *package.glob("envs/*.py")]):
+        digest.update(file.read_bytes())
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "rlbook" / "compiled" / digest.hexdigest()[:16]

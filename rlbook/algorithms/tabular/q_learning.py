@@ -15,54 +15,29 @@ Source: Watkins 1989; Sutton & Barto 2018, section 6.5, the box on page 131. No 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from rlbook.agent import Metrics, Step
-from rlbook.algorithms.tabular.compiled import compiled
-from rlbook.algorithms.tabular.tabular_agent import TabularAgent
-from rlbook.checks import at_least, check_fields, check_schedules, positive_fraction, unit_interval
-from rlbook.functional.schedules import Constant, Linear, Schedule
+from rlbook.algorithms.tabular.exploration import largest, step_size
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 
 
-@compiled
 def q_learning_update(
-    q: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, alpha: float, gamma: float
+    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
 ) -> float:
-    """One step, in place on q [S, A]. Returns δ in reward units."""
-    bootstrap = 0.0 if terminated else gamma * q[next_state].max()
-    error = reward + bootstrap - q[state, action]
-    q[state, action] += alpha * error
-    return error
+    """One step, in place on Q. Returns |δ| in reward units."""
+    bootstrap = 0.0 if terminated else settings.gamma * largest(memory.q[next_state])
+    error = reward + bootstrap - memory.q[state][action]
+    memory.q[state][action] += step_size(memory, settings, state, action) * error
+    return abs(error)
 
 
 @dataclass(frozen=True)
-class QLearningConfig:
+class QLearningConfig(ControlConfig):
     """Hyper-parameters of Q-learning."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
-    epsilon: Schedule = Linear(1.0, 0.05)    # probability ε of a random action, in [0, 1]
-    bins: int = 8                            # cells per dimension that continuous observations are cut into, at least 1
-    action_bins: int = 5                     # values per dimension that continuous actions are chosen from, at least 2
 
-    def __post_init__(self) -> None:
-        check_fields(self, gamma=unit_interval, bins=at_least(1), action_bins=at_least(2))
-        check_schedules(self, alpha=positive_fraction, epsilon=unit_interval)
-
-
-class QLearning(TabularAgent):
+class QLearning(ControlAgent):
     """Q-learning on a table. One stream of experience; learns at every step."""
 
     Config = QLearningConfig
-    METRICS: ClassVar[dict[str, str]] = {
-        "td_error": "|δ|, how far the table was from r + γ max Q, in reward units",
-        "epsilon": "probability of a random action",
-        "alpha": "step size",
-    }
-
-    def learn(self, step: Step) -> Metrics:
-        alpha = self.alpha
-        error = q_learning_update(
-            self.q, step.obs, step.action, step.reward, step.next_obs, step.terminated, alpha, self.config.gamma
-        )
-        return {"td_error": abs(float(error)), "epsilon": self.epsilon, "alpha": alpha}
+    update = staticmethod(q_learning_update)

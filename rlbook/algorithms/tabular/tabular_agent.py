@@ -1,78 +1,232 @@
-"""What all agents with a table Q(s, a) share: acting ε-greedily, schedules, saving. How the table is learnt is each algorithm's own."""
+"""What all agents with a table share: their memory, schedules, saving. How it acts and learns is each algorithm's own.
+
+Such an algorithm is two functions over a `memory` of tables:
+
+    choose(memory, settings, rng, state) → action
+    update(memory, settings, rng, state, action, reward, next_state, terminated, truncated) → |δ|, or -1 where nothing was learnt
+
+The loop may call them through `act` and `learn`, one step at a time, or hand both to a faster loop (see `simulation`).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from rlbook.agent import Agent, State
+from rlbook.agent import Agent, Metrics, State, Step
+from rlbook.algorithms.tabular.exploration import EPSILON_GREEDY, KINDS, UCB, explore
+from rlbook.checks import (
+    at_least,
+    boolean,
+    check_fields,
+    check_schedules,
+    finite,
+    non_negative,
+    one_of,
+    positive,
+    positive_fraction,
+    unit_interval,
+)
+from rlbook.functional.schedules import Constant, Inverse, Linear, Numbers, Schedule
 from rlbook.seeding import rng_state, set_rng_state, stream
 
+NO_DELTA = -1.0
+"""What `update` returns where nothing was learnt."""
 
-class TabularAgent(Agent):
-    """An agent with one number for each of S states and A actions. Its config has `alpha` and `epsilon`, both schedules."""
+
+class Settings(NamedTuple):
+    """The hyper-parameters that every update reads, as numbers. An algorithm with more has a NamedTuple of its own that begins so."""
+
+    gamma: float                             # discount per step
+    alpha: Numbers                           # step size
+    epsilon: Numbers                         # probability of a random action
+    exploration: int                         # EPSILON_GREEDY, SOFTMAX or UCB
+    temperature: Numbers                     # of softmax, in reward units
+    confidence: float                        # c of UCB, in reward units
+    counting: bool                           # whether `visits` is kept
+
+
+class Memory(NamedTuple):
+    """The tables. An algorithm with more has a NamedTuple of its own that begins so."""
+
+    q: Any                                   # [S, A] float, in reward units
+    visits: Any                              # [S, A] int: updates of each entry, where they are counted
+    clock: Any                               # [1] float: progress in [0, 1], set before each step
+
+
+class TableAgent(Agent):
+    """An agent whose whole state is a `memory` of numpy arrays and one generator."""
 
     observations = "index"
     actions = "discrete"
+    choose: ClassVar[Callable[..., int]]
+    """The algorithm's way to act while learning; a plain function."""
+    update: ClassVar[Callable[..., float]]
+    """The algorithm's way to learn from one step; a plain function."""
 
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        self.q = np.zeros((int(env.observation_space.n), int(env.action_space.n)))
-        """Q(s, a): [S, A], in reward units. 0 to begin with."""
+        self.num_states, self.num_actions = int(env.observation_space.n), int(env.action_space.n)
         self.rng = stream(seed, "exploration")
+        self.settings: Any = self.make_settings()
+        self.memory: Any = self.make_memory()
+
+    def make_settings(self) -> Any:
+        """The config as numbers."""
+        raise NotImplementedError
+
+    def make_memory(self) -> Any:
+        """The tables before the first step."""
+        raise NotImplementedError
+
+    def make_room(self, steps: int) -> None:
+        """Called before up to `steps` steps are taken at once; an agent that keeps whole episodes enlarges its tables here."""
+
+    def begin_chunk(self) -> None:
+        """Called before each step, or before many taken at once."""
+        self.memory.clock[0] = self.progress
+
+    def act(self, observation: int, *, explore: bool = True) -> int:
+        if not explore:
+            return self.greedy_action(observation)
+        self.begin_chunk()
+        return int(type(self).choose(self.memory, self.settings, self.rng, observation))
+
+    def learn(self, step: Step) -> Metrics:
+        self.make_room(1)
+        self.memory.clock[0] = self.progress
+        size = type(self).update(
+            self.memory, self.settings, self.rng, step.obs, step.action, step.reward, step.next_obs, step.terminated, step.truncated
+        )
+        return self.rates() | ({} if size == NO_DELTA else {"td_error": float(size)})
+
+    def rates(self) -> Metrics:
+        """The schedules' values now, where they are one number."""
+        return {}
+
+    def greedy_action(self, state: int) -> int:
+        """The action taken without exploration."""
+        raise NotImplementedError
+
+    def greedy_policy(self) -> np.ndarray:
+        """[S] int: the action taken without exploration."""
+        return np.array([self.greedy_action(state) for state in range(self.num_states)])
+
+    def values(self) -> np.ndarray:
+        """V(s): [S], in reward units."""
+        raise NotImplementedError
+
+    def state_dict(self) -> State:
+        return {"memory": {name: np.array(table) for name, table in self.memory._asdict().items()}, "rng": rng_state(self.rng)}
+
+    def load_state_dict(self, state: State) -> None:
+        tables = {name: np.array(state["memory"][name], dtype=table.dtype) for name, table in self.memory._asdict().items()}
+        for name, table in tables.items():
+            if name in ("q", "v", "visits") and table.shape != getattr(self.memory, name).shape:
+                raise ValueError(f"the table {name} must have shape {getattr(self.memory, name).shape}, got {table.shape}")
+        self.memory = self.memory._replace(**tables)
+        set_rng_state(self.rng, state["rng"])
+
+
+@dataclass(frozen=True)
+class ControlConfig:
+    """Hyper-parameters that all agents with a table Q(s, a) share."""
+
+    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
+    epsilon: Schedule = Linear(1.0, 0.05)    # probability ε of a random action, in [0, 1]
+    exploration: str = "epsilon-greedy"      # how actions are chosen while learning: epsilon-greedy, softmax or ucb
+    temperature: Schedule = Constant(1.0)    # softmax: Q's difference that makes an action e times as likely, in reward units, > 0
+    confidence: float = 2.0                  # ucb: weight c of the bonus for actions that were seldom tried, in reward units, at least 0
+    initial_value: float = 0.0               # Q before the first step, in reward units; above the largest value it is optimistic
+    bins: int = 8                            # cells per dimension that continuous observations are cut into, at least 1
+    action_bins: int = 5                     # values per dimension that continuous actions are chosen from, at least 2
+    simulate: bool = True                    # learn in the tables of an environment that has a model: the same numbers, sooner
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self, gamma=unit_interval, exploration=one_of(*KINDS), confidence=non_negative, initial_value=finite, bins=at_least(1),
+            action_bins=at_least(2), simulate=boolean,
+        )  # fmt: skip
+        check_schedules(self, counted=True, alpha=positive_fraction, epsilon=unit_interval)
+        check_schedules(self, temperature=positive)
+
+
+class ControlAgent(TableAgent):
+    """An agent with a table Q [S, A] that it acts by. Its config is a `ControlConfig`."""
+
+    choose = staticmethod(explore)
+    METRICS: ClassVar[dict[str, str]] = {
+        "td_error": "mean of |δ|, how far the table was from its targets, in reward units",
+        "epsilon": "probability of a random action (ε-greedy; not with a 1/N schedule, which differs between states)",
+        "alpha": "step size (not with a 1/N schedule)",
+        "temperature": "softmax temperature τ, in reward units",
+    }
+
+    @property
+    def q(self) -> np.ndarray:
+        """Q(s, a): [S, A], in reward units."""
+        return self.memory.q
 
     @property
     def alpha(self) -> float:
-        """The step size now, in (0, 1]."""
+        """The step size now, in (0, 1]; of a 1/N schedule the first one."""
         return self.config.alpha(self.progress)
 
     @property
     def epsilon(self) -> float:
-        """The probability of a random action now, in [0, 1]."""
-        return self.config.epsilon(self.progress)
+        """The probability of a random action now, in [0, 1]; of a 1/N schedule that of a new state."""
+        return min(1.0, self.config.epsilon(self.progress))
 
-    def act(self, observation: int, *, explore: bool = True) -> int:
-        """ε-greedy: a random action with probability ε, otherwise one of the best, all equally likely.
+    def make_settings(self) -> Any:
+        return Settings(*self.shared_settings())
 
-        Without exploration: the best, and among several the one that the state's number points at (`greedy_policy`).
+    def shared_settings(self) -> tuple[Any, ...]:
+        """The fields of `Settings`."""
+        config, kind = self.config, KINDS.index(self.config.exploration)
+        counting = kind == UCB or isinstance(config.alpha, Inverse) or isinstance(config.epsilon, Inverse)
+        return (
+            float(config.gamma), config.alpha.numbers, config.epsilon.numbers, kind, config.temperature.numbers, float(config.confidence),
+            counting,
+        )  # fmt: skip
+
+    def make_memory(self) -> Any:
+        return Memory(*self.shared_memory())
+
+    def shared_memory(self) -> tuple[np.ndarray, ...]:
+        """The fields of `Memory`."""
+        shape = (self.num_states, self.num_actions)
+        return np.full(shape, float(self.config.initial_value)), np.zeros(shape, dtype=np.int64), np.zeros(1)
+
+    def rates(self) -> Metrics:
+        config, kind = self.config, self.settings.exploration
+        shown = {} if isinstance(config.alpha, Inverse) else {"alpha": self.alpha}
+        if kind == EPSILON_GREEDY and not isinstance(config.epsilon, Inverse):
+            shown["epsilon"] = self.epsilon
+        return shown | ({"temperature": config.temperature(self.progress)} if config.exploration == "softmax" else {})
+
+    def greedy_action(self, state: int) -> int:
+        """A best action; among several the one that the state's number points at.
+
+        The fixed rule, the state's number modulo the number of best actions, makes acting repeatable, and yet states that were never
+        visited do not all point the same way.
         """
-        if not explore:
-            return _pointed_at(self._best(observation), observation)
-        if self.rng.random() < self.epsilon:
-            return int(self.rng.integers(self.q.shape[1]))
-        best = self._best(observation)
-        return best[0] if len(best) == 1 else best[self.rng.integers(len(best))]
-
-    def _best(self, state: int) -> list[int]:
-        """The actions with the highest value. Lists are faster than arrays at this length."""
-        values = self.q[state].tolist()
+        values = self.action_values_of(state)
         highest = max(values)
-        return [action for action, value in enumerate(values) if value == highest]
+        best = [action for action, value in enumerate(values) if value == highest]
+        return best[int(state) % len(best)]
+
+    def action_values_of(self, state: int) -> list[float]:
+        """Q(s, ·): [A], in reward units."""
+        return self.memory.q[state].tolist()
 
     def values(self) -> np.ndarray:
         """max_a Q(s, a): [S], in reward units."""
-        return self.q.max(axis=1)
+        return self.action_values().max(axis=1)
 
     def action_values(self) -> np.ndarray:
         """Q(s, a): [S, A], in reward units."""
-        return self.q.copy()
-
-    def greedy_policy(self) -> np.ndarray:
-        """[S] int: the action taken without exploration.
-
-        Ties are broken by a fixed rule, the state's number modulo the number of best actions, so that acting is repeatable and yet
-        states that were never visited do not all point the same way.
-        """
-        return np.array([_pointed_at(self._best(state), state) for state in range(len(self.q))])
-
-    def state_dict(self) -> State:
-        return {"q": self.q.copy(), "rng": rng_state(self.rng)}
-
-    def load_state_dict(self, state: State) -> None:
-        self.q = np.array(state["q"], dtype=np.float64)
-        set_rng_state(self.rng, state["rng"])
-
-
-def _pointed_at(actions: list[int], state: int) -> int:
-    return actions[int(state) % len(actions)]
+        return self.memory.q.copy()

@@ -1,0 +1,160 @@
+"""How an agent with a table Q(s, a) chooses: ε-greedy, softmax, or by an upper confidence bound.
+
+    ε-greedy    a random action with probability ε, otherwise one of the best
+    softmax     a with probability ∝ exp(Q(s, a) / τ)
+    UCB         argmax_a Q(s, a) + c √(ln N(s) / N(s, a));  actions never tried come first
+
+N(s, a) counts how often Q(s, a) was updated, N(s) = Σ_a N(s, a). Several best actions are equally likely, always. `initial_value` makes a
+fourth way: a table that begins too high drives the agent to try everything.
+
+Source: Sutton & Barto 2018, sections 2.2, 2.6 and 2.7, eq. 2.10, and p. 35 for softmax.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rlbook.algorithms.tabular.compiled import native
+from rlbook.functional.schedules import CONSTANT, INVERSE, scheduled
+
+KINDS = ("epsilon-greedy", "softmax", "ucb")
+EPSILON_GREEDY, SOFTMAX, UCB = range(3)
+
+
+def _greedy_loop(row: Any, rng: Any) -> int:
+    best, ties, choice = row[0], 1, 0
+    for action in range(1, len(row)):
+        if row[action] > best:
+            best, ties, choice = row[action], 1, action
+        elif row[action] == best:
+            ties += 1
+    if ties == 1:
+        return choice
+    skip = int(rng.random() * ties)
+    for action in range(choice, len(row)):
+        if row[action] == best:
+            if skip == 0:
+                return action
+            skip -= 1
+    return choice
+
+
+@native(_greedy_loop)
+def greedy(row: Any, rng: Any) -> int:
+    """One of the actions with the highest value, all equally likely. Draws only where there are several."""
+    values = row if type(row) is list else row.tolist()
+    best = max(values)
+    ties = values.count(best)
+    action = values.index(best)
+    if ties > 1:
+        for _ in range(int(rng.random() * ties)):
+            action = values.index(best, action + 1)
+    return action
+
+
+def _largest_loop(row: Any) -> float:
+    best = row[0]
+    for action in range(1, len(row)):
+        best = max(best, row[action])
+    return best
+
+
+@native(_largest_loop)
+def largest(row: Any) -> float:
+    """max_a of a row [A]."""
+    return max(row)
+
+
+def explore(memory: Any, settings: Any, rng: Any, state: int) -> int:
+    """The action to take while learning, by `settings.exploration`."""
+    row = memory.q[state]
+    if settings.exploration == EPSILON_GREEDY:
+        epsilon = settings.epsilon.start if settings.epsilon.kind == CONSTANT else exploration_rate(memory, settings, state)
+        if rng.random() < epsilon:
+            return int(rng.random() * len(row))
+        return greedy(row, rng)
+    if settings.exploration == SOFTMAX:
+        return _softmax(row, scheduled(settings.temperature, memory.clock[0], 1), rng)
+    return _upper_confidence(row, memory.visits[state], settings.confidence, rng)
+
+
+def exploration_rate(memory: Any, settings: Any, state: int) -> float:
+    """ε in this state now, in [0, 1]."""
+    count = 1
+    if settings.epsilon.kind == INVERSE:
+        for action in range(len(memory.visits[state])):
+            count += memory.visits[state][action]
+    return min(1.0, scheduled(settings.epsilon, memory.clock[0], count))
+
+
+def step_size(memory: Any, settings: Any, state: int, action: int) -> float:
+    """α for this entry of the table now, in (0, 1]. Call it once an update: it counts them."""
+    if settings.counting:
+        memory.visits[state][action] += 1
+    if settings.alpha.kind == CONSTANT:
+        return settings.alpha.start
+    return scheduled(settings.alpha, memory.clock[0], memory.visits[state][action])
+
+
+def probability(memory: Any, settings: Any, state: int, action: int) -> float:
+    """π(action|state): how likely `explore` is to take it, in [0, 1]."""
+    row = memory.q[state]
+    if settings.exploration == SOFTMAX:
+        temperature = scheduled(settings.temperature, memory.clock[0], 1)
+        best, total = largest(row), 0.0
+        for other in range(len(row)):
+            total += math.exp((row[other] - best) / temperature)
+        return math.exp((row[action] - best) / temperature) / total
+    best, ties = largest(row), 0
+    for other in range(len(row)):
+        if row[other] == best:
+            ties += 1
+    share = 1.0 / ties if row[action] == best else 0.0
+    epsilon = exploration_rate(memory, settings, state)
+    return epsilon / len(row) + (1.0 - epsilon) * share
+
+
+def expected_value(memory: Any, settings: Any, state: int) -> float:
+    """Σ_a π(a|s) Q(s, a): what the next action is worth on average, in reward units. Not for UCB, which is no distribution."""
+    total = 0.0
+    for action in range(len(memory.q[state])):
+        total += probability(memory, settings, state, action) * memory.q[state][action]
+    return total
+
+
+def _softmax(row: Any, temperature: float, rng: Any) -> int:
+    best, total = largest(row), 0.0
+    for action in range(len(row)):
+        total += math.exp((row[action] - best) / temperature)
+    left = rng.random() * total
+    for action in range(len(row)):
+        left -= math.exp((row[action] - best) / temperature)
+        if left < 0.0:
+            return action
+    return len(row) - 1
+
+
+def _upper_confidence(row: Any, visits: Any, confidence: float, rng: Any) -> int:
+    total, untried = 0, 0
+    for action in range(len(row)):
+        total += visits[action]
+        if visits[action] == 0:
+            untried += 1
+    if untried > 0:
+        skip = int(rng.random() * untried)
+        for action in range(len(row)):
+            if visits[action] == 0:
+                if skip == 0:
+                    return action
+                skip -= 1
+    best, ties, choice = -math.inf, 0, 0
+    for action in range(len(row)):
+        bound = row[action] + confidence * math.sqrt(math.log(total) / visits[action])
+        if bound > best:
+            best, ties, choice = bound, 1, action
+        elif bound == best:                  # each of k equal ones is kept with probability 1/k
+            ties += 1
+            if rng.random() * ties < 1.0:
+                choice = action
+    return choice

@@ -1,0 +1,201 @@
+"""Streams for agents with a table, many steps at a time: from the tables of a model, or from any environment.
+
+They do what `OneStream` and the loop do together, and leave the same table: see `rlbook.algorithms.tabular.simulation`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.utils.seeding import np_random
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from rlbook.agent import Agent, State, Totals
+from rlbook.algorithms.tabular.compiled import available, linked
+from rlbook.algorithms.tabular.simulation import CHUNK, EPISODES, Clock, Uniforms, draw, interact, simulate
+from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.environments import Recipe
+from rlbook.envs.mdp import TabularMDP
+from rlbook.errors import TrainingError
+from rlbook.recorder import Recorder
+from rlbook.seeding import rng_state, set_rng_state
+from rlbook.spaces import FittedEnv
+from rlbook.streams import Episode, OneStream, draw_seed, env_failure, episode_table, episodes_of, not_finite
+from rlbook.training import Budget
+
+LARGEST_LISTS = 200_000
+"""Entries of a table; beyond it, turning arrays into lists and back costs more than lists save."""
+ENDLESS = 2**62
+PLAIN_WRAPPERS = (FittedEnv, Recorder, TimeLimit, OrderEnforcing, PassiveEnvChecker)
+
+
+class ChunkedStream(OneStream):
+    """One stream that is advanced by many steps at once; `marks` is how many parts the budget has, and no chunk goes beyond one."""
+
+    marks = 100
+    limit = ENDLESS
+
+    def advance(self, agent: TableAgent, budget: Budget) -> Totals:
+        """Acts and learns up to the next mark of the budget, or for `CHUNK` steps. Returns what was logged: name → (total, count)."""
+        agent.make_room(CHUNK)
+        before = self.steps
+        error, updates = self._run(agent, self._clock(budget, agent.progress))
+        agent.progress = budget.progress(self.steps, self.episodes)
+        taken = self.steps - before
+        totals: Totals = {name: (value * taken, taken) for name, value in agent.rates().items()}
+        return totals | ({"td_error": (error, updates)} if updates else {})
+
+    def _clock(self, budget: Budget, progress: float) -> Clock:
+        marks = float(self.marks)
+        return Clock(
+            self.steps, self.episodes, budget.steps or 0, budget.episodes or 0, marks, math.floor(progress * marks) + 1.0, CHUNK, self.limit
+        )
+
+    def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
+        """Σ |δ| and how many of them."""
+        raise NotImplementedError
+
+
+class TableStream(ChunkedStream):
+    """Episodes sampled from a `TabularMDP`; compiled where numba is installed.
+
+    Args:
+        model: with states numbered as the agent sees them.
+        rng: draws the seed.
+        time_limit: of an episode, in steps; None for none.
+    """
+
+    def __init__(self, model: TabularMDP, rng: np.random.Generator, time_limit: int | None = None) -> None:
+        super().__init__(gymnasium.Env(), rng)
+        self.model, self.limit, self.compiled = model, time_limit or ENDLESS, available()
+        how = "compiled" if self.compiled else "in plain Python; rlbook[fast] compiles it"
+        self.note = f"steps: sampled from the model's tables, {how}"
+        self.world_rng = np.random.default_rng(0)
+        self._tables: Any = model.outcomes if self.compiled else _as_lists(model.outcomes)
+
+    def start(self) -> None:
+        self.world_rng, _ = np_random(draw_seed(self.rng))
+        outcomes = self.model.outcomes
+        self.obs = int(outcomes.start_state[draw(outcomes.start_cumulative, 0, self.world_rng)])
+
+    def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
+        loop = linked(simulate, self.compiled, choose=type(agent).choose, update=type(agent).update)
+        here = (self.obs, self._return, self._length, clock)
+        if self.compiled:
+            finished: Any = np.empty((EPISODES, 3))
+            out = loop(self._tables, agent.memory, agent.settings, agent.rng, self.world_rng, *here, finished)
+        else:
+            memory, rng, world_rng, finished = _lists(agent.memory), Uniforms(agent.rng), Uniforms(self.world_rng), _Finished()
+            out = loop(self._tables, memory, agent.settings, rng, world_rng, *here, finished)
+            _write_back(memory, agent.memory)
+            rng.put_back()
+            world_rng.put_back()
+        self.obs, self._return, self._length, self.steps, episodes, error, updates, _ = out
+        self.finished += episodes_of(finished[: episodes - self.episodes])
+        self.episodes = episodes
+        return error, updates
+
+    def state_dict(self) -> State:
+        return {
+            "obs": self.obs, "return": self._return, "length": self._length, "steps": self.steps, "episodes": self.episodes,
+            "rng": rng_state(self.rng), "world_rng": rng_state(self.world_rng), "finished": episode_table(self.finished),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        self.obs, self._return, self._length = state["obs"], state["return"], state["length"]
+        self.steps, self.episodes = state["steps"], state["episodes"]
+        self.finished = episodes_of(state["finished"])
+        set_rng_state(self.rng, state["rng"])
+        set_rng_state(self.world_rng, state["world_rng"])
+
+
+class EnvStream(ChunkedStream):
+    """Any environment, its steps taken in one plain loop."""
+
+    def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
+        loop = linked(interact, False, choose=type(agent).choose, update=type(agent).update)
+        memory, rng = _lists(agent.memory), Uniforms(agent.rng)
+        finished: list[Episode] = []
+        here = (self.obs, self._return, self._length, clock, finished)
+        try:
+            out = loop(self.env.step, self._next_episode, memory, agent.settings, rng, *here)
+        except TrainingError:
+            raise
+        except Exception as error:
+            since = finished[-1][0] if finished else self.steps - self._length
+            raise _failure(error, since + len(self.env.get_wrapper_attr("actions"))) from error
+        finally:
+            _write_back(memory, agent.memory)
+            rng.put_back()
+        self.obs, self._return, self._length, self.steps, self.episodes, size, updates, self._over = out
+        self.finished += finished
+        return size, updates
+
+    def _next_episode(self) -> int:
+        self._reset(None)
+        return self.obs
+
+
+def _failure(error: Exception, step: int) -> TrainingError:
+    """What the environment raised, in one sentence."""
+    if not isinstance(error, FloatingPointError):
+        return env_failure(error, step)
+    what, value = error.args if len(error.args) == 2 else ("observation", error)
+    return not_finite(what, value, step)
+
+
+def stream_for(agent: Agent, env: FittedEnv, recipe: Recipe, rng: np.random.Generator) -> OneStream:
+    """The fastest stream of scalars for this agent: from the environment's model, in chunks, or step by step."""
+    kind = type(agent)
+    if not isinstance(agent, TableAgent) or (kind.act, kind.learn) != (TableAgent.act, TableAgent.learn):
+        return OneStream(env, rng)
+    model = _sampled(env) if agent.config.simulate else None
+    if model is None or (model.num_states, model.num_actions) != (agent.num_states, agent.num_actions):
+        return EnvStream(env, rng)
+    return TableStream(model, rng, recipe.time_limit)
+
+
+def _sampled(env: FittedEnv) -> TabularMDP | None:
+    """A model that stands for the environment step by step; None where there is none, or a wrapper may change what happens."""
+    inner: Any = env
+    while inner is not env.unwrapped:
+        if type(inner) not in PLAIN_WRAPPERS:
+            return None
+        inner = inner.env
+    if not callable(getattr(inner, "model", None)) and not hasattr(inner, "P"):
+        return None
+    try:
+        model = TabularMDP.from_env(inner)
+    except ValueError:
+        return None
+    return model if model.observable and env.fit.act is None else None
+
+
+class _Finished(list[Any]):
+    """Rows that come into being where they are written."""
+
+    def __len__(self) -> int:
+        return EPISODES
+
+    def __getitem__(self, index: Any) -> Any:
+        while isinstance(index, int) and list.__len__(self) <= index:
+            self.append([0.0, 0.0, 0])
+        return super().__getitem__(index)
+
+
+def _as_lists(tables: Any) -> Any:
+    return type(tables)(*(item.tolist() if isinstance(item, np.ndarray) else item for item in tables))
+
+
+def _lists(memory: Any) -> Any:
+    """Lists are several times faster than arrays where single entries are read and written from Python."""
+    return memory._replace(**{k: v.tolist() for k, v in memory._asdict().items() if v.size <= LARGEST_LISTS})
+
+
+def _write_back(lists: Any, arrays: Any) -> None:
+    for source, target in zip(lists, arrays, strict=True):
+        if source is not target:
+            target[...] = source
