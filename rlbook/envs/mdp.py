@@ -133,13 +133,17 @@ class TabularMDP:
 
         return from_env(env, max_transitions=max_transitions)
 
+    @property
+    def from_entries(self) -> bool:
+        """Whether the model was made from single outcomes, and still has them."""
+        return self._entries is not None
+
     @cached_property
     def outcomes(self) -> Outcomes:
         """The transitions as a sampler needs them. Built when first asked for; a model made from arrays pays its expected reward."""
         if self._entries is not None:
             return outcomes_of_entries(self._entries, self.num_states, self.num_actions, self.initial)
-        order = np.arange(self.num_states * self.num_actions).reshape(self.num_actions, self.num_states).T.ravel()
-        return outcomes_of_arrays(self.transitions, self.continues[order], self.rewards, self.initial)
+        return outcomes_of_arrays(self.transitions, self.continues_by_state, self.rewards, self.initial)
 
     def __deepcopy__(self, memo: Any) -> TabularMDP:
         """The model itself: nothing changes it once it is made."""

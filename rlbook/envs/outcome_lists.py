@@ -1,15 +1,24 @@
-"""One draw at a time from a model's outcomes, in plain Python: lists are read faster than arrays."""
+"""One draw at a time from a model, in plain Python: lists are read faster than arrays, and a vast model is read where it lies."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from rlbook.envs.outcomes import Outcomes, normal
+from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.outcomes import Outcomes, ending_part, normal, starts
 
-LONGEST = 2_000_000                          # beyond this many outcomes the arrays serve as they are: lists take four times the memory
+LONGEST = 2_000_000                          # beyond this many outcomes no lists: they take four times the memory of arrays
+
+
+def drawn_from(model: TabularMDP) -> OutcomeLists | OutcomeRows:
+    """Draws from a model, by its `outcomes`; a vast one made from arrays is drawn from without them, as they would fill the memory."""
+    if model.from_entries or "outcomes" in vars(model) or model.transitions.nnz <= LONGEST:
+        return OutcomeLists(model.outcomes)
+    return OutcomeRows(model)
 
 
 class OutcomeLists:
@@ -39,5 +48,43 @@ class OutcomeLists:
         return self
 
 
+class OutcomeRows:
+    """The same draws, each from its row of the model's matrices: slower, and without memory of its own."""
+
+    def __init__(self, model: TabularMDP) -> None:
+        self._model = model
+        self._start_cumulative, self._starts = starts(model.initial)
+
+    @cached_property
+    def _ending(self) -> Any:
+        return ending_part(self._model.transitions, self._model.continues_by_state) if self._model.can_end else None
+
+    def start(self, rng: np.random.Generator) -> int:
+        """See `OutcomeLists.start`."""
+        return int(self._starts[np.searchsorted(self._start_cumulative, rng.random(), side="right")])
+
+    def step(self, rng: np.random.Generator, state: int, action: int) -> tuple[int, float, bool]:
+        """See `OutcomeLists.step`; the reward is the expected one."""
+        row = state * self._model.num_actions + action
+        successor, probability = _row(self._model.continues_by_state, row)
+        going = len(successor)
+        if self._ending is not None:
+            beyond, rest = _row(self._ending, row)
+            successor, probability = np.concatenate([successor, beyond]), np.concatenate([probability, rest])
+        k = int(np.searchsorted(np.cumsum(probability), rng.random(), side="right"))
+        k = min(k, int(np.flatnonzero(probability)[-1]))
+        return int(successor[k]), float(self._model.rewards[state, action]), k >= going
+
+    def __deepcopy__(self, memo: Any) -> OutcomeRows:
+        return self
+
+
+def _row(matrix: Any, row: int) -> tuple[np.ndarray, np.ndarray]:
+    """Columns and values of a CSR matrix's row."""
+    here = slice(matrix.indptr[row], matrix.indptr[row + 1])
+    return matrix.indices[here], matrix.data[here]
+
+
 def _quick(column: np.ndarray) -> Any:
+    """A list, or the array where a list would be vast."""
     return column.tolist() if len(column) <= LONGEST else column

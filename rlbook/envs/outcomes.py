@@ -66,8 +66,10 @@ def outcomes_of_entries(entries: Entries, num_states: int, num_actions: int, ini
     """
     rows = np.asarray(entries.state, dtype=np.int64) * num_actions + np.asarray(entries.action, dtype=np.int64)
     probability = np.asarray(entries.probability, dtype=np.float64)
-    order = np.argsort(rows, kind="stable")
-    order = order[probability[order] > 0]
+    order: Any = slice(None)                 # nothing to sort and nothing to drop: no copies
+    if (rows[1:] < rows[:-1]).any() or not probability.min() > 0:
+        order = np.argsort(rows, kind="stable")
+        order = order[probability[order] > 0]
     first = np.zeros(num_states * num_actions + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows[order], minlength=num_states * num_actions), out=first[1:])
     std = np.zeros(len(rows)) if entries.reward_std is None else np.asarray(entries.reward_std, dtype=np.float64)
@@ -79,24 +81,37 @@ def outcomes_of_entries(entries: Entries, num_states: int, num_actions: int, ini
 
 
 def outcomes_of_arrays(transitions: Any, continues: Any, rewards: np.ndarray, initial: np.ndarray) -> Outcomes:
-    """From merged rows: successors in the order of the matrix, and the expected reward whatever follows.
+    """From rows of a matrix: successors in its order, those that end the episode last, and the expected reward whatever follows.
 
     Args:
         transitions: CSR [S·A, S], row `s * A + a`.
-        continues: the same without what ends the episode.
+        continues: the same without what ends the episode; `transitions` itself if nothing does.
         rewards: [S, A].
         initial: [S].
     """
     num_states, num_actions = rewards.shape
-    ending = (transitions - continues).tocoo()
-    ending.data[ending.data <= 1e-12] = 0.0  # what subtracting left over
-    going = continues.tocoo()
-    rows = np.concatenate([going.row, ending.row]).astype(np.int64)
+    rows, successor, probability = _columns_of(continues)
+    count = len(rows)
+    if continues is not transitions:
+        ending = _columns_of(ending_part(transitions, continues))
+        rows, successor, probability = (np.concatenate(pair) for pair in zip((rows, successor, probability), ending, strict=True))
     state, action = np.divmod(rows, num_actions)
-    ends = np.arange(len(rows)) >= len(going.row)
-    successor, probability = np.concatenate([going.col, ending.col]), np.concatenate([going.data, ending.data])
-    entries = Entries(state, action, successor, probability, rewards[state, action], ends)
+    entries = Entries(state, action, successor, probability, rewards.ravel()[rows], np.arange(len(rows)) >= count)
     return outcomes_of_entries(entries, num_states, num_actions, initial)
+
+
+def ending_part(transitions: Any, continues: Any) -> Any:
+    """What of each transition ends the episode, CSR like both."""
+    ending = (transitions - continues).tocsr()
+    ending.data[ending.data <= 1e-12] = 0.0  # what subtracting left over
+    ending.eliminate_zeros()
+    return ending
+
+
+def _columns_of(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row, column and value of each entry of a CSR matrix, in its order."""
+    size = int(matrix.indptr[-1])
+    return np.arange(matrix.shape[0]).repeat(np.diff(matrix.indptr)), matrix.indices[:size], matrix.data[:size]
 
 
 def cumulative_in_rows(first: np.ndarray, probability: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from rlbook.envs.grids import Grid
 from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.outcome_lists import OutcomeLists
+from rlbook.envs.outcome_lists import OutcomeLists, OutcomeRows, drawn_from
 from rlbook.envs.rendering import FREE_COLOUR, draw_cells
 
 MODES = ("ansi", "rgb_array", "human")
@@ -56,9 +56,9 @@ class TabularEnv(gymnasium.Env):
         self._state = int(np.argmax(model.initial > 0))
 
     @cached_property
-    def _outcomes(self) -> OutcomeLists:
+    def _outcomes(self) -> OutcomeLists | OutcomeRows:
         """Built with the first reset or step: planning needs no outcomes."""
-        return OutcomeLists(self._model.outcomes)
+        return drawn_from(self._model)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

@@ -8,11 +8,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from scipy import sparse
 
 import rlbook
 from rlbook.environments import Recipe
 from rlbook.envs import Maze, TabularEnv, TabularMDP, TabularVectorEnv
 from rlbook.envs.mdp_arrays import from_entries
+from rlbook.envs.outcome_lists import OutcomeLists, OutcomeRows
 from rlbook.envs.outcomes import Entries, normal
 from rlbook.plots.optimum import optimal_return
 
@@ -109,6 +111,21 @@ def test_arrays_pay_their_expected_reward_and_terminal_states_stay() -> None:
     assert outcomes.cumulative.tolist() == [0.5, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     assert outcomes.reward.tolist() == [1, 1, 1, 2, 3, 4, 0, 0]
     assert outcomes.ends.tolist() == [False, False, True, True, False, False, True, True]
+
+
+@pytest.mark.parametrize("terminal", [None, np.arange(30) % 7 == 3])
+def test_a_model_too_large_for_lists_is_drawn_from_in_the_same_way(terminal: np.ndarray | None) -> None:
+    """Rows of 4 successors in no order, one of them named twice, drawn from the matrices and from the lists."""
+    rng = np.random.default_rng(3)
+    successor = rng.integers(30, size=(60, 4))
+    successor[:, 3] = successor[:, 0]
+    rows = sparse.csr_array((rng.dirichlet(np.ones(4), size=60).ravel(), successor.ravel(), np.arange(0, 241, 4)), shape=(60, 30))
+    model = TabularMDP.from_arrays(rows, rng.normal(size=(30, 2)), terminal=terminal)
+    lists, matrices = OutcomeLists(model.outcomes), OutcomeRows(model)
+    one, other = np.random.default_rng(0), np.random.default_rng(0)
+    assert [lists.start(one) for _ in range(50)] == [matrices.start(other) for _ in range(50)]
+    for state, action in rng.integers([30, 2], size=(3000, 2)).tolist():
+        assert lists.step(one, state, action) == matrices.step(other, state, action)
 
 
 def test_wide_rows_are_searched_as_narrow_ones_are() -> None:
