@@ -66,11 +66,14 @@ class TableStream(ChunkedStream):
         model: with states numbered as the agent sees them.
         rng: draws the seed.
         time_limit: of an episode, in steps; None for none.
+        compiled: None where numba is installed.
     """
 
-    def __init__(self, model: TabularMDP, rng: np.random.Generator, time_limit: int | None = None) -> None:
+    def __init__(
+        self, model: TabularMDP, rng: np.random.Generator, time_limit: int | None = None, *, compiled: bool | None = None
+    ) -> None:
         super().__init__(gymnasium.Env(), rng)
-        self.model, self.limit, self.compiled = model, time_limit or ENDLESS, available()
+        self.model, self.limit, self.compiled = model, time_limit or ENDLESS, available() if compiled is None else compiled
         how = "compiled" if self.compiled else "in plain Python; rlbook[fast] compiles it"
         self.note = f"steps: sampled from the model's tables, {how}"
         self.world_rng = np.random.default_rng(0)

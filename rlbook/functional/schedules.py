@@ -28,7 +28,7 @@ def scheduled(numbers: Numbers, progress: float, count: int) -> float:
     if numbers.kind == CONSTANT:
         return numbers.start
     if numbers.kind == INVERSE:
-        return numbers.start / count**numbers.end
+        return numbers.start / float(count) ** numbers.end
     used = min(max(progress / numbers.fraction, 0.0), 1.0)
     if numbers.kind == LINEAR:
         return (1.0 - used) * numbers.start + used * numbers.end

@@ -74,10 +74,12 @@ def simulate(
     first, cumulative, successor, rewards, ends = model.first, model.cumulative, model.successor, model.reward, model.ends
     spread, num_actions, most, room, limit = model.reward_std, model.num_actions, clock.most, len(finished), clock.time_limit
     now, budget_steps, budget_episodes = memory.clock, clock.budget_steps, clock.budget_episodes
+    marks, next_mark = clock.marks, clock.next_mark
     for _ in range(most):
-        now[0] = progress = progress_of(steps, episodes, budget_steps, budget_episodes)
-        if progress * clock.marks >= clock.next_mark or count == room:
+        progress = progress_of(steps, episodes, budget_steps, budget_episodes)
+        if progress * marks >= next_mark or count == room:
             break
+        now[0] = progress
         action = choose(memory, settings, rng, state)
         outcome = draw(cumulative, first[state * num_actions + action], world_rng)
         next_state, reward, terminated = successor[outcome], rewards[outcome], ends[outcome]
@@ -111,10 +113,12 @@ def interact(
     """
     steps, episodes, error, updates, over = clock.steps, clock.episodes, 0.0, 0, False
     now, budget_steps, budget_episodes, infinity = memory.clock, clock.budget_steps, clock.budget_episodes, math.inf
+    marks, next_mark = clock.marks, clock.next_mark
     for _ in range(clock.most):
-        now[0] = progress = progress_of(steps, episodes, budget_steps, budget_episodes)
-        if progress * clock.marks >= clock.next_mark:
+        progress = progress_of(steps, episodes, budget_steps, budget_episodes)
+        if progress * marks >= next_mark:
             break
+        now[0] = progress
         action = choose(memory, settings, rng, state)
         next_state, reward, terminated, truncated, _ = step(action)
         if not -infinity < reward < infinity:

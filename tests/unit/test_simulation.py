@@ -1,0 +1,121 @@
+"""One algorithm, four speeds, one table: step by step, in a plain loop, in a model's tables, and compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rlbook
+from rlbook.algorithms.tabular import compiled
+from rlbook.algorithms.tabular.simulation import CHUNK, Uniforms
+from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.envs import TabularMDP
+from rlbook.recorder import Recorder
+from rlbook.registry import agent_class, fit_to
+from rlbook.seeding import stream
+from rlbook.spaces import FittedEnv
+from rlbook.streams import OneStream
+from rlbook.table_streams import EnvStream, TableStream
+from rlbook.training import Budget, loop
+
+# Every agent with a table, with settings that take all of its paths.
+LEARNERS: list[tuple[str, dict[str, Any]]] = [
+    ("q_learning", {}),
+    ("q_learning", {"exploration": "softmax", "temperature": "exponential(2.0, 0.1)", "alpha": "inverse(1.0, 0.7)"}),
+    ("q_learning", {"exploration": "ucb", "confidence": 1.0, "alpha": "linear(0.5, 0.1)"}),
+    ("q_learning", {"epsilon": "inverse(1.0, 0.5)", "initial_value": 3.0, "gamma": 1.0}),
+]
+ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
+    ("FrozenLake-v1", {}), ("Maze-v0", {}), ("Taxi-v4", {"max_episode_steps": 40}), ("MaximizationBias-v0", {}),
+]  # fmt: skip
+needs_numba = pytest.mark.skipif(not compiled.available(), reason="numba is not installed")
+
+
+def trained(how: str, algorithm: str, env_id: str, env_kwargs: dict[str, Any], budget: Budget, config: dict[str, Any], seed: int = 3) -> Any:
+    """The agent's state, the episodes that ended, and where the stream stands."""
+    kind = agent_class(algorithm)
+    env = rlbook.make(env_id, **env_kwargs)
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    raw = Recorder(env)
+    settings = kind.Config(**config)
+    fitted = FittedEnv(raw, fit_to(kind, raw, settings))
+    agent = kind(fitted, settings, seed)
+    assert isinstance(agent, TableAgent)
+    rng = stream(seed, "environment")
+    if how in ("one by one", "plain loop"):
+        streams: OneStream = (OneStream if how == "one by one" else EnvStream)(fitted, rng)
+    else:
+        streams = TableStream(TabularMDP.from_env(env), rng, limit, compiled=how == "compiled")
+    for _ in loop(agent, streams, budget):
+        pass
+    return agent.state_dict(), streams.finished, (int(streams.obs), streams.steps, streams.episodes)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    for name, table in one[0]["memory"].items():
+        np.testing.assert_array_equal(table, other[0]["memory"][name], err_msg=name)
+    assert one[0]["rng"] == other[0]["rng"]
+    assert one[1:] == other[1:]
+
+
+def ids(item: Any) -> str:
+    return ",".join(f"{key}={value}" for key, value in item.items()) if isinstance(item, dict) else str(item)
+
+
+@pytest.mark.parametrize(("env", "env_kwargs"), ENVIRONMENTS, ids=ids)
+@pytest.mark.parametrize(("algorithm", "config"), LEARNERS, ids=ids)
+def test_many_steps_at_once_leave_the_table_that_single_steps_leave(
+    algorithm: str, config: dict[str, Any], env: str, env_kwargs: dict[str, Any]
+) -> None:
+    """The environment's generator, the agent's, and the order of arithmetic are all the same, so nothing may differ, not in a bit."""
+    budget = Budget(1_500, None)
+    slow = trained("one by one", algorithm, env, env_kwargs, budget, config)
+    assert_same(slow, trained("plain loop", algorithm, env, env_kwargs, budget, config))
+    assert_same(slow, trained("tables", algorithm, env, env_kwargs, budget, config))
+
+
+@needs_numba
+@pytest.mark.parametrize(("algorithm", "config"), LEARNERS, ids=ids)
+def test_compiled_code_leaves_the_table_that_plain_code_leaves(algorithm: str, config: dict[str, Any]) -> None:
+    for env, env_kwargs in ENVIRONMENTS:
+        budget = Budget(3 * CHUNK // 2, 2_000)
+        plain = trained("tables", algorithm, env, env_kwargs, budget, config)
+        assert_same(plain, trained("compiled", algorithm, env, env_kwargs, budget, config))
+
+
+def test_numbers_drawn_ahead_are_the_generators_numbers_and_the_rest_is_put_back() -> None:
+    for count in (0, 1, 7, 8, 20):
+        ahead, one_by_one = np.random.default_rng(5), np.random.default_rng(5)
+        uniforms = Uniforms(ahead, block=8)
+        assert [uniforms.random() for _ in range(count)] == [one_by_one.random() for _ in range(count)]
+        uniforms.put_back()
+        assert ahead.random() == one_by_one.random()
+
+
+def test_an_environment_that_a_wrapper_changes_is_not_sampled_from_its_model() -> None:
+    class Doubled(gymnasium.Wrapper):
+        def step(self, action: Any) -> Any:
+            obs, reward, *rest = self.env.step(action)
+            return obs, 2 * float(reward), *rest
+
+    plain = rlbook.train("q_learning", rlbook.make("Maze-v0"), steps=200, eval_every=0)
+    wrapped = rlbook.train("q_learning", Doubled(rlbook.make("Maze-v0")), steps=200, eval_every=0)
+    assert any("model's tables" in note for note in plain.notes)
+    assert not any("model's tables" in note for note in wrapped.notes)
+    assert sum(wrapped.episode_returns[:1]) == 2 * sum(plain.episode_returns[:1])
+
+
+def test_an_agent_with_a_way_of_its_own_to_learn_is_asked_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, calls = agent_class("q_learning"), []
+    original = kind.learn
+    monkeypatch.setattr(kind, "learn", lambda self, step: calls.append(step) or original(self, step))
+    rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0)
+    assert len(calls) == 50
+
+
+def test_simulate_false_steps_the_environment() -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0, simulate=False)
+    assert not any("model's tables" in note for note in run.notes)
