@@ -72,7 +72,7 @@ def _csr(matrix: Any) -> sparse.csr_array:
     return sparse.csr_array(matrix, dtype=np.float64)
 
 
-def _check_rows(rows: sparse.csr_array, num_actions: int) -> None:
+def _check_rows(rows: Any, num_actions: int) -> None:
     """Raises ValueError unless every row is a distribution over states."""
     _check_indices(rows)
     if len(rows.data) and not rows.data.min() >= 0.0:  # NaN is not

@@ -24,17 +24,18 @@ PATIENCE = 20_000
 """Sweeps spent at most on finding the quickest of the best policies."""
 
 
-def greedy_policy(model: TabularMDP, action_values: np.ndarray) -> np.ndarray:
+def greedy_policy(model: TabularMDP, action_values: np.ndarray, slack: float | None = None) -> np.ndarray:
     """A best action for each state; see the module docstring. The lowest number decides what is left undecided.
 
     Args:
         model: S states, A actions.
         action_values: Q, [S, A], in reward units.
+        slack: actions count as equally good within this, in reward units; None: `TIE` times the largest |Q|, or 1 if that is larger.
 
     Returns:
         [S] int.
     """
-    slack = TIE * max(1.0, float(np.abs(action_values).max()))
+    slack = TIE * max(1.0, float(np.abs(action_values).max())) if slack is None else slack
     best = action_values >= action_values.max(axis=1, keepdims=True) - slack
     if (best.sum(axis=1) == 1).all():
         return best.argmax(axis=1)

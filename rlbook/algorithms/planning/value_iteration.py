@@ -14,29 +14,36 @@
 The right-hand side pulls any two V closer together by the factor γ: it has one fixed point, V*, and leads there from anywhere.
 It needs the model, and not one step in the environment.
 
-When it stops. For γ < 1 every sweep proves V + γ l / (1 - γ) ≤ V* ≤ V + γ h / (1 - γ), with 0 taken among the changes where
-episodes can end. It stops when half the width of this interval is within the tolerance, and moves V to the middle. (The usual
-stop, γ / (1 - γ) · max |V' - V| ≤ tolerance, takes as many sweeps or more, and far more where nothing ends.) For γ = 1 no sweep
-proves anything of the kind: it stops when the changes, if they go on shrinking as in the last two sweeps, add up to no more
-than the tolerance. On a deterministic map that is when nothing changes at all, and then V is exact.
+When it stops. For γ < 1 it stops when γ / (1 - γ) · max |V' - V|, which the error cannot exceed, is within the tolerance. Where nothing
+ever ends, the changes prove an interval around V* that narrows far sooner (`bounds.py`): then it stops when half the width is within
+the tolerance, and moves V to the middle. For γ = 1 it stops when the changes, if they go on shrinking as in the last two sweeps, add up
+to no more than the tolerance. On a deterministic map that is when nothing changes at all, and then V is exact.
 
-Source: Bellman 1957; Sutton & Barto 2018, section 4.4, the box on page 83. Deliberate differences: synchronous, with two arrays,
-where the box overwrites one; and stopped by a bound on the error where the box takes the last change (MacQueen 1966,
-doi:10.1016/0022-247X(66)90060-9; Puterman 1994, theorem 6.6.3). How ties are broken: `greedy.py`.
+With `sweep = "gauss-seidel"` there is one array, and later states of a sweep see the new values of earlier ones. That takes fewer sweeps
+where states are numbered along the way; the interval does not hold then, only the first stop.
+
+How good the policy is. If V is known to lie within ε of V*, acting greedily by V loses at most 2 ε / (1 - γ) against V*; the changes of
+a sweep prove less: γ (h - l) / (1 - γ). That is `policy_loss_bound`.
+
+Source: Bellman 1957; Sutton & Barto 2018, section 4.4, the box on page 83. Deliberate differences: synchronous by default, with two
+arrays, where the box overwrites one; and stopped by a bound on the error where the box takes the last change (MacQueen 1966,
+doi:10.1016/0022-247X(66)90060-9; Puterman 1994, theorem 6.6.3 and proposition 6.1.1). How ties are broken: `greedy.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rlbook.agent import Metrics, Planner, State, Step
-from rlbook.algorithms.planning.greedy import greedy_policy
-from rlbook.checks import check_fields, non_negative, positive_int, unit_interval
+from rlbook.agent import Metrics, State
+from rlbook.algorithms.planning.bounds import EPS, extrapolated, from_largest_change, half_width, middle
+from rlbook.algorithms.planning.greedy import TIE
+from rlbook.algorithms.planning.sweeps import Sweeps, sweeps_of
+from rlbook.algorithms.planning.table_planner import TablePlanner
+from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
 
 
@@ -46,124 +53,88 @@ class ValueIterationConfig:
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
     tolerance: float = 1e-8                  # how far V may be from V* in the end, in reward units, at least 0
+    sweep: str = "synchronous"               # "synchronous", or "gauss-seidel": in place, state after state
     max_sweeps: int = 100_000                # stop after this many sweeps, whatever the error, at least 1
 
     def __post_init__(self) -> None:
-        check_fields(self, gamma=unit_interval, tolerance=non_negative, max_sweeps=positive_int)
+        check_fields(
+            self, gamma=unit_interval, tolerance=non_negative, sweep=one_of("synchronous", "gauss-seidel"), max_sweeps=positive_int,
+        )  # fmt: skip
 
 
-class ValueIteration(Planner):
+class ValueIteration(TablePlanner):
     """Value iteration on a `TabularMDP` with S states and A actions."""
 
+    name = "value_iteration"
     Config = ValueIterationConfig
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "sweeps over all states so far",
         "change": "largest change of a state's value in this sweep, in reward units",
-        "bound": "half the width of the interval that V* is known to lie in, in reward units (for gamma 1 an estimate, once there is one)",
+        "bound": "how far V may be from V* in any state, in reward units (for gamma 1 an estimate, once there is one)",
+        "policy_loss_bound": "V* minus the value of the greedy policy, in any state at most, in reward units (gamma below 1)",
         "value": "value of the states where episodes begin, in reward units",
     }
-    observations = "index"
-    actions = "discrete"
 
     def __init__(self, env: Any, config: ValueIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        num_states, num_actions = int(env.observation_space.n), int(env.action_space.n)
-        self._values = np.zeros(num_states)
-        self._action_values = np.zeros((num_states, num_actions))
-        self._policy: np.ndarray | None = None
-        self._sweep = 0
-        self._change = math.inf
+        self._low = self._high = self._change = self._bound = self._loss = math.inf
+        self._travelled = 0.0                  # the changes so far, added up: no value is larger
+        self._sweeps: Sweeps | None = None
+        self._spare = np.empty(0)
 
-    def plan(self, model: TabularMDP) -> Iterator[Metrics]:
-        """Sweeps until V is known to the tolerance; one item a sweep.
+    def _sweep(self, model: TabularMDP) -> None:
+        config, sweeps = self.config, self._sweeps_over(model)
+        if config.sweep == "synchronous":
+            low, high = sweeps.optimal(self._values, self._spare)
+            self._values, self._spare = self._spare, self._values
+        else:
+            low, high = sweeps.in_place(self._values)
+        centred = config.sweep == "synchronous" and not sweeps.can_end
+        self._judge(low, high, centred=centred)
+        enough = self._bound <= config.tolerance or self._only_rounding()
+        if enough and centred:
+            self._values += middle(low, high, config.gamma)
+        self._finished = enough or self._sweeps_done + 1 >= config.max_sweeps
 
-        Raises:
-            ValueError: the model's states are not what the agent observes.
-        """
-        self.check_model(model)
-        while self._policy is None:
-            yield self._sweep_once(model)
+    def _judge(self, low: float, high: float, *, centred: bool) -> None:
+        """What the extreme changes of a sweep prove, about the middle of the interval (`centred`) or about V as it is."""
+        gamma, last_change, self._change = self.config.gamma, self._change, max(-low, high)
+        self._travelled += self._change
+        if gamma == 1:
+            self._bound, self._loss = extrapolated(self._change, last_change), math.inf
+            return
+        self._bound = half_width(low, high, gamma) if centred else from_largest_change(self._change, gamma)
+        loss = gamma * (high - low) if self.config.sweep == "synchronous" else 2 * self._bound
+        self._loss = (loss + self._tie(self._travelled)) / (1 - gamma)
 
-    def _sweep_once(self, model: TabularMDP) -> Metrics:
-        gamma, last_change = self.config.gamma, self._change
-        self._action_values = model.backup(self._values, gamma)
-        values = self._action_values.max(axis=1)
-        low, high = _extremes(values - self._values, or_zero=bool(model.ends.any()))
-        bound = _remaining_error(low, high, last_change, gamma)
-        self._values, self._change, self._sweep = values, max(abs(low), abs(high)), self._sweep + 1
-        rounding = 4 * np.finfo(float).eps * float(np.abs(values).max())
-        if bound <= self.config.tolerance or self._change <= rounding:
-            self._move_to_the_middle(model, low, high)
-        if bound <= self.config.tolerance or self._change <= rounding or self._sweep >= self.config.max_sweeps:
-            self._policy = greedy_policy(model, self._action_values)
-        metrics = {"sweep": self._sweep, "change": self._change, "value": float(model.initial @ self._values)}
-        return metrics | ({"bound": bound} if math.isfinite(bound) else {})
+    def _only_rounding(self) -> bool:
+        """Whether V no longer changes by more than float64 rounds."""
+        if self._change > 4 * EPS * self._travelled:
+            return False
+        return self._change <= 4 * EPS * float(np.abs(self._values).max())
 
-    def _move_to_the_middle(self, model: TabularMDP, low: float, high: float) -> None:
-        """V in the middle of the interval that V* is known to lie in, and the Q and V that follow from it."""
-        gamma = self.config.gamma
-        shift = gamma / (1 - gamma) * (low + high) / 2 if gamma < 1 else 0.0
-        self._action_values = model.backup(self._values + shift, gamma)
-        self._values = self._action_values.max(axis=1)
+    def _tie(self, size: float) -> float:
+        """What counts as a tie, in reward units: what rounding does to values of this size, or less than V is known by."""
+        if self.config.gamma == 1:
+            return TIE * max(1.0, size)
+        return min(TIE * max(1.0, size), max((1 - self.config.gamma) * self._bound, 16 * EPS * size))
 
-    def check_model(self, model: TabularMDP) -> None:
-        """Raises ValueError where the observation is not the number of the model's state."""
-        num_states, num_actions = self._action_values.shape
-        if not model.observable:
-            raise ValueError("value_iteration acts by the state's number, and here the observation does not tell which state it is.")
-        if (model.num_states, model.num_actions) != (num_states, num_actions):
-            seen, modelled = f"{num_states} observations and {num_actions} actions", f"{model.num_states} states and {model.num_actions}"
-            raise ValueError(f"value_iteration acts by the state's number, but the agent has {seen} and the model {modelled}.")
+    def _slack(self) -> float:
+        return self._tie(float(np.abs(self._values).max()) if self.config.gamma < 1 else float(np.abs(self._current_action_values()).max()))
 
-    def values(self) -> np.ndarray:
-        """V(s): [S], in reward units."""
-        return self._values.copy()
+    def _metrics(self, model: TabularMDP) -> Metrics:
+        metrics = {"change": self._change, "value": float(model.initial @ self._values)}
+        proved = {"bound": self._bound, "policy_loss_bound": self._loss}
+        return metrics | {name: value for name, value in proved.items() if math.isfinite(value)}
 
-    def action_values(self) -> np.ndarray:
-        """Q(s, a): [S, A], in reward units."""
-        return self._action_values.copy()
+    def _sweeps_over(self, model: TabularMDP) -> Sweeps:
+        if self._sweeps is None:
+            self._sweeps = sweeps_of(model.continues_by_state, model.rewards, self.config.gamma, can_end=model.can_end)
+            self._spare = np.empty(self._num_states)
+        return self._sweeps
 
-    def greedy_policy(self) -> np.ndarray:
-        """[S] int: the action taken in each state. While planning is not finished, the first of the best so far."""
-        return self._action_values.argmax(axis=1) if self._policy is None else self._policy.copy()
+    def _progress(self) -> State:
+        return {"change": self._change, "bound": self._bound, "travelled": self._travelled}
 
-    def act(self, observation: Any, *, explore: bool = True) -> int:
-        """The greedy action; a planner has nothing to explore."""
-        return int(self._action_values[observation].argmax() if self._policy is None else self._policy[observation])
-
-    def learn(self, step: Step) -> Metrics:
-        """Nothing: the model was known."""
-        return {}
-
-    def state_dict(self) -> State:
-        return {
-            "values": self._values,
-            "action_values": self._action_values,
-            "policy": self._policy,
-            "sweep": self._sweep,
-            "change": self._change,
-        }
-
-    def load_state_dict(self, state: State) -> None:
-        self._values, self._action_values = np.array(state["values"]), np.array(state["action_values"])
-        self._policy = None if state["policy"] is None else np.array(state["policy"])
-        self._sweep, self._change = int(state["sweep"]), float(state["change"])
-
-
-def _extremes(change: np.ndarray, *, or_zero: bool) -> tuple[float, float]:
-    """The smallest and the largest change; where episodes can end, what lies behind the end changes by 0."""
-    low, high = float(change.min()), float(change.max())
-    return (min(low, 0.0), max(high, 0.0)) if or_zero else (low, high)
-
-
-def _remaining_error(low: float, high: float, last_change: float, gamma: float) -> float:
-    """How far the middle of the interval is from V* at most; for γ = 1 what the changes add up to if they go on shrinking like this."""
-    if gamma < 1:
-        return gamma / (1 - gamma) * (high - low) / 2
-    change = max(abs(low), abs(high))
-    if change == 0:
-        return 0.0
-    if not change < last_change < math.inf:
-        return math.inf
-    rate = change / last_change
-    return change * rate / (1 - rate)
+    def _set_progress(self, state: State) -> None:
+        self._change, self._bound, self._travelled = float(state["change"]), float(state["bound"]), float(state["travelled"])

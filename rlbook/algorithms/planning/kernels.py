@@ -1,0 +1,101 @@
+"""Sweeps over all states as plain loops: machine code where numba is installed (`pip install rlbook[fast]`), Python where not.
+
+A model is flat arrays: row `s * A + a` holds P(s'|s, a) in `data` and s' in `indices`, from `starts[row]` to `stops[row] - 1`; `rewards`
+is [S·A], values are [S]. A kernel runs over the states `first` … `last - 1` and returns the smallest and the largest change of a value.
+Sums run in the order of the matrix, so the numbers depend neither on who runs it nor on how many threads share the states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+
+def in_place_sweep(
+    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, first: int, last: int
+) -> tuple[float, float]:
+    """V(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ], state after state: later ones see the new values of earlier ones."""
+    low, high = math.inf, -math.inf
+    for s in range(first, last):
+        best = -math.inf
+        for row in range(s * num_actions, s * num_actions + num_actions):
+            expected = 0.0
+            for k in range(starts[row], stops[row]):
+                expected += data[k] * values[indices[k]]
+            best = max(best, rewards[row] + gamma * expected)
+        change = best - values[s]
+        values[s] = best
+        low = min(low, change)
+        high = max(high, change)
+    return low, high
+
+
+def optimal_sweep(
+    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, out: Any,
+    first: int, last: int, policy: Any, lead: Any, drift: float, margin: float,
+) -> tuple[float, float]:  # fmt: skip
+    """out(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ], without looking at actions that cannot attain the maximum.
+
+    If the best action of s was ahead of all others by some lead, it is best for as long as action values have not moved by more than
+    that lead against each other. One sweep moves them by γ (h - l) at most, where l and h are the extremes of the values' changes. So
+    `drift` adds these up over the sweeps, and `lead[s]` is the drift until which π(s) needs no rival. `margin` is more than rounding
+    can do. The result is the same to the bit as that of looking at all actions.
+
+    Source: Hastings 1976, doi:10.1287/mnsc.23.1.87 (temporary elimination of actions).
+    """
+    low, high = math.inf, -math.inf
+    for s in range(first, last):
+        base = s * num_actions
+        best = -math.inf
+        if lead[s] > drift:
+            row = base + policy[s]
+            expected = 0.0
+            for k in range(starts[row], stops[row]):
+                expected += data[k] * values[indices[k]]
+            best = rewards[row] + gamma * expected
+        else:
+            second, chosen = -math.inf, base
+            for row in range(base, base + num_actions):
+                expected = 0.0
+                for k in range(starts[row], stops[row]):
+                    expected += data[k] * values[indices[k]]
+                action_value = rewards[row] + gamma * expected
+                second = max(second, min(best, action_value))
+                chosen = row if action_value > best else chosen
+                best = max(best, action_value)
+            policy[s] = chosen - base
+            lead[s] = drift + (best - second - margin)
+        change = best - values[s]
+        out[s] = best
+        low = min(low, change)
+        high = max(high, change)
+    return low, high
+
+
+def policy_sweep(
+    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, out: Any,
+    first: int, last: int, policy: Any,
+) -> tuple[float, float]:  # fmt: skip
+    """out(s) ← r(s, π(s)) + γ Σ_s' P(s'|s, π(s)) V(s')."""
+    low, high = math.inf, -math.inf
+    for s in range(first, last):
+        row = s * num_actions + policy[s]
+        expected = 0.0
+        for k in range(starts[row], stops[row]):
+            expected += data[k] * values[indices[k]]
+        new = rewards[row] + gamma * expected
+        change = new - values[s]
+        out[s] = new
+        low = min(low, change)
+        high = max(high, change)
+    return low, high
+
+
+@cache
+def compiled(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The same kernel as machine code that lets other threads run. Needs numba."""
+    import numba
+
+    return numba.njit(nogil=True, cache=True)(kernel)
