@@ -35,6 +35,8 @@ class TabularEnv(gymnasium.Env):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(MODES), "render_fps": 8}
 
+    observation_space: spaces.Discrete
+    action_space: spaces.Discrete
     action_names: Sequence[str] = ()
     """What the actions are called; empty: by their numbers."""
 

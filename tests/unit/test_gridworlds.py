@@ -180,8 +180,8 @@ def test_drawn_as_text_the_agent_stands_on_the_map() -> None:
     assert env.render().splitlines()[3] == "SA.....G.."
     for layout, first in (("4x4", "T..."), ("5x5", ".a.b.")):
         grid = GridWorld(layout)
-        assert grid.draw_text(grid.observation_space.n - 2).splitlines()[0] == first
-        assert "".join(grid.draw_text(grid.observation_space.n - 2).split())[-2] == "A"
+        assert grid.draw_text(int(grid.observation_space.n) - 2).splitlines()[0] == first
+        assert "".join(grid.draw_text(int(grid.observation_space.n) - 2).split())[-2] == "A"
 
 
 def test_drawn_as_pixels_cells_have_their_colours_and_the_agent_is_a_disc() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -235,18 +235,18 @@ def chain() -> TabularMDP:
     return from_entries(entries, 4, 2, initial=[1, 0, 0, 0])
 
 
-@pytest.mark.parametrize("algorithm", ["value_iteration", "q_learning", "dqn"])
-def test_algorithms_train_on_a_model_as_on_an_environment(algorithm: str) -> None:
+@pytest.mark.parametrize(("algorithm", "options"), [("value_iteration", {}), ("q_learning", {"steps": 3000}), ("dqn", {"steps": 500})])
+def test_algorithms_train_on_a_model_as_on_an_environment(algorithm: str, options: dict[str, Any]) -> None:
     """3 successes with .8 each take 3 / .8 = 3.75 steps: V*(0) = 1 - 3.75 · .1 = .625, and always going right is the way."""
-    options: dict[str, Any] = {"dqn": {"learning_starts": 10}}.get(algorithm, {})
-    run = rlbook.train(algorithm, chain(), gamma=1.0, **options, **({} if algorithm == "value_iteration" else {"steps": 3000}))
+    run = rlbook.train(algorithm, chain(), gamma=1.0, **options)
+    agent: Any = run.agent
     assert run.request.recipe.name == "TabularMDP"
-    if algorithm != "dqn":
-        assert run.agent.greedy_policy()[:3].tolist() == [1, 1, 1]
     assert optimal_return(run.request.recipe) == pytest.approx(0.625, abs=1e-9)
+    assert run.metrics[-1]["eval_return"] <= 1 - 3 * 0.1
+    if algorithm != "dqn":
+        assert agent.greedy_policy()[:3].tolist() == [1, 1, 1]
     if algorithm == "value_iteration":
-        assert run.agent.values()[0] == pytest.approx(0.625, abs=1e-7)
-        assert isinstance(run.metrics[-1]["eval_return"], float)
+        assert agent.values()[0] == pytest.approx(0.625, abs=1e-7)
 
 
 class Stopped(Exception):
@@ -266,7 +266,8 @@ def test_a_run_on_a_model_goes_on_where_it_stopped(tmp_path: Path) -> None:
         rlbook.load(tmp_path / "run")
     again = rlbook.train("q_learning", noisy_model(), folder=tmp_path / "run", resume=True, **options)
     assert again.steps == 2000
-    assert again.agent.action_values().tolist() == whole.agent.action_values().tolist()
+    agent, expected = cast(Any, again.agent), cast(Any, whole.agent)
+    assert agent.action_values().tolist() == expected.action_values().tolist()
     assert again.episode_returns[-20:] == whole.episode_returns[-20:]
 
 
