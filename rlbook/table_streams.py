@@ -49,10 +49,13 @@ class ChunkedStream(OneStream):
         return totals | ({"td_error": (error, updates)} if updates else {})
 
     def _clock(self, budget: Budget, progress: float) -> Clock:
-        marks = float(self.marks)
-        return Clock(
-            self.steps, self.episodes, budget.steps or 0, budget.episodes or 0, marks, math.floor(progress * marks) + 1.0, CHUNK, self.limit
-        )
+        mark = math.floor(progress * self.marks) + 1
+        last_step = min(self.steps + CHUNK, _reaching(mark, self.marks, budget.steps))
+        last_episode = min(self.episodes + EPISODES, _reaching(mark, self.marks, budget.episodes))
+        budgets = float(budget.steps or math.inf), float(budget.episodes or math.inf)
+        return Clock(self.steps, self.episodes, last_step, last_episode, *budgets, self.limit, self.noisy)
+
+    noisy = False
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
         """Σ |δ| and how many of them."""
@@ -77,6 +80,7 @@ class TableStream(ChunkedStream):
         how = "compiled" if self.compiled else "in plain Python; rlbook[fast] compiles it"
         self.note = f"steps: sampled from the model's tables, {how}"
         self.world_rng = np.random.default_rng(0)
+        self.noisy = bool((model.outcomes.reward_std > 0).any())
         self._tables: Any = model.outcomes if self.compiled else _as_lists(model.outcomes)
 
     def start(self) -> None:
@@ -140,6 +144,16 @@ class EnvStream(ChunkedStream):
     def _next_episode(self) -> int:
         self._reset(None)
         return self.obs
+
+
+def _reaching(mark: int, marks: int, budget: int | None) -> int:
+    """The first count at which the progress, as `Budget` computes it, has reached `mark` of `marks` parts."""
+    if budget is None:
+        return ENDLESS
+    count = max(0, mark * budget // marks - 1)
+    while count / budget * marks < mark and count < budget:
+        count += 1
+    return count
 
 
 def _failure(error: Exception, step: int) -> TrainingError:

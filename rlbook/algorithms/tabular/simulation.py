@@ -19,29 +19,25 @@ CHUNK = 16_384
 EPISODES = 1_024
 """Episodes between two returns to Python, at most."""
 
+NO_DELTA = -1.0
+"""What `update` returns where nothing was learnt."""
+
 choose: Any = None
 update: Any = None
 """An agent's functions stand here in the linked copies of the loops."""
 
 
 class Clock(NamedTuple):
-    """How far the run is and when to come back."""
+    """How far the run is, and when to come back."""
 
     steps: int                               # environment steps taken
     episodes: int                            # episodes finished
-    budget_steps: int                        # 0: no such budget
-    budget_episodes: int                     # 0: no such budget
-    marks: float                             # progress · marks ≥ next_mark ends the chunk
-    next_mark: float
-    most: int                                # steps of this chunk at most
+    last_step: int                           # come back when so many steps are taken
+    last_episode: int                        # or so many episodes are finished
+    budget_steps: float                      # inf: no such budget
+    budget_episodes: float                   # inf: no such budget
     time_limit: int                          # steps of an episode
-
-
-def progress_of(steps: int, episodes: int, budget_steps: int, budget_episodes: int) -> float:
-    """The fraction of the budget used, in [0, 1]; as `rlbook.training.Budget.progress`."""
-    by_steps = steps / budget_steps if budget_steps > 0 else 0.0
-    by_episodes = episodes / budget_episodes if budget_episodes > 0 else 0.0
-    return min(1.0, max(by_steps, by_episodes))
+    noisy: bool                              # whether rewards have noise on top
 
 
 def draw(cumulative: Any, first: int, rng: Any) -> int:
@@ -72,35 +68,36 @@ def simulate(
     """
     steps, episodes, error, updates, count, over = clock.steps, clock.episodes, 0.0, 0, 0, False
     first, cumulative, successor, rewards, ends = model.first, model.cumulative, model.successor, model.reward, model.ends
-    spread, num_actions, most, room, limit = model.reward_std, model.num_actions, clock.most, len(finished), clock.time_limit
-    now, budget_steps, budget_episodes = memory.clock, clock.budget_steps, clock.budget_episodes
-    marks, next_mark = clock.marks, clock.next_mark
-    for _ in range(most):
-        progress = progress_of(steps, episodes, budget_steps, budget_episodes)
-        if progress * marks >= next_mark or count == room:
-            break
-        now[0] = progress
+    spread, num_actions, noisy, limit, moving = model.reward_std, model.num_actions, clock.noisy, clock.time_limit, settings.moving
+    by_episodes = episodes / clock.budget_episodes
+    for steps in range(clock.steps, clock.last_step):
+        if moving:
+            memory.clock[0] = max(steps / clock.budget_steps, by_episodes)
         action = choose(memory, settings, rng, state)
-        outcome = draw(cumulative, first[state * num_actions + action], world_rng)
+        outcome, uniform = first[state * num_actions + action], world_rng.random()
+        while cumulative[outcome] <= uniform:
+            outcome += 1
         next_state, reward, terminated = successor[outcome], rewards[outcome], ends[outcome]
-        if spread[outcome] > 0.0:
+        if noisy and spread[outcome] > 0.0:
             reward += spread[outcome] * normal(world_rng.random(), world_rng.random())
-        steps += 1
         length += 1
         episode_return += reward
-        truncated = length >= limit and not terminated
-        size = update(memory, settings, rng, state, action, reward, next_state, terminated, truncated)
-        if size >= 0.0 or size != size:
+        over = terminated or length >= limit
+        size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
+        if size != NO_DELTA:
             error += size
             updates += 1
-        state, over = next_state, terminated or truncated
+        state = next_state
         if over:
-            finished[count][0], finished[count][1], finished[count][2] = steps, episode_return, length
+            finished[count][0], finished[count][1], finished[count][2] = steps + 1, episode_return, length
             count += 1
             episodes += 1
+            by_episodes = episodes / clock.budget_episodes
             episode_return, length = 0.0, 0
             state = model.start_state[draw(model.start_cumulative, 0, world_rng)]
-    return state, episode_return, length, steps, episodes, error, updates, over
+            if episodes == clock.last_episode:
+                break
+    return state, episode_return, length, steps + 1, episodes, error, updates, over
 
 
 def interact(
@@ -112,31 +109,31 @@ def interact(
         FloatingPointError: a reward that is not finite; and whatever `step` raises.
     """
     steps, episodes, error, updates, over = clock.steps, clock.episodes, 0.0, 0, False
-    now, budget_steps, budget_episodes, infinity = memory.clock, clock.budget_steps, clock.budget_episodes, math.inf
-    marks, next_mark = clock.marks, clock.next_mark
-    for _ in range(clock.most):
-        progress = progress_of(steps, episodes, budget_steps, budget_episodes)
-        if progress * marks >= next_mark:
-            break
-        now[0] = progress
+    moving, infinity, by_episodes = settings.moving, math.inf, episodes / clock.budget_episodes
+    for steps in range(clock.steps, clock.last_step):
+        if moving:
+            memory.clock[0] = max(steps / clock.budget_steps, by_episodes)
         action = choose(memory, settings, rng, state)
         next_state, reward, terminated, truncated, _ = step(action)
         if not -infinity < reward < infinity:
             raise FloatingPointError("reward", reward)
-        steps += 1
         length += 1
         episode_return += reward
+        over = terminated or truncated
         size = update(memory, settings, rng, state, action, reward, next_state, terminated, truncated and not terminated)
-        if size >= 0.0 or size != size:
+        if size != NO_DELTA:
             error += size
             updates += 1
-        state, over = next_state, terminated or truncated
+        state = next_state
         if over:
-            finished.append((steps, float(episode_return), length))
+            finished.append((steps + 1, float(episode_return), length))
             episodes += 1
+            by_episodes = episodes / clock.budget_episodes
             episode_return, length = 0.0, 0
             state = reset()
-    return state, episode_return, length, steps, episodes, error, updates, over
+            if episodes == clock.last_episode:
+                break
+    return state, episode_return, length, steps + 1, episodes, error, updates, over
 
 
 class Uniforms:

@@ -18,6 +18,7 @@ import numpy as np
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.tabular.exploration import EPSILON_GREEDY, KINDS, UCB, explore
+from rlbook.algorithms.tabular.simulation import NO_DELTA
 from rlbook.checks import (
     at_least,
     boolean,
@@ -33,9 +34,6 @@ from rlbook.checks import (
 from rlbook.functional.schedules import Constant, Inverse, Linear, Numbers, Schedule
 from rlbook.seeding import rng_state, set_rng_state, stream
 
-NO_DELTA = -1.0
-"""What `update` returns where nothing was learnt."""
-
 
 class Settings(NamedTuple):
     """The hyper-parameters that every update reads, as numbers. An algorithm with more has a NamedTuple of its own that begins so."""
@@ -47,6 +45,7 @@ class Settings(NamedTuple):
     temperature: Numbers                     # of softmax, in reward units
     confidence: float                        # c of UCB, in reward units
     counting: bool                           # whether `visits` is kept
+    moving: bool                             # whether a schedule follows progress, which is then kept in `clock`
 
 
 class Memory(NamedTuple):
@@ -120,10 +119,14 @@ class TableAgent(Agent):
         raise NotImplementedError
 
     def state_dict(self) -> State:
-        return {"memory": {name: np.array(table) for name, table in self.memory._asdict().items()}, "rng": rng_state(self.rng)}
+        return {"memory": {name: np.array(table) for name, table in self._tables().items()}, "rng": rng_state(self.rng)}
+
+    def _tables(self) -> dict[str, np.ndarray]:
+        """What lasts; the clock is set before each step."""
+        return {name: table for name, table in self.memory._asdict().items() if name != "clock"}
 
     def load_state_dict(self, state: State) -> None:
-        tables = {name: np.array(state["memory"][name], dtype=table.dtype) for name, table in self.memory._asdict().items()}
+        tables = {name: np.array(state["memory"][name], dtype=table.dtype) for name, table in self._tables().items()}
         for name, table in tables.items():
             if name in ("q", "v", "visits") and table.shape != getattr(self.memory, name).shape:
                 raise ValueError(f"the table {name} must have shape {getattr(self.memory, name).shape}, got {table.shape}")
@@ -190,7 +193,7 @@ class ControlAgent(TableAgent):
         counting = kind == UCB or isinstance(config.alpha, Inverse) or isinstance(config.epsilon, Inverse)
         return (
             float(config.gamma), config.alpha.numbers, config.epsilon.numbers, kind, config.temperature.numbers, float(config.confidence),
-            counting,
+            counting, not all(isinstance(schedule, Constant | Inverse) for schedule in (config.alpha, config.epsilon, config.temperature)),
         )  # fmt: skip
 
     def make_memory(self) -> Any:
