@@ -77,6 +77,13 @@ def test_a_taxi_whose_passenger_changes_their_mind_is_more_than_its_table() -> N
         TabularMDP.from_env(gymnasium.make("Taxi-v4", fickle_passenger=True))
 
 
+class Always:
+    """A generator that draws one number only."""
+
+    def __init__(self, number: float) -> None:
+        self.random = lambda: number
+
+
 def test_entries_stay_apart_and_in_their_order() -> None:
     """State 0: .25 to itself paying 1, .5 to state 1 ending with 2, nothing with probability 0, .25 to itself paying 3."""
     entries = [
@@ -97,6 +104,8 @@ def test_entries_stay_apart_and_in_their_order() -> None:
     assert model.rewards[0, 0] == 0.25 * 1 + 0.5 * 2 + 0.25 * 3
     rows, numbers = np.array([0, 0, 0, 0, 1]), np.array([0.0, 0.25, 0.7499, 0.75, 0.999])
     assert outcomes.pick(rows, numbers).tolist() == [0, 1, 1, 2, 3]
+    for number, successor in ((0.0, 0), (0.25, 1), (0.7499, 1), (0.75, 0)):
+        assert OutcomeLists(outcomes).step(cast(Any, Always(number)), 0, 0)[0] == successor, "a bound belongs to what comes after it"
     columns = Entries(*(np.array(column) for column in zip(*entries, strict=True)))
     for ours, theirs in zip(from_entries(columns, 2, 1, initial=[0.75, 0.25]).outcomes, outcomes, strict=True):
         np.testing.assert_array_equal(ours, theirs)
