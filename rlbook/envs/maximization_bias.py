@@ -21,8 +21,8 @@ MEAN, STD = -0.1, 1.0
 class MaximizationBias(TabularEnv):
     """
     ## Description
-    The agent begins in A. To the right the episode ends. To the left it comes to B, where each of many actions ends the
-    episode and pays a noisy reward, on average less than nothing. Whoever takes the largest of B's estimates for its value,
+    From A an agent goes right, where the episode ends, or left to B, where each of many actions ends it and pays a noisy
+    reward, on average less than nothing. Whoever takes the largest of B's estimates for its value,
     as Q-learning does, goes left too often.
 
     ```
