@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import json
 import re
 import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -233,9 +235,23 @@ def convert(name: str, given: Given, annotation: Any) -> Any:
     if given.words == ("none",) and types.NoneType in kinds:
         return None
     sequence = next((kind for kind in kinds if typing.get_origin(kind) is tuple), None)
+    if sequence is not None and str in kinds:
+        return _name_or_numbers(name, " ".join(given.words))
     if sequence is not None:
         return tuple(_one(name, part, typing.get_args(sequence)[:1]) for words in given.words for part in words.split(",") if part)
     return _one(name, " ".join(given.words), kinds)
+
+
+def _name_or_numbers(name: str, given: str) -> Any:
+    """`1,0,2` as a tuple, what a .json file holds, or else the text itself."""
+    if re.fullmatch(r"\d[\d,]*", given):
+        return tuple(int(part) for part in given.split(",") if part)
+    if not given.endswith(".json"):
+        return given
+    try:
+        return json.loads(Path(given).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RequestError(f"{name} must name a JSON file that can be read, got {given!r}: {' '.join(str(error).split())}") from None
 
 
 def _one(name: str, given: str, kinds: tuple[Any, ...]) -> Any:
@@ -256,6 +272,8 @@ def metavar(annotation: Any) -> str:
     kinds = [kind for kind in (typing.get_args(annotation) if _is_union(annotation) else (annotation,)) if kind is not types.NoneType]
     if any(dataclasses.is_dataclass(kind) for kind in kinds):
         return "NUMBER|SCHEDULE"
+    if str in kinds and any(typing.get_origin(kind) is tuple for kind in kinds):
+        return "NAME|NUMBERS|FILE.json"
     kind = kinds[0]
     if typing.get_origin(kind) is typing.Literal:
         return "{" + ",".join(map(str, typing.get_args(kind))) + "}"

@@ -1,0 +1,126 @@
+"""What all agents share that learn how good a given policy is: they follow it and keep a table V(s).
+
+The policy is a hyper-parameter (see `given_policy`) and never changes. `memory.policy` holds it summed up over the actions, so that
+one uniform number picks an action.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from rlbook.agent import Metrics
+from rlbook.algorithms.tabular.given_policy import GivenPolicy, cumulative, plain_policy, probabilities
+from rlbook.algorithms.tabular.simulation import draw
+from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.checks import at_least, boolean, check_fields, check_schedules, finite, positive_fraction, unit_interval
+from rlbook.functional.schedules import CONSTANT, Constant, Inverse, Numbers, Schedule, scheduled
+
+
+class PredictionSettings(NamedTuple):
+    """The hyper-parameters that every update of V reads, as numbers. An algorithm with more has a NamedTuple that begins so."""
+
+    gamma: float                             # discount per step
+    alpha: Numbers                           # step size
+    counting: bool                           # whether `visits` is kept
+    moving: bool                             # whether a schedule follows progress, which is then kept in `clock`
+
+
+class PredictionMemory(NamedTuple):
+    """The tables. An algorithm with more has a NamedTuple of its own that begins so."""
+
+    v: Any                                   # [S] float, in reward units
+    visits: Any                              # [S] int: updates of each entry, where they are counted
+    clock: Any                               # [1] float: progress in [0, 1], set before each step
+    policy: Any                              # [S, A] float: Σ_{b ≤ a} π(b|s)
+
+
+def follow(memory: Any, settings: Any, rng: Any, state: int) -> int:
+    """An action of the given policy. One uniform number."""
+    return draw(memory.policy[state], 0, rng)
+
+
+def state_step_size(memory: Any, settings: Any, state: int) -> float:
+    """α for this entry of V now, in (0, 1]. Call it once an update: it counts them."""
+    if settings.counting:
+        memory.visits[state] += 1
+    if settings.alpha.kind == CONSTANT:
+        return settings.alpha.start
+    return scheduled(settings.alpha, memory.clock[0], memory.visits[state])
+
+
+@dataclass(frozen=True)
+class PredictionConfig:
+    """Hyper-parameters that all agents with a table V(s) share."""
+
+    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
+    policy: GivenPolicy = "uniform"          # whose values are learnt: uniform, optimal, an action a state, or a .json file with one
+    epsilon: float = 0.0                     # share ε of uniformly random actions mixed into the policy, in [0, 1]
+    initial_value: float = 0.0               # V before the first step, in reward units
+    bins: int = 8                            # cells per dimension that continuous observations are cut into, at least 1
+    action_bins: int = 5                     # values per dimension that continuous actions are chosen from, at least 2
+    simulate: bool = True                    # learn in the tables of an environment that has a model: the same numbers, sooner
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self, gamma=unit_interval, epsilon=unit_interval, initial_value=finite, bins=at_least(1), action_bins=at_least(2),
+            simulate=boolean,
+        )  # fmt: skip
+        check_schedules(self, counted=True, alpha=positive_fraction)
+        object.__setattr__(self, "policy", plain_policy(self.policy))
+
+
+class PredictionAgent(TableAgent):
+    """An agent with a table V [S] of the policy that it follows. Its config is a `PredictionConfig`."""
+
+    choose = staticmethod(follow)
+    METRICS: ClassVar[dict[str, str]] = {
+        "td_error": "mean of |δ|, how far the table was from its targets, in reward units",
+        "alpha": "step size (not with a 1/N schedule)",
+    }
+
+    def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
+        """Raises ValueError where the policy does not fit the environment."""
+        self._target_policy = probabilities(config.policy, env, config.gamma, config.epsilon)
+        super().__init__(env, config, seed)
+
+    @property
+    def target_policy(self) -> np.ndarray:
+        """π(a|s), whose values are learnt: [S, A]."""
+        return self._target_policy.copy()
+
+    @property
+    def v(self) -> np.ndarray:
+        """V(s): [S], in reward units."""
+        return self.memory.v
+
+    def make_settings(self) -> Any:
+        return PredictionSettings(*self.shared_settings())
+
+    def shared_settings(self) -> tuple[Any, ...]:
+        """The fields of `PredictionSettings`."""
+        alpha = self.config.alpha
+        return float(self.config.gamma), alpha.numbers, isinstance(alpha, Inverse), not isinstance(alpha, Constant | Inverse)
+
+    def make_memory(self) -> Any:
+        return PredictionMemory(*self.shared_memory())
+
+    def shared_memory(self) -> tuple[np.ndarray, ...]:
+        """The fields of `PredictionMemory`."""
+        table = np.full(self.num_states, float(self.config.initial_value))
+        return table, np.zeros(self.num_states, dtype=np.int64), np.zeros(1), cumulative(self._target_policy)
+
+    def rates(self) -> Metrics:
+        alpha = self.config.alpha
+        return {} if isinstance(alpha, Inverse) else {"alpha": alpha(self.progress)}
+
+    def greedy_action(self, state: int) -> int:
+        """The policy's most probable action; the first of several."""
+        return int(self._target_policy[state].argmax())
+
+    def values(self) -> np.ndarray:
+        """V(s): [S], in reward units."""
+        return self.memory.v.copy()
