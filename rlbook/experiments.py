@@ -1,0 +1,117 @@
+"""One agent, many independent runs in a model: learning curves as arrays, for figures and for claims about averages.
+
+    curves = value_curves(NStepTD, NStepTDConfig(n=4, alpha=Constant(0.4), gamma=1.0), walk, episodes=10, runs=1000)
+    error = np.sqrt(((curves - exact) ** 2).mean(axis=2))            # [runs, episodes + 1]
+
+Run i learns what `rlbook.train(..., episodes=episodes, seed=seed + i)` learns, to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rlbook.algorithms.tabular.compiled import linked
+from rlbook.algorithms.tabular.curves import record
+from rlbook.algorithms.tabular.prediction import PredictionAgent
+from rlbook.algorithms.tabular.simulation import CHUNK, simulate
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, TableAgent
+from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular_env import TabularEnv
+from rlbook.seeding import stream
+from rlbook.table_streams import TableStream
+from rlbook.training import Budget
+
+
+def value_curves(
+    agent_class: type[TableAgent], config: Any, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0, time_limit: int | None = None
+) -> np.ndarray:
+    """What `agent.values()` is before the first episode and after each.
+
+    Args:
+        agent_class: the algorithm.
+        config: its hyper-parameters; schedules go from the first to the last episode.
+        model: what it learns in.
+        episodes: E, of one run.
+        runs: how many, with seeds `seed`, `seed + 1`, ...
+        time_limit: of an episode, in steps; None for none.
+
+    Returns:
+        [runs, E + 1, S], in reward units.
+    """
+    curves = np.empty((runs, episodes + 1, model.num_states))
+    for curve, (agent, streams) in zip(curves, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
+        curve[0] = agent.values()
+        shape = _recorded(agent).shape if streams.compiled else ()
+        if len(shape) == 1:
+            _record(agent, streams, curve[1:])
+        elif len(shape) == 2:
+            tables = np.empty((episodes, math.prod(shape)))
+            _record(agent, streams, tables)
+            curve[1:] = tables.reshape(episodes, *shape).max(axis=2)
+        else:
+            _ask_after_each(agent, streams, curve[1:])
+    return curves
+
+
+def returns(
+    agent_class: type[TableAgent], config: Any, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0, time_limit: int | None = None
+) -> np.ndarray:
+    """The return of each training episode, undiscounted: [runs, E], in reward units. Arguments as for `value_curves`."""
+    budget, out = Budget(None, episodes), np.empty((runs, episodes))
+    for row, (agent, streams) in zip(out, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
+        streams.marks = 1
+        while streams.episodes < episodes:
+            streams.advance(agent, budget)
+        row[:] = [episode[1] for episode in streams.finished]
+    return out
+
+
+def _starts(
+    agent_class: type[TableAgent], config: Any, model: TabularMDP, runs: int, seed: int, time_limit: int | None
+) -> Iterator[tuple[TableAgent, TableStream]]:
+    env = TabularEnv(model)
+    for index in range(seed, seed + runs):
+        agent = agent_class(env, config, index)
+        streams = TableStream(model, stream(index, "environment"), time_limit)
+        streams.start()
+        agent.begin()
+        yield agent, streams
+
+
+def _recorded(agent: TableAgent) -> np.ndarray:
+    """The table that `agent.values()` reads off, V [S] or Q [S, A]; empty [] where it is computed from more than that."""
+    kind = type(agent)
+    if isinstance(agent, ControlAgent) and (kind.values, kind.action_values) == (ControlAgent.values, ControlAgent.action_values):
+        return agent.memory.q
+    if isinstance(agent, PredictionAgent) and kind.values is PredictionAgent.values:
+        return agent.memory.v
+    return np.empty(())
+
+
+def _ask_after_each(agent: TableAgent, streams: TableStream, curve: np.ndarray) -> None:
+    streams.marks = len(curve)
+    budget = Budget(None, len(curve))
+    while streams.episodes < len(curve):
+        before = streams.episodes
+        streams.advance(agent, budget)
+        if streams.episodes > before:
+            curve[before] = agent.values()
+
+
+def _record(agent: TableAgent, streams: TableStream, curve: np.ndarray) -> None:
+    """As `_ask_after_each`, in one call for many episodes. `curve` is [E, K], K the entries of the table."""
+    kind, outcomes, row = type(agent), streams.model.outcomes, np.empty((1, 3))
+    loop = linked(record, True, run=linked(simulate, True, choose=kind.choose, update=kind.update))
+    state, episode_return, length, steps, done, budget = streams.obs, 0.0, 0, 0, 0, Budget(None, len(curve))
+    while done < len(curve):
+        agent.make_room(CHUNK)
+        clock = streams._clock(budget, 0.0)._replace(steps=steps, episodes=done, last_step=steps + CHUNK, last_episode=len(curve))
+        table = _recorded(agent).reshape(-1)
+        state, episode_return, length, steps, done = loop(
+            outcomes, agent.memory, agent.settings, agent.rng, streams.world_rng, state, episode_return, length, clock, row, table,
+            curve[done:],
+        )  # fmt: skip
