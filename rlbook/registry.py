@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 ALGORITHMS = {
     "value_iteration": "rlbook.algorithms.planning.value_iteration:ValueIteration",
     "q_learning": "rlbook.algorithms.tabular.q_learning:QLearning",
+    "td_prediction": "rlbook.algorithms.tabular.td_prediction:TDPrediction",
+    "sarsa": "rlbook.algorithms.tabular.sarsa:Sarsa",
+    "expected_sarsa": "rlbook.algorithms.tabular.expected_sarsa:ExpectedSarsa",
+    "double_q_learning": "rlbook.algorithms.tabular.double_q_learning:DoubleQLearning",
     "dqn": "rlbook.algorithms.deep.dqn:DQN",
     "ppo": "rlbook.algorithms.policy.ppo:PPO",
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",
@@ -28,6 +32,10 @@ ALGORITHMS = {
 BUDGET: dict[str, dict[str, Any]] = {
     "value_iteration": {"steps": 10_000},
     "q_learning": {"episodes": 500},
+    "td_prediction": {"episodes": 1_000, "eval_every": 0},
+    "sarsa": {"episodes": 500},
+    "expected_sarsa": {"episodes": 500},
+    "double_q_learning": {"episodes": 500},
     "dqn": {"steps": 50_000},
     "ppo": {"steps": 100_000},
     "grpo": {"steps": 100_000},

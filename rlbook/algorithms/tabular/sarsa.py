@@ -1,0 +1,78 @@
+"""SARSA: learn how good acting is the way the agent acts, exploration included.
+
+    Q ← initial value
+    a ← an action for the first state, by Q and the exploration
+    for each step
+        take a, see r and s'
+        a' ← an action for s', by Q and the exploration          a' will be taken next
+        Q(s, a) ← Q(s, a) + α [ r + γ Q(s', a') - Q(s, a) ]      Q(s', a') counts as 0 where the episode terminated
+        s, a ← s', a'
+
+The name is what an update needs: s, a, r, s', a'. The value of the next action is that of the action that is really taken next, which
+makes it on-policy: beside a cliff, where a random step now and then is fatal, it keeps away from the edge. As exploration fades out,
+what it learns tends to Q*. At a time limit a' is drawn and looked at, but the episode is over before it could be taken.
+
+Source: Rummery & Niranjan 1994 (CUED/F-INFENG/TR 166); Sutton & Barto 2018, section 6.4, the box on page 130. No deliberate difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlbook.algorithms.tabular.exploration import explore, step_size
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
+
+NONE = -1
+"""No action is pending: the next state is the first of an episode."""
+
+
+class SarsaMemory(NamedTuple):
+    """`Memory`, and the action that the last update looked at."""
+
+    q: Any                                   # [S, A] float, in reward units
+    visits: Any                              # [S, A] int: updates of each entry, where they are counted
+    clock: Any                               # [1] float: progress in [0, 1]
+    pending: Any                             # [1] int: the action to take now, or NONE
+
+
+def take_pending(memory: Any, settings: Any, rng: Any, state: int) -> int:
+    """The action that the last update looked at; in the first state of an episode a new one."""
+    action = memory.pending[0]
+    return action if action != NONE else explore(memory, settings, rng, state)
+
+
+def sarsa_update(
+    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
+) -> float:
+    """One step, in place on Q; also picks the next action. Returns |δ| in reward units."""
+    bootstrap, memory.pending[0] = 0.0, NONE
+    if not terminated:
+        next_action = explore(memory, settings, rng, next_state)
+        bootstrap = settings.gamma * memory.q[next_state][next_action]
+        if not truncated:
+            memory.pending[0] = next_action
+    error = reward + bootstrap - memory.q[state][action]
+    memory.q[state][action] += step_size(memory, settings, state, action) * error
+    return abs(error)
+
+
+@dataclass(frozen=True)
+class SarsaConfig(ControlConfig):
+    """Hyper-parameters of SARSA."""
+
+
+class Sarsa(ControlAgent):
+    """SARSA on a table. One stream of experience; learns at every step."""
+
+    Config = SarsaConfig
+    choose = staticmethod(take_pending)
+    update = staticmethod(sarsa_update)
+
+    def make_memory(self) -> SarsaMemory:
+        return SarsaMemory._make((*self.shared_memory(), np.full(1, NONE)))
+
+    def begin(self) -> None:
+        self.memory.pending[0] = NONE
