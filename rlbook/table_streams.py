@@ -170,9 +170,10 @@ def stream_for(agent: Agent, env: FittedEnv, recipe: Recipe, rng: np.random.Gene
     if not isinstance(agent, TableAgent) or (kind.act, kind.learn) != (TableAgent.act, TableAgent.learn):
         return OneStream(env, rng)
     model = _sampled(env) if agent.config.simulate else None
-    if model is None or (model.num_states, model.num_actions) != (agent.num_states, agent.num_actions):
-        return EnvStream(env, rng)
-    return TableStream(model, rng, recipe.time_limit)
+    if model is not None and (model.num_states, model.num_actions) != (agent.num_states, agent.num_actions):
+        model = None
+    model = agent.sampled_model(model)
+    return EnvStream(env, rng) if model is None else TableStream(model, rng, recipe.time_limit)
 
 
 def _sampled(env: FittedEnv) -> TabularMDP | None:

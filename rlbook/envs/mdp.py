@@ -145,6 +145,20 @@ class TabularMDP:
             return outcomes_of_entries(self._entries, self.num_states, self.num_actions, self.initial)
         return outcomes_of_arrays(self.transitions, self.continues_by_state, self.rewards, self.initial)
 
+    def with_initial(self, initial: Any) -> TabularMDP:
+        """The same model, whose arrays it shares, with episodes that begin elsewhere.
+
+        Args:
+            initial: [S], probability of beginning there.
+
+        Raises:
+            ValueError: one sentence, if these are no S probabilities.
+        """
+        starts = np.asarray(initial, dtype=np.float64)
+        if starts.shape != self.initial.shape or not (starts >= 0.0).all() or not abs(starts.sum() - 1.0) <= TOLERANCE:
+            raise ValueError(f"initial must be {self.num_states} probabilities that add up to 1, got an array of shape {starts.shape}.")
+        return TabularMDP(self.transitions, self.rewards, self._continuing, starts, self.observable, self._entries)
+
     def __deepcopy__(self, memo: Any) -> TabularMDP:
         """The model itself: nothing changes it once it is made."""
         return self

@@ -81,6 +81,10 @@ class TableAgent(Agent):
         """The tables before the first step."""
         raise NotImplementedError
 
+    def sampled_model(self, model: Any) -> Any:
+        """The `TabularMDP` to draw training episodes from, given the environment's own; None: the environment is stepped instead."""
+        return model
+
     def make_room(self, steps: int) -> None:
         """Called before up to `steps` steps are taken at once; an agent that keeps whole episodes enlarges its tables here."""
 
