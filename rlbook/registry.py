@@ -11,14 +11,17 @@ import gymnasium
 from rlbook.agent import Agent, Planner
 from rlbook.environments import Recipe, environments
 from rlbook.errors import RequestError
-from rlbook.spaces import Fit, fit
+from rlbook.spaces import Fit, FittedEnv, fit
 
 if TYPE_CHECKING:
     from rlbook.envs.mdp import TabularMDP
 
 ALGORITHMS = {
     "value_iteration": "rlbook.algorithms.planning.value_iteration:ValueIteration",
+    "mcts": "rlbook.algorithms.planning.mcts:MCTS",
     "q_learning": "rlbook.algorithms.tabular.q_learning:QLearning",
+    "dyna_q": "rlbook.algorithms.tabular.dyna_q:DynaQ",
+    "dyna_q_plus": "rlbook.algorithms.tabular.dyna_q_plus:DynaQPlus",
     "td_prediction": "rlbook.algorithms.tabular.td_prediction:TDPrediction",
     "sarsa": "rlbook.algorithms.tabular.sarsa:Sarsa",
     "expected_sarsa": "rlbook.algorithms.tabular.expected_sarsa:ExpectedSarsa",
@@ -31,7 +34,10 @@ ALGORITHMS = {
 
 BUDGET: dict[str, dict[str, Any]] = {
     "value_iteration": {"steps": 10_000},
+    "mcts": {"episodes": 10, "eval_every": 0},
     "q_learning": {"episodes": 500},
+    "dyna_q": {"episodes": 100},
+    "dyna_q_plus": {"episodes": 100},
     "td_prediction": {"episodes": 1_000, "eval_every": 0},
     "sarsa": {"episodes": 500},
     "expected_sarsa": {"episodes": 500},
@@ -57,6 +63,7 @@ TOKENS: dict[str, dict[str, Any]] = {
 
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{(name, env): settings | {"eval_episodes": 512} for name, settings in TOKENS.items() for env in ("Addition-v0", "Reverse-v0")},
+    ("mcts", "Maze-v0"): {"simulations": 5_000},
     ("ppo", "Maze-v0"): {"steps": 40_000, "num_envs": 16, "rollout_steps": 32, "batch_size": 128, "learning_rate": 1e-3},
     ("grpo", "Maze-v0"): {"steps": 100_000},
     ("dpo", "Maze-v0"): {"steps": 200_000, "num_envs": 64, "group_size": 8, "anneal_learning_rate": True},
@@ -116,9 +123,9 @@ def misfit(algorithm: str, env_name: str) -> str | None:
     agent = agent_class(algorithm)
     try:
         env = Recipe.of(env_name).make()
-        fit_to(agent, env, agent.Config())
+        fitted = FittedEnv(env, fit_to(agent, env, agent.Config()))
         if issubclass(agent, Planner):
-            model_of(env)
+            agent(fitted, agent.Config()).check_model(model_of(env))
     except ValueError as error:
         return str(error)
     return None

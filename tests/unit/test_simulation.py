@@ -27,6 +27,9 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("q_learning", {"exploration": "softmax", "temperature": "exponential(2.0, 0.1)", "alpha": "inverse(1.0, 0.7)"}),
     ("q_learning", {"exploration": "ucb", "confidence": 1.0, "alpha": "linear(0.5, 0.1)"}),
     ("q_learning", {"epsilon": "inverse(1.0, 0.5)", "initial_value": 3.0, "gamma": 1.0}),
+    ("dyna_q", {"planning_steps": 3}),
+    ("dyna_q", {"planning_steps": 2, "exploration": "ucb", "alpha": "inverse(1.0, 0.7)"}),
+    ("dyna_q_plus", {"planning_steps": 3, "kappa": 0.01}),
 ]
 ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
     ("FrozenLake-v1", {}), ("Maze-v0", {}), ("Taxi-v4", {"max_episode_steps": 40}), ("MaximizationBias-v0", {}),

@@ -1,0 +1,118 @@
+"""Dyna-Q: learn from each step, remember what it led to, and learn from memories between two steps.
+
+    Q ← 0;   Model ← empty
+    for each step
+        a ← a random action with probability ε, otherwise argmax_a Q(s, a)
+        take a, see r and s'
+        Q(s, a) ← Q(s, a) + α [ r + γ max_a' Q(s', a') - Q(s, a) ]        Q-learning
+        Model(s, a) ← r, s'                                              and whether the episode terminated
+        repeat n times
+            s ← a random state of those met so far
+            a ← a random action of those taken in s so far
+            r, s' ← Model(s, a)
+            Q(s, a) ← Q(s, a) + α [ r + γ max_a' Q(s', a') - Q(s, a) ]    the same update, from memory
+
+Learning, model learning and planning are one and the same update, fed from the world or from memory. With n = 0 nothing is drawn and
+nothing is planned: what is left is Q-learning, bit for bit.
+
+The model is what the pair led to last. In a deterministic world that is the truth. Where outcomes are random it is one sample that stays
+until the pair is tried again, so planning repeats one outcome as if it were sure: Q then wavers, the more so the larger α and n are.
+
+Source: Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4; Sutton & Barto 2018, section 8.2, the box on page 164. No deliberate
+difference; that the model remembers ends, and α = 1/N counts real steps only, is left open there.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from rlbook.agent import Metrics
+from rlbook.algorithms.tabular.q_learning import q_learning_update
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Settings
+from rlbook.checks import check_fields, non_negative_int
+
+UNTRIED = -1
+"""The successor of a pair that was never tried."""
+
+
+DynaSettings = namedtuple("DynaSettings", (*Settings._fields, "planned", "planning_steps"))
+"""`Settings`; then the same once more for planned updates, which are no visits and so are not counted; then n."""
+
+
+class DynaMemory(NamedTuple):
+    """`Memory`, and the model."""
+
+    q: Any                                   # [S, A] float, in reward units
+    visits: Any                              # [S, A] int: real updates of each entry, where they are counted
+    clock: Any                               # [1] float: progress in [0, 1]
+    reward: Any                              # [S, A] float: the last reward of each pair, in reward units
+    successor: Any                           # [S, A] int: its last successor, or UNTRIED
+    ended: Any                               # [S, A] bool: whether the episode terminated there
+    states: Any                              # [S] int: the states met so far, in the order of their first visit
+    num_states: Any                          # [1] int: how many
+    tried: Any                               # [S, A] int: the actions taken in a state so far, in the order of the first time
+    num_tried: Any                           # [S] int: how many
+
+
+def remember(memory: Any, state: int, action: int, reward: float, next_state: int, terminated: bool) -> None:
+    """Model(s, a) ← r, s'; the pair joins those that planning draws from."""
+    if memory.successor[state][action] == UNTRIED:
+        if memory.num_tried[state] == 0:
+            memory.states[memory.num_states[0]] = state
+            memory.num_states[0] += 1
+        memory.tried[state][memory.num_tried[state]] = action
+        memory.num_tried[state] += 1
+    memory.reward[state][action] = reward
+    memory.successor[state][action] = next_state
+    memory.ended[state][action] = terminated
+
+
+def dyna_q_update(
+    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
+) -> float:
+    """One real step and n planned ones, in place on Q and the model. Returns |δ| of the real one in reward units."""
+    size = q_learning_update(memory, settings, rng, state, action, reward, next_state, terminated, truncated)
+    remember(memory, state, action, reward, next_state, terminated)
+    for _ in range(settings.planning_steps):
+        s = memory.states[int(rng.random() * memory.num_states[0])]
+        a = memory.tried[s][int(rng.random() * memory.num_tried[s])]
+        q_learning_update(memory, settings.planned, rng, s, a, memory.reward[s][a], memory.successor[s][a], memory.ended[s][a], False)
+    return size
+
+
+@dataclass(frozen=True)
+class DynaQConfig(ControlConfig):
+    """Hyper-parameters of Dyna-Q."""
+
+    planning_steps: int = 10                 # n: updates from memory after each step, at least 0; with 0 it is Q-learning
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, planning_steps=non_negative_int)
+
+
+class DynaQ(ControlAgent):
+    """Q-learning with a model of what it has seen."""
+
+    Config = DynaQConfig
+    METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {"known_pairs": "pairs of state and action tried so far"}
+    update = staticmethod(dyna_q_update)
+
+    def make_settings(self) -> DynaSettings:
+        shared = self.shared_settings()
+        return DynaSettings(*shared, Settings(*shared)._replace(counting=False), int(self.config.planning_steps))
+
+    def make_memory(self) -> DynaMemory:
+        shape = (self.num_states, self.num_actions)
+        return DynaMemory(
+            *self.shared_memory(), reward=np.zeros(shape), successor=np.full(shape, UNTRIED), ended=np.zeros(shape, dtype=bool),
+            states=np.zeros(shape[0], dtype=np.int64), num_states=np.zeros(1, dtype=np.int64), tried=np.zeros(shape, dtype=np.int64),
+            num_tried=np.zeros(shape[0], dtype=np.int64),
+        )  # fmt: skip
+
+    def rates(self) -> Metrics:
+        return super().rates() | {"known_pairs": float(self.memory.num_tried.sum())}
