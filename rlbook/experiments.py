@@ -105,7 +105,7 @@ def _ask_after_each(agent: TableAgent, streams: TableStream, curve: np.ndarray) 
 def _record(agent: TableAgent, streams: TableStream, curve: np.ndarray) -> None:
     """As `_ask_after_each`, in one call for many episodes. `curve` is [E, K], K the entries of the table."""
     kind, outcomes, row = type(agent), streams.model.outcomes, np.empty((1, 3))
-    loop = linked(record, True, run=linked(simulate, True, choose=kind.choose, update=kind.update))
+    loop = linked(record, "compiled", run=linked(simulate, "compiled", choose=kind.choose, update=kind.update))
     state, episode_return, length, steps, done, budget = streams.obs, 0.0, 0, 0, 0, Budget(None, len(curve))
     while done < len(curve):
         agent.make_room(CHUNK)

@@ -15,7 +15,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from rlbook.agent import Agent, State, Totals
 from rlbook.algorithms.tabular.compiled import available, linked
-from rlbook.algorithms.tabular.simulation import CHUNK, EPISODES, Clock, Uniforms, draw, interact, simulate
+from rlbook.algorithms.tabular.simulation import CHUNK, EPISODES, Clock, Uniforms, draw, interact, simulate, skip
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.environments import Recipe
 from rlbook.envs.mdp import TabularMDP
@@ -53,9 +53,9 @@ class ChunkedStream(OneStream):
         last_step = min(self.steps + CHUNK, _reaching(mark, self.marks, budget.steps))
         last_episode = min(self.episodes + EPISODES, _reaching(mark, self.marks, budget.episodes))
         budgets = float(budget.steps or math.inf), float(budget.episodes or math.inf)
-        return Clock(self.steps, self.episodes, last_step, last_episode, *budgets, self.limit, self.noisy)
+        return Clock(self.steps, self.episodes, last_step, last_episode, *budgets, self.limit, self.noisy, self.sure)
 
-    noisy = False
+    noisy, sure = False, False
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
         """Σ |δ| and how many of them."""
@@ -81,6 +81,8 @@ class TableStream(ChunkedStream):
         self.note = f"steps: sampled from the model's tables, {how}"
         self.world_rng = np.random.default_rng(0)
         self.noisy = bool((model.outcomes.reward_std > 0).any())
+        num_rows, num_outcomes, num_starts = len(model.outcomes.first) - 1, len(model.outcomes.successor), len(model.outcomes.start_state)
+        self.sure = num_outcomes == num_rows and num_starts == 1 and not self.noisy
         self._tables: Any = model.outcomes if self.compiled else _as_lists(model.outcomes)
 
     def start(self) -> None:
@@ -89,18 +91,24 @@ class TableStream(ChunkedStream):
         self.obs = int(outcomes.start_state[draw(outcomes.start_cumulative, 0, self.world_rng)])
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
-        loop = linked(simulate, self.compiled, choose=type(agent).choose, update=type(agent).update)
+        choose, update = agent.functions()
         here = (self.obs, self._return, self._length, clock)
         if self.compiled:
+            loop = linked(simulate, "compiled", choose=choose, update=update)
             finished: Any = np.empty((EPISODES, 3))
             out = loop(self._tables, agent.memory, agent.settings, agent.rng, self.world_rng, *here, finished)
         else:
-            memory, rng, world_rng, finished = _lists(agent.memory), Uniforms(agent.rng), Uniforms(self.world_rng), _Finished()
+            how, memory = _lists(agent.memory)
+            loop = linked(simulate, how, choose=choose, update=update)
+            rng, world_rng, finished = Uniforms(agent.rng), Uniforms(self.world_rng), _Finished()
             out = loop(self._tables, memory, agent.settings, rng, world_rng, *here, finished)
             _write_back(memory, agent.memory)
             rng.put_back()
             world_rng.put_back()
-        self.obs, self._return, self._length, self.steps, episodes, error, updates, _ = out
+        self.obs, self._return, self._length, steps, episodes, error, updates, _ = out
+        if self.sure:
+            skip(self.world_rng, steps - self.steps + episodes - self.episodes)
+        self.steps = steps
         self.finished += episodes_of(finished[: episodes - self.episodes])
         self.episodes = episodes
         return error, updates
@@ -123,8 +131,10 @@ class EnvStream(ChunkedStream):
     """Any environment, its steps taken in one plain loop."""
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
-        loop = linked(interact, False, choose=type(agent).choose, update=type(agent).update)
-        memory, rng = _lists(agent.memory), Uniforms(agent.rng)
+        choose, update = agent.functions()
+        how, memory = _lists(agent.memory)
+        loop = linked(interact, how, choose=choose, update=update)
+        rng = Uniforms(agent.rng)
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
         try:
@@ -208,9 +218,11 @@ def _as_lists(tables: Any) -> Any:
     return type(tables)(*(item.tolist() if isinstance(item, np.ndarray) else item for item in tables))
 
 
-def _lists(memory: Any) -> Any:
-    """Lists are several times faster than arrays where single entries are read and written from Python."""
-    return memory._replace(**{k: v.tolist() for k, v in memory._asdict().items() if v.size <= LARGEST_LISTS})
+def _lists(memory: Any) -> tuple[str, Any]:
+    """Lists are several times faster than arrays where single entries are read and written from Python. Also says how to link."""
+    if any(table.size > LARGEST_LISTS for table in memory):
+        return "arrays", memory
+    return "lists", type(memory)(*(table.tolist() for table in memory))
 
 
 def _write_back(lists: Any, arrays: Any) -> None:

@@ -37,32 +37,33 @@ def native(replacement: Callable[..., Any]) -> Callable[[Callable[..., Any]], An
 
 
 @functools.cache
-def linked(template: Any, compile: bool, **bound: Any) -> Any:
-    """`template` with the names in `bound` standing for other functions; compiled, with every rlbook function that it calls, or plain.
+def linked(template: Any, how: str, **bound: Any) -> Any:
+    """`template` with the names in `bound`, which it reads as globals, standing for other functions.
 
-    `template` reads `bound`'s names as globals.
+    Args:
+        how: "lists": plain Python, for tables that are nested lists. "arrays": plain Python too, each function in the form that is to be
+            compiled, which runs on arrays. "compiled": that form, compiled, with every rlbook function that it calls.
     """
-    if not compile:
+    if how == "lists":
         return types.FunctionType(template.__code__, template.__globals__ | bound, template.__name__)
-    return _compile(template, bound, _name(template, bound), {}, cache=True)
+    return _link(template, bound, _name(template, bound), {}, how == "compiled", outermost=True)
 
 
-def _compile(function: Any, bound: dict[str, Any], name: str, done: dict[Any, Any], *, cache: bool) -> Any:
-    """numba's form of a function. A function that calls itself is not supported."""
-    numba = _numba()
+def _link(function: Any, bound: dict[str, Any], name: str, done: dict[Any, Any], compile: bool, *, outermost: bool = False) -> Any:
+    """A copy of a function that calls such copies. A function that calls itself is not supported."""
     function = getattr(function, "native", function)
     if function not in done:
-        inner = {key: value for key, value in (function.__globals__ | bound).items() if key in _names(function.__code__)}
-        inner |= {key: _compile(value, {}, value.__name__, done, cache=False) for key, value in inner.items() if _ours(value)}
+        inner = {key: value for key, value in (function.__globals__ | bound).items() if key in function.__code__.co_names}
+        inner |= {key: _link(value, {}, value.__name__, done, compile) for key, value in inner.items() if _ours(value)}
         copy = types.FunctionType(function.__code__, function.__globals__ | bound | inner, name, function.__defaults__)
         copy.__qualname__, copy.__module__ = name, function.__module__
-        # nothing here allocates, so nothing needs counting references, which would take most of the time
-        done[function] = numba.njit(cache=cache, error_model="numpy", _nrt=False, inline="never" if cache else "always")(copy)
+        done[function] = _compiled(copy, outermost) if compile else copy
     return done[function]
 
 
-def _names(code: types.CodeType) -> set[str]:
-    return set(code.co_names)
+def _compiled(function: Any, outermost: bool) -> Any:
+    """Nothing here allocates, so nothing needs counting references, which would take most of the time."""
+    return _numba().njit(cache=outermost, error_model="numpy", _nrt=False, inline="never" if outermost else "always")(function)
 
 
 def _ours(value: Any) -> bool:

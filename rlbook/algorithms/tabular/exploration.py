@@ -43,14 +43,8 @@ def _greedy_loop(row: Any, rng: Any) -> int:
 @native(_greedy_loop)
 def greedy(row: Any, rng: Any) -> int:
     """One of the actions with the highest value, all equally likely. Draws only where there are several."""
-    values = row if type(row) is list else row.tolist()
-    best = max(values)
-    ties = values.count(best)
-    action = values.index(best)
-    if ties > 1:
-        for _ in range(int(rng.random() * ties)):
-            action = values.index(best, action + 1)
-    return action
+    best = max(row)
+    return row.index(best) if row.count(best) == 1 else _greedy_loop(row, rng)
 
 
 def _largest_loop(row: Any) -> float:
@@ -68,15 +62,62 @@ def largest(row: Any) -> float:
 
 def explore(memory: Any, settings: Any, rng: Any, state: int) -> int:
     """The action to take while learning, by `settings.exploration`."""
-    row = memory.q[state]
     if settings.exploration == EPSILON_GREEDY:
-        epsilon = settings.epsilon.start if settings.epsilon.kind == CONSTANT else exploration_rate(memory, settings, state)
-        if rng.random() < epsilon:
-            return int(rng.random() * len(row))
-        return greedy(row, rng)
+        return epsilon_greedy(memory, settings, rng, state)
     if settings.exploration == SOFTMAX:
-        return _softmax(row, scheduled(settings.temperature, memory.clock[0], 1), rng)
-    return _upper_confidence(row, memory.visits[state], settings.confidence, rng)
+        return softmax(memory, settings, rng, state)
+    return upper_confidence(memory, settings, rng, state)
+
+
+def epsilon_greedy(memory: Any, settings: Any, rng: Any, state: int) -> int:
+    """A random action with probability ε, otherwise one of the best."""
+    row, epsilon = memory.q[state], settings.fixed_epsilon
+    if epsilon < 0.0:
+        epsilon = exploration_rate(memory, settings, state)
+    if rng.random() < epsilon:
+        return int(rng.random() * len(row))
+    return greedy(row, rng)
+
+
+def softmax(memory: Any, settings: Any, rng: Any, state: int) -> int:
+    """With probabilities ∝ exp(Q / τ)."""
+    row, temperature = memory.q[state], scheduled(settings.temperature, memory.clock[0], 1)
+    best, total = largest(row), 0.0
+    for action in range(len(row)):
+        total += math.exp((row[action] - best) / temperature)
+    left = rng.random() * total
+    for action in range(len(row)):
+        left -= math.exp((row[action] - best) / temperature)
+        if left < 0.0:
+            return action
+    return len(row) - 1
+
+
+def upper_confidence(memory: Any, settings: Any, rng: Any, state: int) -> int:
+    """An action never tried, otherwise the largest Q + c √(ln N(s) / N(s, a))."""
+    row, visits = memory.q[state], memory.visits[state]
+    total, untried = 0, 0
+    for action in range(len(row)):
+        total += visits[action]
+        if visits[action] == 0:
+            untried += 1
+    if untried > 0:
+        skip = int(rng.random() * untried)
+        for action in range(len(row)):
+            if visits[action] == 0:
+                if skip == 0:
+                    return action
+                skip -= 1
+    best, ties, choice = -math.inf, 0, 0
+    for action in range(len(row)):
+        bound = row[action] + settings.confidence * math.sqrt(math.log(total) / visits[action])
+        if bound > best:
+            best, ties, choice = bound, 1, action
+        elif bound == best:                  # each of k equal ones is kept with probability 1/k
+            ties += 1
+            if rng.random() * ties < 1.0:
+                choice = action
+    return choice
 
 
 def exploration_rate(memory: Any, settings: Any, state: int) -> float:
@@ -123,38 +164,4 @@ def expected_value(memory: Any, settings: Any, state: int) -> float:
     return total
 
 
-def _softmax(row: Any, temperature: float, rng: Any) -> int:
-    best, total = largest(row), 0.0
-    for action in range(len(row)):
-        total += math.exp((row[action] - best) / temperature)
-    left = rng.random() * total
-    for action in range(len(row)):
-        left -= math.exp((row[action] - best) / temperature)
-        if left < 0.0:
-            return action
-    return len(row) - 1
-
-
-def _upper_confidence(row: Any, visits: Any, confidence: float, rng: Any) -> int:
-    total, untried = 0, 0
-    for action in range(len(row)):
-        total += visits[action]
-        if visits[action] == 0:
-            untried += 1
-    if untried > 0:
-        skip = int(rng.random() * untried)
-        for action in range(len(row)):
-            if visits[action] == 0:
-                if skip == 0:
-                    return action
-                skip -= 1
-    best, ties, choice = -math.inf, 0, 0
-    for action in range(len(row)):
-        bound = row[action] + confidence * math.sqrt(math.log(total) / visits[action])
-        if bound > best:
-            best, ties, choice = bound, 1, action
-        elif bound == best:                  # each of k equal ones is kept with probability 1/k
-            ties += 1
-            if rng.random() * ties < 1.0:
-                choice = action
-    return choice
+WAYS = {"epsilon-greedy": epsilon_greedy, "softmax": softmax, "ucb": upper_confidence}

@@ -25,9 +25,12 @@ def q_learning_update(
     memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
 ) -> float:
     """One step, in place on Q. Returns |δ| in reward units."""
-    bootstrap = 0.0 if terminated else settings.gamma * largest(memory.q[next_state])
-    error = reward + bootstrap - memory.q[state][action]
-    memory.q[state][action] += step_size(memory, settings, state, action) * error
+    q, alpha = memory.q, settings.fixed_alpha
+    if alpha < 0.0:
+        alpha = step_size(memory, settings, state, action)
+    target = reward if terminated else reward + settings.gamma * largest(q[next_state])
+    error = target - q[state][action]
+    q[state][action] += alpha * error
     return abs(error)
 
 

@@ -38,6 +38,7 @@ class Clock(NamedTuple):
     budget_episodes: float                   # inf: no such budget
     time_limit: int                          # steps of an episode
     noisy: bool                              # whether rewards have noise on top
+    sure: bool                               # whether nothing is left to chance: one outcome a row, one start, no noise
 
 
 def draw(cumulative: Any, first: int, rng: Any) -> int:
@@ -55,7 +56,8 @@ def simulate(
     """Acts, samples and learns until the chunk is full.
 
     Args:
-        model: an `Outcomes`, as arrays or as lists.
+        model: an `Outcomes`, as arrays or as lists. Each step draws one number from `world_rng`, and so does each start; where nothing is
+            left to chance (`clock.sure`) the caller skips as many.
         memory, settings, rng: the agent's.
         world_rng: what the environment draws from.
         state, episode_return, length: where the episode in progress stands, in reward units and steps.
@@ -66,7 +68,7 @@ def simulate(
         state, episode_return, length; steps and episodes in all; Σ |δ| and the number of updates of this chunk; and whether the last
         step ended an episode, so that the next one begins at `state`.
     """
-    steps, episodes, error, updates, count, over = clock.steps, clock.episodes, 0.0, 0, 0, False
+    steps, episodes, error, idle, count, over, chance = clock.steps, clock.episodes, 0.0, 0, 0, False, not clock.sure
     first, cumulative, successor, rewards, ends = model.first, model.cumulative, model.successor, model.reward, model.ends
     spread, num_actions, noisy, limit, moving = model.reward_std, model.num_actions, clock.noisy, clock.time_limit, settings.moving
     by_episodes = episodes / clock.budget_episodes
@@ -74,9 +76,11 @@ def simulate(
         if moving:
             memory.clock[0] = max(steps / clock.budget_steps, by_episodes)
         action = choose(memory, settings, rng, state)
-        outcome, uniform = first[state * num_actions + action], world_rng.random()
-        while cumulative[outcome] <= uniform:
-            outcome += 1
+        outcome = first[state * num_actions + action]
+        if chance:
+            uniform = world_rng.random()
+            while cumulative[outcome] <= uniform:
+                outcome += 1
         next_state, reward, terminated = successor[outcome], rewards[outcome], ends[outcome]
         if noisy and spread[outcome] > 0.0:
             reward += spread[outcome] * normal(world_rng.random(), world_rng.random())
@@ -84,9 +88,10 @@ def simulate(
         episode_return += reward
         over = terminated or length >= limit
         size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
-        if size != NO_DELTA:
+        if size == NO_DELTA:
+            idle += 1
+        else:
             error += size
-            updates += 1
         state = next_state
         if over:
             finished[count][0], finished[count][1], finished[count][2] = steps + 1, episode_return, length
@@ -94,10 +99,10 @@ def simulate(
             episodes += 1
             by_episodes = episodes / clock.budget_episodes
             episode_return, length = 0.0, 0
-            state = model.start_state[draw(model.start_cumulative, 0, world_rng)]
+            state = model.start_state[draw(model.start_cumulative, 0, world_rng)] if chance else model.start_state[0]
             if episodes == clock.last_episode:
                 break
-    return state, episode_return, length, steps + 1, episodes, error, updates, over
+    return state, episode_return, length, steps + 1, episodes, error, steps + 1 - clock.steps - idle, over
 
 
 def interact(
@@ -136,6 +141,12 @@ def interact(
     return state, episode_return, length, steps + 1, episodes, error, updates, over
 
 
+def skip(rng: np.random.Generator, count: int) -> None:
+    """Leaves the generator where `count` uniform numbers later would."""
+    bits: Any = rng.bit_generator
+    bits.advance(count)
+
+
 class Uniforms:
     """A generator's uniform numbers, drawn ahead in blocks: the same numbers as `rng.random()`, several times faster from Python."""
 
@@ -155,6 +166,5 @@ class Uniforms:
         """Leaves the generator where drawing the numbers one by one would have left it."""
         left = sum(1 for _ in self._left)
         if left:
-            bits: Any = self._rng.bit_generator
-            bits.state = self._before
-            bits.advance(self._block - left)
+            self._rng.bit_generator.state = self._before
+            skip(self._rng, self._block - left)

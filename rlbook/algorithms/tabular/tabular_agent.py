@@ -17,7 +17,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from rlbook.agent import Agent, Metrics, State, Step
-from rlbook.algorithms.tabular.exploration import EPSILON_GREEDY, KINDS, UCB, explore
+from rlbook.algorithms.tabular.compiled import linked
+from rlbook.algorithms.tabular.exploration import EPSILON_GREEDY, KINDS, UCB, WAYS, explore
 from rlbook.algorithms.tabular.simulation import NO_DELTA
 from rlbook.checks import (
     at_least,
@@ -46,6 +47,8 @@ class Settings(NamedTuple):
     confidence: float                        # c of UCB, in reward units
     counting: bool                           # whether `visits` is kept
     moving: bool                             # whether a schedule follows progress, which is then kept in `clock`
+    fixed_alpha: float                       # α where it is constant and nothing is counted, else -1
+    fixed_epsilon: float                     # ε where it is constant, else -1
 
 
 class Memory(NamedTuple):
@@ -88,20 +91,22 @@ class TableAgent(Agent):
     def make_room(self, steps: int) -> None:
         """Called before up to `steps` steps are taken at once; an agent that keeps whole episodes enlarges its tables here."""
 
-    def begin_chunk(self) -> None:
-        """Called before each step, or before many taken at once."""
-        self.memory.clock[0] = self.progress
+    def functions(self) -> tuple[Callable[..., int], Callable[..., float]]:
+        """`choose` and `update`, as the loops call them."""
+        return type(self).choose, type(self).update
 
     def act(self, observation: int, *, explore: bool = True) -> int:
         if not explore:
             return self.greedy_action(observation)
-        self.begin_chunk()
-        return int(type(self).choose(self.memory, self.settings, self.rng, observation))
+        self.memory.clock[0] = self.progress
+        choose, _ = self.functions()
+        return int(linked(choose, "arrays")(self.memory, self.settings, self.rng, observation))
 
     def learn(self, step: Step) -> Metrics:
         self.make_room(1)
         self.memory.clock[0] = self.progress
-        size = type(self).update(
+        _, update = self.functions()
+        size = linked(update, "arrays")(
             self.memory, self.settings, self.rng, step.obs, step.action, step.reward, step.next_obs, step.terminated, step.truncated
         )
         return self.rates() | ({} if size == NO_DELTA else {"td_error": float(size)})
@@ -188,6 +193,10 @@ class ControlAgent(TableAgent):
         """The probability of a random action now, in [0, 1]; of a 1/N schedule that of a new state."""
         return min(1.0, self.config.epsilon(self.progress))
 
+    def functions(self) -> tuple[Callable[..., int], Callable[..., float]]:
+        choose, update = super().functions()
+        return (WAYS[self.config.exploration] if choose is explore else choose), update
+
     def make_settings(self) -> Any:
         return Settings(*self.shared_settings())
 
@@ -198,6 +207,8 @@ class ControlAgent(TableAgent):
         return (
             float(config.gamma), config.alpha.numbers, config.epsilon.numbers, kind, config.temperature.numbers, float(config.confidence),
             counting, not all(isinstance(schedule, Constant | Inverse) for schedule in (config.alpha, config.epsilon, config.temperature)),
+            float(config.alpha.value) if isinstance(config.alpha, Constant) and not counting else -1.0,
+            float(config.epsilon.value) if isinstance(config.epsilon, Constant) else -1.0,
         )  # fmt: skip
 
     def make_memory(self) -> Any:
