@@ -19,8 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rlbook.algorithms.tabular.exploration import greedy
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.functional.schedules import CONSTANT, scheduled
