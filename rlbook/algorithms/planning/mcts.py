@@ -48,8 +48,8 @@ class MCTSConfig:
     """Hyper-parameters of Monte Carlo tree search."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    simulations: int = 200                   # simulations for each move, at least 1
-    c: float = 1.0                           # weight of exploration against returns scaled to [0, 1], at least 0
+    simulations: int = 50                    # simulations for each move, at least 1
+    c: float = 0.7                           # weight of exploration against returns scaled to [0, 1], at least 0
     leaf: str = "rollout"                    # what a new node is worth: a "rollout" of random moves, or the "value" function (0 without)
     rollout_depth: int = 10                  # random moves of a rollout, at least 1
     stochastic: str = "auto"                 # random outcomes: "chance" nodes, "open-loop", or "auto": open loop if outcomes hardly repeat

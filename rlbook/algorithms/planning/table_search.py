@@ -141,15 +141,16 @@ class TableModel:
 
 
 def grow_plain(tree: Tree, table: Table, *arguments: Any) -> Tree:
-    """`grow` on lists; the last argument is a `np.random.Generator`."""
-    uniforms, tree = Uniforms(arguments[-1]), tree if isinstance(tree.key, list) else as_lists(tree)
-    grow(tree, table, *arguments[:-1], uniforms)
+    """`grow` on lists; the last argument is a `np.random.Generator`. Returns the tree, as lists."""
+    *settings, rng = arguments
+    uniforms, tree = Uniforms(rng), tree if isinstance(tree.key, list) else as_lists(tree)
+    grow(tree, table, *settings, uniforms)  # type: ignore[call-arg]
     uniforms.close()
     return tree
 
 
 def grow_compiled(tree: Tree, table: Table, *arguments: Any) -> Tree:
-    """`grow` on arrays, compiled."""
+    """The same, compiled. Returns the tree, as arrays."""
     tree = tree if isinstance(tree.key, np.ndarray) else as_arrays(tree)
-    linked(grow, True)(tree, table, *arguments)
+    linked(grow, "compiled")(tree, table, *arguments)
     return tree
