@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from rlbook.envs.mdp import TabularMDP
 
 ALGORITHMS = {
+    "policy_evaluation": "rlbook.algorithms.planning.policy_evaluation:PolicyEvaluation",
+    "policy_iteration": "rlbook.algorithms.planning.policy_iteration:PolicyIteration",
+    "modified_policy_iteration": "rlbook.algorithms.planning.modified_policy_iteration:ModifiedPolicyIteration",
     "value_iteration": "rlbook.algorithms.planning.value_iteration:ValueIteration",
+    "prioritized_sweeping": "rlbook.algorithms.planning.prioritized_sweeping:PrioritizedSweeping",
     "mcts": "rlbook.algorithms.planning.mcts:MCTS",
     "q_learning": "rlbook.algorithms.tabular.q_learning:QLearning",
     "dyna_q": "rlbook.algorithms.tabular.dyna_q:DynaQ",
@@ -33,7 +37,11 @@ ALGORITHMS = {
 }
 
 BUDGET: dict[str, dict[str, Any]] = {
+    "policy_evaluation": {"steps": 100_000},
+    "policy_iteration": {"steps": 10_000},
+    "modified_policy_iteration": {"steps": 10_000},
     "value_iteration": {"steps": 10_000},
+    "prioritized_sweeping": {"steps": 10_000},
     "mcts": {"episodes": 10, "eval_every": 0},
     "q_learning": {"episodes": 500},
     "dyna_q": {"episodes": 100},

@@ -262,17 +262,21 @@ def action_major(rows: sparse.csr_array, num_actions: int) -> sparse.csr_array:
 def _solve(chain: sparse.csr_array, rewards: np.ndarray, gamma: float) -> np.ndarray:
     """V of (I - γ P) V = r. With γ = 1, V = 0 where nothing is ever paid again, whether or not the episode ends."""
     if gamma == 1.0:
-        paying = _can_reach(chain, rewards != 0.0)
-        _check_ends(chain, ~paying)
-        chain = sparse.csr_array(sparse.diags_array(paying.astype(float)) @ chain)
+        chain = check_ends(chain, rewards)
     return splu(sparse.csc_array(sparse.eye_array(len(rewards)) - gamma * chain)).solve(rewards)
 
 
-def _check_ends(chain: sparse.csr_array, resting: np.ndarray) -> None:
-    """Raises ValueError unless the chain [S, S] comes to an end or into the states `resting` [S] from everywhere with probability 1."""
-    ending = _can_reach(chain, resting | ((chain @ np.ones(len(resting))) < 1.0 - TOLERANCE))
+def check_ends(chain: sparse.csr_array, rewards: np.ndarray) -> sparse.csr_array:
+    """The chain [S, S], cut where nothing is ever paid again; with rewards [S] it has finite values without a discount.
+
+    Raises:
+        ValueError: from some states it does not come to an end with probability 1, nor to where nothing is paid.
+    """
+    paying = _can_reach(chain, rewards != 0.0)
+    ending = _can_reach(chain, ~paying | ((chain @ np.ones(len(rewards))) < 1.0 - TOLERANCE))
     if not ending.all():
         raise ValueError(f"policy never ends the episode from {np.count_nonzero(~ending)} states, so with gamma 1 it has no values there.")
+    return sparse.csr_array(sparse.diags_array(paying.astype(float)) @ chain)
 
 
 def _can_reach(chain: sparse.csr_array, goal: np.ndarray) -> np.ndarray:

@@ -10,6 +10,9 @@ Source: MacQueen 1966, doi:10.1016/0022-247X(66)90060-9; Puterman 1994, theorem 
 from __future__ import annotations
 
 import math
+from typing import Any
+
+from rlbook.algorithms.planning.greedy import TIE
 
 EPS = 2.0**-52
 """Relative size of rounding in float64."""
@@ -30,11 +33,64 @@ def from_largest_change(change: float, gamma: float) -> float:
     return gamma / (1 - gamma) * change
 
 
-def extrapolated(change: float, last_change: float) -> float:
-    """What the changes of later sweeps add up to if each is to the one before it as `change` to `last_change`; ∞ where they grow."""
+def extrapolated(change: float, last_change: float, apart: int = 1) -> float:
+    """What the changes of later sweeps add up to if they go on shrinking; ∞ where they grow.
+
+    Args:
+        change, last_change: the largest change of a value in two sweeps, in reward units.
+        apart: how many sweeps lie between the two.
+    """
     if change == 0:
         return 0.0
     if not change < last_change < math.inf:
         return math.inf
-    rate = change / last_change
-    return change * rate / (1 - rate)
+    rate = (change / last_change) ** (1 / apart)
+    return change * rate / (1 - rate) if rate < 1 else math.inf
+
+
+class ErrorBound:
+    """What the sweeps so far prove about the values and about the policy that is greedy by them.
+
+    Args:
+        gamma: γ, in [0, 1].
+        centred: whether V will be moved to the middle of the interval, which must not hold an end.
+        in_place: whether sweeps overwrite the values that they read.
+    """
+
+    def __init__(self, gamma: float, *, centred: bool = False, in_place: bool = False) -> None:
+        self.gamma, self.centred, self.in_place = gamma, centred, in_place
+        self.change = self.error = self.policy_loss = math.inf
+        self.travelled = 0.0                   # the changes so far, added up: no value is larger
+        self.shift = 0.0
+
+    def swept(self, low: float, high: float, *, apart: int = 1) -> None:
+        """Takes in the extreme changes of a sweep, `apart` sweeps after the last one that was taken in."""
+        gamma, last_change, self.change = self.gamma, self.change, max(-low, high)
+        self.travelled += self.change
+        if gamma == 1:
+            self.error = extrapolated(self.change, last_change, apart)
+            return
+        self.error = half_width(low, high, gamma) if self.centred else from_largest_change(self.change, gamma)
+        self.shift = middle(low, high, gamma) if self.centred else 0.0
+        loss = 2 * self.error if self.in_place else gamma * (high - low)
+        self.policy_loss = (loss + self.tie(self.travelled)) / (1 - gamma)
+
+    def is_rounding(self, largest: float) -> bool:
+        """Whether the last change is no more than float64 rounds values of which the largest is `largest`."""
+        return self.change <= 4 * EPS * largest
+
+    def tie(self, largest: float) -> float:
+        """Action values that differ by no more, in reward units, count as equal: less than V is known by, and no more than `TIE`."""
+        usual = TIE * max(1.0, largest)
+        return usual if self.gamma == 1 else min(usual, max((1 - self.gamma) * self.error, 16 * EPS * largest))
+
+    def metrics(self) -> dict[str, float]:
+        """`change`, and what is known of `bound` and `policy_loss_bound`, in reward units."""
+        proved = {"bound": self.error, "policy_loss_bound": self.policy_loss}
+        return {"change": self.change} | {name: value for name, value in proved.items() if math.isfinite(value)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"change": self.change, "error": self.error, "travelled": self.travelled}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.change, self.error, self.travelled = float(state["change"]), float(state["error"]), float(state["travelled"])

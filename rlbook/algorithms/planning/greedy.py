@@ -42,7 +42,7 @@ def greedy_policy(model: TabularMDP, action_values: np.ndarray, slack: float | N
     safe, staying, action = _sure_to_end(model, best)
     if (staying.sum(axis=1) > 1).any():
         quickest = _quickest(model, staying & safe[:, None], safe)
-        if _can_end(model, quickest[:, None] == np.arange(model.num_actions))[0][safe].all():
+        if can_end(model, quickest[:, None] == np.arange(model.num_actions))[0][safe].all():
             action = quickest
     return np.where(safe, action, best.argmax(axis=1))
 
@@ -51,25 +51,33 @@ def _sure_to_end(model: TabularMDP, best: np.ndarray) -> tuple[np.ndarray, np.nd
     """The safe states [S], the best actions that never leave them [S, A], and one of those for each [S] that brings the end nearer."""
     safe = np.ones(model.num_states, dtype=bool)
     while True:
-        staying = best & ~_may_enter(model, ~safe)
-        ends, action = _can_end(model, staying)
+        staying = best & ~may_enter(model, ~safe)
+        ends, action = can_end(model, staying)
         if (ends == safe).all():
             return safe, staying, action
         safe = ends
 
 
-def _can_end(model: TabularMDP, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Backwards from the ends, layer by layer: the states [S] that can end the episode by allowed actions [S, A], and the action [S]."""
-    ends = np.zeros(model.num_states, dtype=bool)
+def can_end(model: TabularMDP, allowed: np.ndarray, goal: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Backwards from the ends, layer by layer.
+
+    Args:
+        allowed: [S, A] bool, the actions that may be taken.
+        goal: [S] bool, states that count as ends; None: none does.
+
+    Returns:
+        [S] bool, the states that can come to an end by allowed actions, and [S] int, an action in each of them that brings it nearer.
+    """
+    ends = np.zeros(model.num_states, dtype=bool) if goal is None else goal.copy()
     action = np.zeros(model.num_states, dtype=np.int64)
-    opens = allowed & (model.ends > 0)
+    opens = allowed & ((model.ends > 0) | may_enter(model, ends))
     while True:
         new = opens.any(axis=1) & ~ends
         if not new.any():
             return ends, action
         action[new] = opens[new].argmax(axis=1)
         ends |= new
-        opens = allowed & _may_enter(model, new)
+        opens = allowed & may_enter(model, new)
 
 
 def _quickest(model: TabularMDP, allowed: np.ndarray, safe: np.ndarray) -> np.ndarray:
@@ -85,6 +93,6 @@ def _quickest(model: TabularMDP, allowed: np.ndarray, safe: np.ndarray) -> np.nd
     return (to_go <= to_go.min(axis=1, keepdims=True) * (1 + TIE)).argmax(axis=1)
 
 
-def _may_enter(model: TabularMDP, states: np.ndarray) -> np.ndarray:
+def may_enter(model: TabularMDP, states: np.ndarray) -> np.ndarray:
     """[S, A] bool: actions that with some probability lead into `states` [S] bool, the episode going on."""
     return model.expectation(states.astype(np.float64)) > 0

@@ -115,7 +115,7 @@ class CompiledSweeps(Sweeps):
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
         if values is not self._last:
             self._lead.fill(-1.0)
-            self._drift, self._size = 0.0, _largest(values) + _largest(self.rewards)
+            self._drift, self._size = 0.0, largest(values) + largest(self.rewards)
         kernel, margin = compiled(optimal_sweep), 1e-9 * self._size
         extremes = self._share(
             lambda first, last: kernel(*self._model, values, out, *_numbers(first, last), self._policy, self._lead, self._drift, margin)
@@ -202,7 +202,7 @@ class SparseSweeps(Sweeps):
         return self._blocks
 
 
-def _largest(numbers: np.ndarray) -> float:
+def largest(numbers: np.ndarray) -> float:
     """The largest absolute value."""
     return max(float(numbers.max()), -float(numbers.min()))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlbook.agent import Metrics, Planner, State, Step
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
+from rlbook.algorithms.planning.sweeps import Sweeps, largest, sweeps_of
 from rlbook.envs.mdp import TabularMDP
 
 
@@ -31,6 +32,8 @@ class TablePlanner(Planner):
         self._sweeps_done = 0
         self._finished = False
         self._model: TabularMDP | None = None
+        self._sweeps: Sweeps | None = None
+        self._spare = np.empty(0)                      # [S] to sweep into
         self._action_values: np.ndarray | None = None  # of the present V, once asked for
         self._policy: np.ndarray | None = None         # the same
 
@@ -124,9 +127,15 @@ class TablePlanner(Planner):
     def _set_progress(self, state: State) -> None:
         """The inverse of `_progress`."""
 
-    def _slack(self) -> float:
-        """Actions whose values differ by no more, in reward units, count as equally good."""
-        return TIE * max(1.0, float(np.abs(self._current_action_values()).max()))
+    def _tie(self) -> float:
+        """Action values that differ by no more, in reward units, count as equal."""
+        return TIE * max(1.0, largest(self._values))
+
+    def _sweeps_over(self, model: TabularMDP) -> Sweeps:
+        if self._sweeps is None:
+            self._sweeps = sweeps_of(model.continues_by_state, model.rewards, self.config.gamma, can_end=model.can_end)
+            self._spare = np.empty(self._num_states)
+        return self._sweeps
 
     def _current_action_values(self) -> np.ndarray:
         if self._action_values is not None:
@@ -142,7 +151,7 @@ class TablePlanner(Planner):
         action_values = self._current_action_values()
         policy = action_values.argmax(axis=1)
         if self._finished and self._model is not None:
-            policy = greedy_policy(self._model, action_values, self._slack())
+            policy = greedy_policy(self._model, action_values, self._tie())
         self._policy = policy
         return policy
 

@@ -32,16 +32,12 @@ doi:10.1016/0022-247X(66)90060-9; Puterman 1994, theorem 6.6.3 and proposition 6
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from rlbook.agent import Metrics, State
-from rlbook.algorithms.planning.bounds import EPS, extrapolated, from_largest_change, half_width, middle
-from rlbook.algorithms.planning.greedy import TIE
-from rlbook.algorithms.planning.sweeps import Sweeps, sweeps_of
+from rlbook.algorithms.planning.bounds import ErrorBound
+from rlbook.algorithms.planning.sweeps import largest
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
@@ -77,64 +73,29 @@ class ValueIteration(TablePlanner):
 
     def __init__(self, env: Any, config: ValueIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        self._low = self._high = self._change = self._bound = self._loss = math.inf
-        self._travelled = 0.0                  # the changes so far, added up: no value is larger
-        self._sweeps: Sweeps | None = None
-        self._spare = np.empty(0)
+        self._bound = ErrorBound(config.gamma, in_place=config.sweep == "gauss-seidel")
 
     def _sweep(self, model: TabularMDP) -> None:
-        config, sweeps = self.config, self._sweeps_over(model)
-        if config.sweep == "synchronous":
-            low, high = sweeps.optimal(self._values, self._spare)
-            self._values, self._spare = self._spare, self._values
+        config, bound, sweeps = self.config, self._bound, self._sweeps_over(model)
+        if bound.in_place:
+            bound.swept(*sweeps.in_place(self._values))
         else:
-            low, high = sweeps.in_place(self._values)
-        centred = config.sweep == "synchronous" and not sweeps.can_end
-        self._judge(low, high, centred=centred)
-        enough = self._bound <= config.tolerance or self._only_rounding()
-        if enough and centred:
-            self._values += middle(low, high, config.gamma)
+            bound.centred = not sweeps.can_end
+            bound.swept(*sweeps.optimal(self._values, self._spare))
+            self._values, self._spare = self._spare, self._values
+        enough = bound.error <= config.tolerance or (bound.is_rounding(bound.travelled) and bound.is_rounding(largest(self._values)))
+        if enough:
+            self._values += bound.shift
         self._finished = enough or self._sweeps_done + 1 >= config.max_sweeps
 
-    def _judge(self, low: float, high: float, *, centred: bool) -> None:
-        """What the extreme changes of a sweep prove, about the middle of the interval (`centred`) or about V as it is."""
-        gamma, last_change, self._change = self.config.gamma, self._change, max(-low, high)
-        self._travelled += self._change
-        if gamma == 1:
-            self._bound, self._loss = extrapolated(self._change, last_change), math.inf
-            return
-        self._bound = half_width(low, high, gamma) if centred else from_largest_change(self._change, gamma)
-        loss = gamma * (high - low) if self.config.sweep == "synchronous" else 2 * self._bound
-        self._loss = (loss + self._tie(self._travelled)) / (1 - gamma)
-
-    def _only_rounding(self) -> bool:
-        """Whether V no longer changes by more than float64 rounds."""
-        if self._change > 4 * EPS * self._travelled:
-            return False
-        return self._change <= 4 * EPS * float(np.abs(self._values).max())
-
-    def _tie(self, size: float) -> float:
-        """What counts as a tie, in reward units: what rounding does to values of this size, or less than V is known by."""
-        if self.config.gamma == 1:
-            return TIE * max(1.0, size)
-        return min(TIE * max(1.0, size), max((1 - self.config.gamma) * self._bound, 16 * EPS * size))
-
-    def _slack(self) -> float:
-        return self._tie(float(np.abs(self._values).max()) if self.config.gamma < 1 else float(np.abs(self._current_action_values()).max()))
-
     def _metrics(self, model: TabularMDP) -> Metrics:
-        metrics = {"change": self._change, "value": float(model.initial @ self._values)}
-        proved = {"bound": self._bound, "policy_loss_bound": self._loss}
-        return metrics | {name: value for name, value in proved.items() if math.isfinite(value)}
+        return self._bound.metrics() | {"value": float(model.initial @ self._values)}
 
-    def _sweeps_over(self, model: TabularMDP) -> Sweeps:
-        if self._sweeps is None:
-            self._sweeps = sweeps_of(model.continues_by_state, model.rewards, self.config.gamma, can_end=model.can_end)
-            self._spare = np.empty(self._num_states)
-        return self._sweeps
+    def _tie(self) -> float:
+        return self._bound.tie(largest(self._values))
 
     def _progress(self) -> State:
-        return {"change": self._change, "bound": self._bound, "travelled": self._travelled}
+        return self._bound.state_dict()
 
     def _set_progress(self, state: State) -> None:
-        self._change, self._bound, self._travelled = float(state["change"]), float(state["bound"]), float(state["travelled"])
+        self._bound.load_state_dict(state)

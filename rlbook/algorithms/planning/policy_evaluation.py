@@ -1,0 +1,160 @@
+"""Policy evaluation: what is a policy worth, in every state, if the model is known?
+
+    V ← 0
+    repeat
+        for each s:  V(s) ← Σ_a π(a|s) [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ]                  one sweep
+    until V is close enough to V^π
+
+The equation that the arrow turns into an instruction is linear, one unknown a state, so it can be solved at once as well
+(`method = "linear"`). In place, a sweep uses the new values of the states before; synchronously, it computes all from the old ones,
+which takes more sweeps and shows how knowledge spreads: after k sweeps V holds the expected return of the next k steps.
+
+It acts greedily by V^π, which is one step of policy improvement: better than π wherever π can be bettered at all.
+
+Source: Sutton & Barto 2018, section 4.1, the box on page 75, and eq. 4.4. Deliberate difference: stopped by a bound on the error
+(`bounds.py`) where the box takes the last change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlbook.agent import Metrics, State
+from rlbook.algorithms.planning.bounds import ErrorBound
+from rlbook.algorithms.planning.linear_solve import chain_values
+from rlbook.algorithms.planning.policy_iteration import PolicyIteration
+from rlbook.algorithms.planning.sweeps import Sweeps, largest, sweeps_of
+from rlbook.algorithms.planning.table_planner import TablePlanner
+from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
+from rlbook.envs.mdp import TabularMDP
+from rlbook.errors import TrainingError
+
+
+@dataclass(frozen=True)
+class PolicyEvaluationConfig:
+    """Hyper-parameters of policy evaluation."""
+
+    policy: Any = "uniform"                  # "uniform", "epsilon-greedy", an action for each state, or [S, A] probabilities
+    epsilon: float = 0.1                     # with "epsilon-greedy": how often an optimal policy acts at random, in [0, 1]
+    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    method: str = "in-place"                 # "in-place", "synchronous", or "linear": solved at once
+    tolerance: float = 1e-8                  # how far V may be from V^π in the end, in reward units, at least 0
+    max_sweeps: int = 100_000                # stop after this many sweeps, whatever the error, at least 1
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self, epsilon=unit_interval, gamma=unit_interval, method=one_of("in-place", "synchronous", "linear"),
+            tolerance=non_negative, max_sweeps=positive_int,
+        )  # fmt: skip
+        if isinstance(self.policy, str):
+            check_fields(self, policy=one_of("uniform", "epsilon-greedy"))
+        else:
+            object.__setattr__(self, "policy", _as_lists(self.policy))
+
+
+class PolicyEvaluation(TablePlanner):
+    """Policy evaluation on a `TabularMDP` with S states and A actions."""
+
+    name = "policy_evaluation"
+    Config = PolicyEvaluationConfig
+    METRICS: ClassVar[dict[str, str]] = {
+        "sweep": "sweeps over all states so far",
+        "change": "largest change of a state's value in this sweep, in reward units; solved at once, the largest residual",
+        "bound": "how far V may be from V^π in any state, in reward units (for gamma 1 an estimate, once there is one)",
+        "value": "value of the states where episodes begin, in reward units",
+    }
+
+    def __init__(self, env: Any, config: PolicyEvaluationConfig, seed: int = 0) -> None:
+        super().__init__(env, config, seed)
+        self._bound = ErrorBound(config.gamma, in_place=config.method == "in-place")
+        self._chain: tuple[Any, np.ndarray] | None = None
+
+    def policy(self, model: TabularMDP) -> np.ndarray:
+        """π(a|s): [S, A], the policy that is evaluated."""
+        shape = (model.num_states, model.num_actions)
+        if self.config.policy == "uniform":
+            return np.full(shape, 1 / model.num_actions)
+        if self.config.policy == "epsilon-greedy":
+            greedy = PolicyIteration.solve(model, gamma=self.config.gamma).greedy_policy()
+            return self.config.epsilon / model.num_actions + (1 - self.config.epsilon) * np.eye(model.num_actions)[greedy]
+        given = np.array(self.config.policy)
+        return np.eye(model.num_actions)[given] if given.ndim == 1 else given.astype(np.float64)
+
+    def _sweep(self, model: TabularMDP) -> None:
+        if self.config.method == "linear":
+            self._solve(model)
+            return
+        bound, sweeps = self._bound, self._sweeps_over(model)
+        if bound.in_place:
+            bound.swept(*sweeps.in_place(self._values))
+        else:
+            bound.centred = not sweeps.can_end
+            bound.swept(*sweeps.optimal(self._values, self._spare))
+            self._values, self._spare = self._spare, self._values
+        enough = bound.error <= self.config.tolerance or (bound.is_rounding(bound.travelled) and bound.is_rounding(largest(self._values)))
+        if enough:
+            self._values += bound.shift
+        self._finished = enough or self._sweeps_done + 1 >= self.config.max_sweeps
+
+    def _solve(self, model: TabularMDP) -> None:
+        gamma = self.config.gamma
+        try:
+            self._values, self._bound.change = chain_values(*self._chain_of(model), gamma, self._values)
+        except ValueError as error:
+            raise TrainingError(f"policy_evaluation: {str(error).rstrip('.')}") from None
+        self._bound.error = self._bound.change / (1 - gamma) if gamma < 1 else self._bound.change
+        self._finished = True
+
+    def _sweeps_over(self, model: TabularMDP) -> Sweeps:
+        """A policy makes a chain of the model: one action a state, so that the best is the only one."""
+        if self._sweeps is None:
+            chain, rewards = self._chain_of(model)
+            self._sweeps = sweeps_of(chain, rewards[:, None], self.config.gamma, can_end=model.can_end)
+            self._spare = np.empty(self._num_states)
+        return self._sweeps
+
+    def _chain_of(self, model: TabularMDP) -> tuple[Any, np.ndarray]:
+        if self._chain is None:
+            self._chain = model.chain(self.policy(model))
+        return self._chain
+
+    def check_model(self, model: TabularMDP) -> None:
+        """Raises ValueError where the model does not fit, or the given policy does not fit the model."""
+        super().check_model(model)
+        if isinstance(self.config.policy, str):
+            return
+        given, actions = np.array(self.config.policy), model.num_actions
+        if given.ndim == 1:
+            fits = given.shape == (model.num_states,) and given.dtype.kind in "iu" and bool(((given >= 0) & (given < actions)).all())
+        else:
+            fits = given.shape == (model.num_states, actions) and bool((given >= 0).all() and (abs(given.sum(axis=1) - 1) <= 1e-8).all())
+        if not fits:
+            wanted = f"{model.num_states} actions from 0 to {actions - 1}, or {model.num_states} rows of {actions} probabilities"
+            raise ValueError(f"policy must be {wanted}, got numbers of shape {list(given.shape)} from {given.min():g} to {given.max():g}.")
+
+    def _metrics(self, model: TabularMDP) -> Metrics:
+        known = self._bound.metrics()
+        known.pop("policy_loss_bound", None)
+        return known | {"value": float(model.initial @ self._values)}
+
+    def _progress(self) -> State:
+        return self._bound.state_dict()
+
+    def _set_progress(self, state: State) -> None:
+        self._bound.load_state_dict(state)
+
+
+def _as_lists(policy: Any) -> tuple[Any, ...]:
+    """[S] or [S, A] numbers as a tuple of numbers or of lists. ValueError where it is neither."""
+    try:
+        numbers = np.array(policy)
+        if numbers.size and numbers.ndim in (1, 2) and numbers.dtype.kind in "iuf":
+            return tuple(numbers.tolist())
+    except ValueError:  # rows of different lengths
+        pass
+    raise ValueError(
+        f'policy must be "uniform", "epsilon-greedy", an action for each state, or a row of probabilities for each state, got {policy!r}'
+    )
