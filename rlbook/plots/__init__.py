@@ -2,6 +2,7 @@
 
     plot_curves(folders, "curves.png")       several seeds become a mean with a 95 % band
     plot_value_map(run, out="map.png")       what an agent thinks of a maze
+    search_tree_svg(agent, "tree.svg")       the tree of an MCTS agent's last search
     watch(run)                               the agent plays in the terminal; watch(run, gif="film.gif") writes a GIF
 
 Nothing here needs a window, and matplotlib is loaded when the first figure is made.
@@ -16,16 +17,18 @@ if TYPE_CHECKING:
     from rlbook.plots.animation import save_gif as save_gif
     from rlbook.plots.curves import plot_curves as plot_curves
     from rlbook.plots.curves import save_curve as save_curve
+    from rlbook.plots.search_tree import search_frames as search_frames
+    from rlbook.plots.search_tree import search_tree_svg as search_tree_svg
     from rlbook.plots.value_map import ValueMap as ValueMap
     from rlbook.plots.value_map import plot_value_map as plot_value_map
     from rlbook.plots.watching import watch as watch
 
 _HOME = {
     "ValueMap": "value_map", "plot_curves": "curves", "plot_value_map": "value_map", "save_curve": "curves", "save_gif": "animation",
-    "watch": "watching",
+    "search_frames": "search_tree", "search_tree_svg": "search_tree", "watch": "watching",
 }  # fmt: skip
 
-__all__ = ["ValueMap", "plot_curves", "plot_value_map", "save_curve", "save_gif", "watch"]
+__all__ = ["ValueMap", "plot_curves", "plot_value_map", "save_curve", "save_gif", "search_frames", "search_tree_svg", "watch"]
 
 
 def __getattr__(name: str) -> Any:

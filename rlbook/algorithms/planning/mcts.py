@@ -97,6 +97,8 @@ def simulate(found: SearchTree, world: Simulator, config: MCTSConfig, rng: Any) 
                 met.append(Met(reward, ending, world.save() if closed and ending == GOES_ON else None))
         tree.path[length], tree.rewards[length] = edge, reward
         node, length = child, length + 1
+    if ending != GOES_ON and found.mode != "open-loop":
+        tree.visits[node] += 1
     value = leaf_value(world, ending, config, rng)
     back_up(
         value, length, tree.path, tree.rewards, num_actions, tree.visits, tree.count, tree.mean, tree.used, tree.bounds, config.gamma

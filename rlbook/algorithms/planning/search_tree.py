@@ -20,7 +20,7 @@ class Tree(NamedTuple):
 
     key: Any                                 # [C] int; what tells an outcome of an edge from its others
     sibling: Any                             # [C] int; the next outcome of the same edge, or -1
-    visits: Any                              # [C] int; simulations that chose an action here: Σ_a count
+    visits: Any                              # [C] int; simulations that chose an action here, Σ_a count; or that ended here
     child: Any                               # [C·A] int; the outcome met last, or -1
     count: Any                               # [C·A] int; simulations through this edge
     mean: Any                                # [C·A] float; their mean return from here on, in reward units

@@ -55,6 +55,8 @@ def grow(
             node = find_child(edge, key, child, sibling, keys)
             if node < 0:
                 node, new = add_child(edge, key, child, sibling, keys, used), True
+        if over == 1 and not open_loop:
+            visits[node] += 1
         value = 0.0 if over == 1 else rollout(table, state, num_actions, depth, gamma, rng)
         back_up(value, length, path, rewards, num_actions, visits, count, mean, used, bounds, gamma)
 
