@@ -97,6 +97,11 @@ def test_heads_wins_the_stake_and_tails_loses_it(capital: int, action: int, outc
     assert np.mean(seen) == pytest.approx(0.4, abs=4 * (0.4 * 0.6 / 2000) ** 0.5)
 
 
+def test_the_game_is_over_with_nothing_and_with_everything() -> None:
+    model = Gambler().model()
+    assert np.flatnonzero(model.terminal).tolist() == [0, 100] and not model.rewards[[0, 100]].any()
+
+
 def test_episodes_begin_anywhere_in_between() -> None:
     envs = GamblerVector(3000)
     capital = envs.reset(seed=0)[0]
