@@ -84,7 +84,7 @@ def _starts(
 
 def _recorded(agent: TableAgent) -> np.ndarray:
     """The table that `agent.values()` reads off, V [S] or Q [S, A]; empty [] where it is computed from more than that."""
-    kind = type(agent)
+    kind: Any = type(agent)
     if isinstance(agent, ControlAgent) and (kind.values, kind.action_values) == (ControlAgent.values, ControlAgent.action_values):
         return agent.memory.q
     if isinstance(agent, PredictionAgent) and kind.values is PredictionAgent.values:
@@ -104,8 +104,8 @@ def _ask_after_each(agent: TableAgent, streams: TableStream, curve: np.ndarray) 
 
 def _record(agent: TableAgent, streams: TableStream, curve: np.ndarray) -> None:
     """As `_ask_after_each`, in one call for many episodes. `curve` is [E, K], K the entries of the table."""
-    kind, outcomes, row = type(agent), streams.model.outcomes, np.empty((1, 3))
-    loop = linked(record, "compiled", run=linked(simulate, "compiled", choose=kind.choose, update=kind.update))
+    (choose, update), outcomes, row = agent.functions(), streams.model.outcomes, np.empty((1, 3))
+    loop = linked(record, "compiled", run=linked(simulate, "compiled", choose=choose, update=update))
     state, episode_return, length, steps, done, budget = streams.obs, 0.0, 0, 0, 0, Budget(None, len(curve))
     while done < len(curve):
         agent.make_room(CHUNK)

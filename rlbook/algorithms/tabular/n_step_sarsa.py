@@ -1,0 +1,121 @@
+"""n-step SARSA: judge an action by the n rewards that followed it and by the action taken after them.
+
+    Q ← 0
+    for each episode
+        T ← ∞, choose a_0
+        for t = 0, 1, 2, ... until τ = T - 1
+            if t < T
+                take a_t, see r_{t+1} and s_{t+1}
+                if s_{t+1} ends the episode: T ← t + 1, otherwise choose a_{t+1}
+            τ ← t - n + 1                                            the step whose turn it is to be learnt
+            if τ ≥ 0
+                G ← r_{τ+1} + γ r_{τ+2} + ... up to r_{min(τ+n, T)}
+                if τ + n < T:  G ← G + γ^n Q(s_{τ+n}, a_{τ+n})
+                Q(s_τ, a_τ) ← Q(s_τ, a_τ) + α [ G - Q(s_τ, a_τ) ]
+
+n = 1 is SARSA. n ≥ T is Monte Carlo control with a constant step size. In between, a reward reaches n state-action pairs at once.
+
+Source: Sutton & Barto 2018, section 7.2, the box on page 147. Deliberate differences: a time limit is no termination, so the returns of
+the last n steps end in Q of the last state and an action drawn there; and when an episode ends, the n targets that are left are worked
+out before the first of them is learnt, which matters after a time limit only.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlbook.agent import State
+from rlbook.algorithms.tabular.exploration import explore, step_size
+from rlbook.algorithms.tabular.sarsa import NONE, take_pending
+from rlbook.algorithms.tabular.simulation import NO_DELTA
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Memory, Settings
+from rlbook.algorithms.tabular.windows import ENDLESS, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
+from rlbook.checks import check_fields, positive_int
+
+ROWS = ("states", "actions", "rewards")
+"""The fields of the memory that make up the window."""
+
+
+NStepSettings = namedtuple("NStepSettings", [*Settings._fields, "n"])
+"""As `Settings`, and n."""
+NStepMemory = namedtuple("NStepMemory", [*Memory._fields, "pending", "time", *ROWS])
+"""As `Memory`; the action decided on [1] (as for SARSA), and the last n steps of the episode (see `windows`)."""
+
+
+def n_step_sarsa_update(
+    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
+) -> float:
+    """Learns the step n - 1 before this one, in place on Q; at an episode's end all that are left. Returns the (mean) |δ|."""
+    slot = memory.time[0] % len(memory.rewards)
+    memory.states[slot], memory.actions[slot], memory.rewards[slot] = state, action, reward
+    memory.time[0] += 1
+    bootstrap, over = 0.0, terminated or truncated
+    memory.pending[0] = NONE
+    if not terminated:
+        next_action = explore(memory, settings, rng, next_state)
+        bootstrap = memory.q[next_state][next_action]
+        if not truncated:
+            memory.pending[0] = next_action
+    if over:
+        return _learn_the_rest(memory, settings, bootstrap)
+    if memory.time[0] < settings.n:
+        return NO_DELTA
+    return _move(memory, settings, memory.time[0] - settings.n, n_step_return(memory, settings, settings.n, bootstrap))
+
+
+def _learn_the_rest(memory: Any, settings: Any, bootstrap: float) -> float:
+    """The last n steps of an episode, in their order; their returns go up to its end. Returns the mean |δ|."""
+    last, total = memory.time[0], 0.0
+    first = max(0, last - settings.n)
+    rewards_to_returns(memory, settings, last - first, bootstrap)
+    for time in range(first, last):
+        total += _move(memory, settings, time, memory.rewards[time % len(memory.rewards)])
+    memory.time[0] = 0
+    return total / (last - first)
+
+
+def _move(memory: Any, settings: Any, time: int, target: float) -> float:
+    """Q of the pair of step `time` towards its target. Returns |δ| in reward units."""
+    slot = time % len(memory.rewards)
+    state, action = memory.states[slot], memory.actions[slot]
+    error = target - memory.q[state][action]
+    memory.q[state][action] += step_size(memory, settings, state, action) * error
+    return abs(error)
+
+
+@dataclass(frozen=True)
+class NStepSarsaConfig(ControlConfig):
+    """Hyper-parameters of n-step SARSA."""
+
+    n: int = 4                               # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, n=positive_int)
+
+
+class NStepSarsa(ControlAgent):
+    """n-step SARSA on a table. One stream of experience; learns n - 1 steps behind."""
+
+    Config = NStepSarsaConfig
+    choose = staticmethod(take_pending)
+    update = staticmethod(n_step_sarsa_update)
+
+    def make_settings(self) -> NStepSettings:
+        return NStepSettings(*self.shared_settings(), min(int(self.config.n), ENDLESS))
+
+    def make_memory(self) -> NStepMemory:
+        return NStepMemory(*self.shared_memory(), np.full(1, NONE), *empty_rows(int, int, float))
+
+    def make_room(self, steps: int) -> None:
+        self.memory = with_room(self.memory, ROWS, self.settings.n, steps)
+
+    def begin(self) -> None:
+        self.memory.pending[0], self.memory.time[0] = NONE, 0
+
+    def state_dict(self) -> State:
+        return without_spare_room(super().state_dict(), ROWS)

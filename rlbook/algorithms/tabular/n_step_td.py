@@ -1,0 +1,108 @@
+"""n-step TD prediction: judge a state by the n rewards that followed it and by the value of the state after them.
+
+    V ← initial value, π ← the policy to judge
+    for each episode
+        T ← ∞
+        for t = 0, 1, 2, ... until τ = T - 1
+            if t < T
+                take an action of π(·|s_t), see r_{t+1} and s_{t+1}
+                if s_{t+1} ends the episode: T ← t + 1
+            τ ← t - n + 1                                            the step whose turn it is to be learnt
+            if τ ≥ 0
+                G ← r_{τ+1} + γ r_{τ+2} + ... up to r_{min(τ+n, T)}
+                if τ + n < T:  G ← G + γ^n V(s_{τ+n})
+                V(s_τ) ← V(s_τ) + α [ G - V(s_τ) ]
+
+n = 1 is TD(0). n ≥ T is Monte Carlo with a constant step size. Often something in between is best: less biased by its own estimates than
+TD(0), less noisy than whole returns.
+
+Source: Sutton & Barto 2018, section 7.1, the box on page 144. Deliberate differences: a time limit is no termination, so the returns of
+the last n steps end in V of the last state; and when an episode ends, the n targets that are left are worked out before the first of
+them is learnt, which matters after a time limit only.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+from rlbook.agent import State
+from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, PredictionMemory, PredictionSettings, state_step_size
+from rlbook.algorithms.tabular.simulation import NO_DELTA
+from rlbook.algorithms.tabular.windows import ENDLESS, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
+from rlbook.checks import check_fields, positive_int
+
+ROWS = ("states", "rewards")
+"""The fields of the memory that make up the window."""
+NStepTDSettings = namedtuple("NStepTDSettings", [*PredictionSettings._fields, "n"])
+"""As `PredictionSettings`, and n."""
+NStepTDMemory = namedtuple("NStepTDMemory", [*PredictionMemory._fields, "time", *ROWS])
+"""As `PredictionMemory`, and the last n steps of the episode (see `windows`)."""
+
+
+def n_step_td_update(
+    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
+) -> float:
+    """Learns the step n - 1 before this one, in place on V; at an episode's end all that are left. Returns the (mean) |δ|."""
+    slot = memory.time[0] % len(memory.rewards)
+    memory.states[slot], memory.rewards[slot] = state, reward
+    memory.time[0] += 1
+    bootstrap = 0.0 if terminated else memory.v[next_state]
+    if terminated or truncated:
+        return _learn_the_rest(memory, settings, bootstrap)
+    if memory.time[0] < settings.n:
+        return NO_DELTA
+    return _move(memory, settings, memory.time[0] - settings.n, n_step_return(memory, settings, settings.n, bootstrap))
+
+
+def _learn_the_rest(memory: Any, settings: Any, bootstrap: float) -> float:
+    """The last n steps of an episode, in their order; their returns go up to its end. Returns the mean |δ|."""
+    last, total = memory.time[0], 0.0
+    first = max(0, last - settings.n)
+    rewards_to_returns(memory, settings, last - first, bootstrap)
+    for time in range(first, last):
+        total += _move(memory, settings, time, memory.rewards[time % len(memory.rewards)])
+    memory.time[0] = 0
+    return total / (last - first)
+
+
+def _move(memory: Any, settings: Any, time: int, target: float) -> float:
+    """V of the state of step `time` towards its target. Returns |δ| in reward units."""
+    state = memory.states[time % len(memory.rewards)]
+    error = target - memory.v[state]
+    memory.v[state] += state_step_size(memory, settings, state) * error
+    return abs(error)
+
+
+@dataclass(frozen=True)
+class NStepTDConfig(PredictionConfig):
+    """Hyper-parameters of n-step TD prediction."""
+
+    n: int = 4                               # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, n=positive_int)
+
+
+class NStepTD(PredictionAgent):
+    """n-step TD on a table V. One stream of experience; learns n - 1 steps behind."""
+
+    Config = NStepTDConfig
+    update = staticmethod(n_step_td_update)
+
+    def make_settings(self) -> Any:
+        return NStepTDSettings(*self.shared_settings(), min(int(self.config.n), ENDLESS))
+
+    def make_memory(self) -> Any:
+        return NStepTDMemory(*self.shared_memory(), *empty_rows(int, float))
+
+    def make_room(self, steps: int) -> None:
+        self.memory = with_room(self.memory, ROWS, self.settings.n, steps)
+
+    def begin(self) -> None:
+        self.memory.time[0] = 0
+
+    def state_dict(self) -> State:
+        return without_spare_room(super().state_dict(), ROWS)

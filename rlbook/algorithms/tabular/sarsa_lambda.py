@@ -1,0 +1,109 @@
+"""SARSA(λ): each TD error is passed back along the path that led to it, the further back the less.
+
+    Q ← 0
+    for each episode
+        e ← 0, choose a
+        for each step
+            take a, see r and s', choose a'
+            δ ← r + γ Q(s', a') - Q(s, a)                          Q(s', a') counts as 0 where the episode terminated
+            e(s, a) ← e(s, a) + α                                  or α, or e(s, a) + α (1 - e(s, a)): see `traces`
+            Q(x, b) ← Q(x, b) + δ e(x, b)                          for all x, b
+            e(x, b) ← γ λ e(x, b)                                  for all x, b
+            s ← s', a ← a'
+
+λ = 0 is SARSA; λ = 1 learns from whole returns, as Monte Carlo does. The true online form adds what makes it equal, at every step, to
+learning from the λ-returns cut off at the present step: with D = Q(s, a) - (Q(s', a') of the step before), Q grows by (δ + D) e, and
+Q(s, a) by α D less.
+
+Source: Rummery 1995; Sutton & Barto 2018, section 12.7, the boxes on pages 305 and 307; van Seijen et al. 2016, arXiv:1512.04087.
+Deliberate differences: the step size is within the trace (see `traces`), and a time limit is no termination.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlbook.agent import State
+from rlbook.algorithms.tabular.exploration import explore, step_size
+from rlbook.algorithms.tabular.sarsa import NONE, take_pending
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Memory, Settings
+from rlbook.algorithms.tabular.traces import FIELDS, NAMES, TRUE_ONLINE, fade, forget, no_traces, visit, with_room, without_spare_room
+from rlbook.checks import check_fields, one_of, unit_interval
+
+TraceSettings = namedtuple("TraceSettings", [*Settings._fields, "decay", "traces"])
+"""As `Settings`; γλ, and which kind of trace."""
+TraceMemory = namedtuple("TraceMemory", [*Memory._fields, "pending", "before", *FIELDS])
+"""As `Memory`; the action decided on [1] (as for SARSA), its value then [1], in reward units; and the traces."""
+
+
+def sarsa_lambda_update(
+    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
+) -> float:
+    """One step, in place on Q. Returns |δ| in reward units."""
+    value, next_value, drift, over = memory.q[state][action], 0.0, 0.0, terminated or truncated
+    if settings.traces == TRUE_ONLINE and memory.pending[0] != NONE:
+        drift = value - memory.before[0]
+    memory.pending[0] = NONE
+    if not terminated:
+        next_action = explore(memory, settings, rng, next_state)
+        next_value = memory.q[next_state][next_action]
+        if not truncated:
+            memory.pending[0] = next_action
+    error = reward + settings.gamma * next_value - value
+    alpha = step_size(memory, settings, state, action)
+    trace = visit(memory, settings.traces, state, action, alpha)
+    spread(memory, error + drift)
+    if drift != 0.0:
+        memory.q[state][action] = value + error * trace + drift * (trace - alpha)
+    memory.before[0] = next_value
+    if over:
+        forget(memory)
+    else:
+        fade(memory, settings.decay)
+    return abs(error)
+
+
+def spread(memory: Any, error: float) -> None:
+    """Moves every entry by its trace's share of the error, in reward units."""
+    for place in range(memory.active[0]):
+        memory.q[memory.traced_states[place]][memory.traced_actions[place]] += error * memory.traces[place]
+
+
+@dataclass(frozen=True)
+class SarsaLambdaConfig(ControlConfig):
+    """Hyper-parameters of SARSA(λ)."""
+
+    trace_decay: float = 0.9                 # λ: how far back an error reaches, in [0, 1]
+    traces: str = "true-online"              # accumulating, replacing or true-online
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, trace_decay=unit_interval, traces=one_of(*NAMES[:3]))
+
+
+class SarsaLambda(ControlAgent):
+    """SARSA(λ) on a table. One stream of experience; learns at every step."""
+
+    Config = SarsaLambdaConfig
+    choose = staticmethod(take_pending)
+    update = staticmethod(sarsa_lambda_update)
+
+    def make_settings(self) -> Any:
+        return TraceSettings(*self.shared_settings(), float(self.config.gamma * self.config.trace_decay), NAMES.index(self.config.traces))
+
+    def make_memory(self) -> Any:
+        return TraceMemory(*self.shared_memory(), np.full(1, NONE), np.zeros(1), *no_traces(self.num_states, self.num_actions))
+
+    def make_room(self, steps: int) -> None:
+        self.memory = with_room(self.memory, steps)
+
+    def begin(self) -> None:
+        self.memory.pending[0] = NONE
+        forget(self.memory)
+
+    def state_dict(self) -> State:
+        return without_spare_room(super().state_dict())

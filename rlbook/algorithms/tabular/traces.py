@@ -1,0 +1,101 @@
+"""Eligibility traces of a table: how much each entry that the episode visited has a share in what happens now.
+
+    e(x) ← γ λ e(x)                           for all entries x, after each step
+    e(s) ← e(s) + α                           accumulating, for the entry visited
+    e(s) ← α                                  replacing
+    e(s) ← e(s) + α (1 - e(s))                true online (the Dutch trace)
+
+The step size is part of the trace, so each visit keeps the one of its time. With a constant α the trace is α times the book's.
+
+A memory with traces keeps a list of the entries whose trace is above 0: `traced_states`, `traced_actions` [K] and `traces` [K], of which
+`active` [1] count. `place` [S, A] is where an entry stands in the list, from 1; 0: not there. A step costs as many operations as entries
+are active. The traces are exact: an entry leaves the list when its trace is 0, at the end of an episode or because λ, γ or the
+precision of the numbers says so. For a table V, A is 1.
+
+Source: Sutton & Barto 2018, eq. 12.5, 12.11 and 12.12, and p. 301 for replacing traces; van Seijen et al. 2016, arXiv:1512.04087, for the
+step size within the trace.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlbook.agent import State
+
+ACCUMULATING, REPLACING, TRUE_ONLINE, OFFLINE = range(4)
+NAMES = ("accumulating", "replacing", "true-online", "offline")
+LISTED = ("traced_states", "traced_actions", "traces")
+FIELDS = ("place", "active", *LISTED)
+"""The fields of a memory with traces, in the order of `no_traces`."""
+
+
+def visit(memory: Any, kind: int, state: int, action: int, alpha: float) -> float:
+    """The entry's trace, in [0, ...), after it was visited with step size `alpha`."""
+    if memory.place[state][action] == 0:
+        last = memory.active[0]
+        memory.traced_states[last], memory.traced_actions[last], memory.traces[last] = state, action, 0.0
+        memory.active[0] = memory.place[state][action] = last + 1
+    place = memory.place[state][action] - 1
+    if kind == REPLACING:
+        memory.traces[place] = alpha
+    elif kind == TRUE_ONLINE:
+        memory.traces[place] += alpha * (1.0 - memory.traces[place])
+    else:
+        memory.traces[place] += alpha
+    return memory.traces[place]
+
+
+def fade(memory: Any, decay: float) -> None:
+    """Multiplies all traces by `decay`, in [0, 1], and forgets those that are 0 afterwards."""
+    if decay == 0.0:
+        forget(memory)
+    place = 0
+    while place < memory.active[0]:
+        memory.traces[place] *= decay
+        if memory.traces[place] > 0.0:
+            place += 1
+        else:
+            _remove(memory, place)
+
+
+def forget(memory: Any) -> None:
+    """Sets all traces to 0."""
+    for place in range(memory.active[0]):
+        memory.place[memory.traced_states[place]][memory.traced_actions[place]] = 0
+    memory.active[0] = 0
+
+
+def _remove(memory: Any, place: int) -> None:
+    """Puts the last of the list in this place."""
+    last = memory.active[0] - 1
+    memory.place[memory.traced_states[place]][memory.traced_actions[place]] = 0
+    if place < last:
+        state, action = memory.traced_states[last], memory.traced_actions[last]
+        memory.traced_states[place], memory.traced_actions[place], memory.traces[place] = state, action, memory.traces[last]
+        memory.place[state][action] = place + 1
+    memory.active[0] = last
+
+
+def no_traces(num_states: int, num_actions: int) -> tuple[np.ndarray, ...]:
+    """`FIELDS`, before the first step."""
+    none = np.zeros(0, dtype=np.int64)
+    return np.zeros((num_states, num_actions), dtype=np.int64), np.zeros(1, dtype=np.int64), none, none, np.zeros(0)
+
+
+def with_room(memory: Any, steps: int) -> Any:
+    """The memory with room in the list for what `steps` further steps may visit."""
+    room, most = len(memory.traces), memory.place.size
+    needed = min(most, int(memory.active[0]) + steps)
+    if room >= needed:
+        return memory
+    extra = min(most, max(needed, 2 * room)) - room
+    tables = {name: getattr(memory, name) for name in LISTED}
+    return memory._replace(**{name: np.concatenate([table, np.zeros(extra, table.dtype)]) for name, table in tables.items()})
+
+
+def without_spare_room(state: State) -> State:
+    """A `state_dict` with the active traces alone."""
+    active = int(state["memory"]["active"][0])
+    return state | {"memory": state["memory"] | {name: state["memory"][name][:active] for name in LISTED}}

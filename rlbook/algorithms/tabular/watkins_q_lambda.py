@@ -1,0 +1,88 @@
+"""Watkins's Q(λ): Q-learning with traces, which end where the agent leaves the best path it knows.
+
+    Q ← 0
+    for each episode
+        e ← 0
+        for each step
+            a ← a random action with probability ε, otherwise argmax_a Q(s, a)
+            if Q(s, a) < max_b Q(s, b):  e ← 0                     a was no best action: what came before did not lead here
+            take a, see r and s'
+            δ ← r + γ max_b Q(s', b) - Q(s, a)                     the max counts as 0 where the episode terminated
+            e(s, a) ← e(s, a) + α                                  or α: see `traces`
+            Q(x, b) ← Q(x, b) + δ e(x, b)                          for all x, b
+            e(x, b) ← γ λ e(x, b)                                  for all x, b
+
+λ = 0 is Q-learning. An error may be passed back only as long as the actions between are those of the policy that is learnt, the greedy
+one; so with much exploration the traces are short. An action that ties with the best is a best action.
+
+Source: Watkins 1989; Sutton & Barto 2018, section 12.10; the box is in the first edition (1998), section 7.6. Deliberate differences: the
+step size is within the trace (see `traces`), and a is judged by the table that it was chosen by, after the last step was learnt; the
+box chooses a' before, and then λ = 0 would not be Q-learning to the bit.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+from rlbook.agent import State
+from rlbook.algorithms.tabular.exploration import largest, step_size
+from rlbook.algorithms.tabular.sarsa_lambda import TraceSettings, spread
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Memory
+from rlbook.algorithms.tabular.traces import FIELDS, NAMES, fade, forget, no_traces, visit, with_room, without_spare_room
+from rlbook.checks import check_fields, one_of, unit_interval
+
+WatkinsMemory = namedtuple("WatkinsMemory", [*Memory._fields, *FIELDS])
+"""As `Memory`, and the traces."""
+
+
+def watkins_q_lambda_update(
+    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
+) -> float:
+    """One step, in place on Q. Returns |δ| in reward units."""
+    if memory.q[state][action] < largest(memory.q[state]):
+        forget(memory)
+    bootstrap = 0.0 if terminated else settings.gamma * largest(memory.q[next_state])
+    error = reward + bootstrap - memory.q[state][action]
+    visit(memory, settings.traces, state, action, step_size(memory, settings, state, action))
+    spread(memory, error)
+    if terminated or truncated:
+        forget(memory)
+    else:
+        fade(memory, settings.decay)
+    return abs(error)
+
+
+@dataclass(frozen=True)
+class WatkinsQLambdaConfig(ControlConfig):
+    """Hyper-parameters of Watkins's Q(λ)."""
+
+    trace_decay: float = 0.9                 # λ: how far back an error reaches, in [0, 1]
+    traces: str = "replacing"                # accumulating or replacing
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, trace_decay=unit_interval, traces=one_of(*NAMES[:2]))
+
+
+class WatkinsQLambda(ControlAgent):
+    """Watkins's Q(λ) on a table. One stream of experience; learns at every step."""
+
+    Config = WatkinsQLambdaConfig
+    update = staticmethod(watkins_q_lambda_update)
+
+    def make_settings(self) -> Any:
+        return TraceSettings(*self.shared_settings(), float(self.config.gamma * self.config.trace_decay), NAMES.index(self.config.traces))
+
+    def make_memory(self) -> Any:
+        return WatkinsMemory(*self.shared_memory(), *no_traces(self.num_states, self.num_actions))
+
+    def make_room(self, steps: int) -> None:
+        self.memory = with_room(self.memory, steps)
+
+    def begin(self) -> None:
+        forget(self.memory)
+
+    def state_dict(self) -> State:
+        return without_spare_room(super().state_dict())

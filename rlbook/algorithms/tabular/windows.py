@@ -1,0 +1,61 @@
+"""The last n steps of an episode, and the returns they make: what n-step methods share.
+
+    G_{τ:τ+n} = R_{τ+1} + γ R_{τ+2} + ... + γ^{n-1} R_{τ+n} + γ^n (value after n steps)
+
+A memory with a window has `time` [1] int, the steps of the episode so far, and rows that step t fills at t mod K: `states`, `rewards` and
+whatever else is needed. K is n, or for a large n what the episode has needed so far; in that case nothing has been written over yet.
+
+Source: Sutton & Barto 2018, eq. 7.1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlbook.agent import State
+
+ENDLESS = 2**62
+"""An n that no episode reaches."""
+
+
+def n_step_return(memory: Any, settings: Any, steps: int, bootstrap: float) -> float:
+    """The return of the last `steps` steps and what follows them, in reward units. Summed from the end, as γ(...) + R."""
+    room, total = len(memory.rewards), bootstrap
+    slot = (memory.time[0] - 1) % room
+    for _ in range(steps):
+        total = memory.rewards[slot] + settings.gamma * total
+        slot = slot - 1 if slot > 0 else room - 1
+    return total
+
+
+def rewards_to_returns(memory: Any, settings: Any, steps: int, bootstrap: float) -> None:
+    """Puts into the last `steps` rows of `rewards` the return from that step to the episode's end."""
+    room, total = len(memory.rewards), bootstrap
+    slot = (memory.time[0] - 1) % room
+    for _ in range(steps):
+        total = memory.rewards[slot] + settings.gamma * total
+        memory.rewards[slot] = total
+        slot = slot - 1 if slot > 0 else room - 1
+
+
+def empty_rows(*kinds: Any) -> tuple[np.ndarray, ...]:
+    """`time`, and the rows before the first step."""
+    return np.zeros(1, dtype=np.int64), *(np.zeros(0, dtype=kind) for kind in kinds)
+
+
+def with_room(memory: Any, rows: tuple[str, ...], most: int, steps: int) -> Any:
+    """The memory with room for `steps` further steps, or for `most` where that is less."""
+    room, needed = len(memory.rewards), min(most, int(memory.time[0]) + steps)
+    if room >= needed:
+        return memory
+    extra = min(most, max(needed, 2 * room)) - room
+    tables = {name: getattr(memory, name) for name in rows}
+    return memory._replace(**{name: np.concatenate([table, np.zeros(extra, table.dtype)]) for name, table in tables.items()})
+
+
+def without_spare_room(state: State, rows: tuple[str, ...]) -> State:
+    """A `state_dict` without the rows that this episode has not used."""
+    used = int(state["memory"]["time"][0])
+    return state | {"memory": state["memory"] | {name: state["memory"][name][:used] for name in rows}}
