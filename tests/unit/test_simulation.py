@@ -29,6 +29,15 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("q_learning", {"epsilon": "inverse(1.0, 0.5)", "initial_value": 3.0, "gamma": 1.0}),
     ("dyna_q", {"planning_steps": 3}),
     ("dyna_q", {"planning_steps": 2, "exploration": "ucb", "alpha": "inverse(1.0, 0.7)"}),
+    ("sarsa", {}),
+    ("sarsa", {"exploration": "ucb", "confidence": 1.0, "alpha": "inverse(1.0, 0.7)"}),
+    ("sarsa", {"exploration": "softmax", "temperature": 0.5, "alpha": "linear(0.5, 0.1)"}),
+    ("expected_sarsa", {"alpha": 0.5}),
+    ("expected_sarsa", {"exploration": "softmax", "temperature": "exponential(2.0, 0.1)", "alpha": "inverse(1.0, 0.7)"}),
+    ("double_q_learning", {}),
+    ("double_q_learning", {"exploration": "ucb", "confidence": 1.0, "alpha": "inverse(1.0, 0.7)"}),
+    ("td_prediction", {}),
+    ("td_prediction", {"policy": "optimal", "epsilon": 0.3, "alpha": "inverse(1.0, 0.6)"}),
     ("dyna_q_plus", {"planning_steps": 3, "kappa": 0.01}),
 ]
 ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
