@@ -36,6 +36,7 @@ commands:
   plot FOLDER...        draw learning curves; several seeds become a band
   list                  algorithms, environments, and which trains on which
   explain ALGORITHM     idea, equation, hyper-parameters, logged numbers, source
+  figure NUMBER         rerun and draw a figure of Sutton and Barto's book
 
 rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help shows the hyper-parameters too.
 """
@@ -223,8 +224,29 @@ def plot(words: Sequence[str]) -> int:
     return 0
 
 
+def figure(words: Sequence[str]) -> int:
+    """`rlbook figure`."""
+    from rlbook.cli_options import Figure, integer, parse, word
+    from rlbook.figures import FIGURES
+
+    options = parse(Figure, words, "rlbook figure")
+    given = {name: value for name in ("seed", "runs") if (value := integer(name, getattr(options, name))) is not None}
+    number, out = word(options.number), word(options.out)
+    if number is None:
+        if given or out:
+            raise RequestError(f"figure needs the number of a figure (known: {', '.join(FIGURES)})")
+        show(options.json, ({"figures": FIGURES}, "\n".join(f"{name:<6}{title}" for name, title in FIGURES.items())))
+        return 0
+    from rlbook.figures.drawn import as_text, drawn
+
+    facts = drawn(number, Path(out or f"figure-{number}.png"), given)
+    show(options.json, (facts, as_text(facts)))
+    return 0
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "list": list_, "explain": explain,
+    "figure": figure,
 }  # fmt: skip
 
 

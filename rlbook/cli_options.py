@@ -142,6 +142,21 @@ class Explain:
     debug: Flag = False  # show the traceback of an error
 
 
+@dataclass(frozen=True)
+class Figure:
+    """Rerun the experiment of a figure of Sutton and Barto's book, draw it, and print what it shows in numbers; alone, list the figures.
+
+    Example:  rlbook figure 6.5 --out bias.png
+    """
+
+    number: Positional[Word] = None  # as in the book's 2nd edition, such as 6.5
+    out: File = None  # the .png, .svg or .pdf to write (default: figure-NUMBER.png)
+    seed: Number = None  # of the first run; the others count on from it (default: 0)
+    runs: Number = None  # how many to average over (default: as many as the site shows)
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
 def parse(command: type[Command], argv: Sequence[str], prog: str, description: str | None = None) -> Command:
     """The command's options. `--help` prints and raises SystemExit(0).
 

@@ -156,6 +156,13 @@ WRONG = {
     "watch nowhere": ["nowhere", "not a run folder"],
     "list algoritms": ["'algoritms'", "'algorithms'"],
     "explain pppo": ["'pppo'", "'ppo'"],
+    "figure 6.44": ["'6.44'", "nearest"],
+    "figure cliff": ["'cliff'", "6.4"],
+    "figure 6.4 --out cliff.bmp": [".png", "'cliff.bmp'"],
+    "figure 6.4 --runs 0": ["runs", "at least 1"],
+    "figure 6.4 --seed some": ["--seed", "'some'"],
+    "figure 3.2 --runs 5": ["3.2", "runs", "exactly"],
+    "figure --runs 5": ["number", "6.4"],
 }
 
 

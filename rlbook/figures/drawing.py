@@ -1,0 +1,90 @@
+"""What several figures draw: axes with labels, grids of numbers, arrows for several best moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlbook.envs.layouts import MOVES
+from rlbook.plots.colours import CURVES, GREY, INK, PALE, Colour, fraction_rgb, ramp, readable_on
+from rlbook.plots.figure import plain_axes, words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def curve_colour(place: int) -> tuple[float, float, float]:
+    """The colour of a figure's curve number `place`, from 0."""
+    return fraction_rgb(CURVES[place % len(CURVES)])
+
+
+def labelled(axes: Axes, across: str, up: str, title: str = "") -> Axes:
+    """Plain axes with a label each, and a title where there is one."""
+    plain_axes(axes)
+    axes.set_xlabel(across, **words(fontsize=10))
+    axes.set_ylabel(up, **words(fontsize=10))
+    if title:
+        axes.set_title(title, **words(fontsize=11, pad=8))
+    return axes
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """A legend without a frame."""
+    axes.legend(frameon=False, labelcolor=words()["color"], fontsize=9, **options)
+
+
+def value_grid(axes: Axes, values: np.ndarray, title: str, *, digits: int = 1, span: tuple[float, float] | None = None) -> None:
+    """A number a cell, on a colour that says the same.
+
+    Args:
+        values: [rows, columns], in reward units; NaN for cells without one.
+        digits: behind the point.
+        span: lowest and highest value of the colours; None: of these values.
+    """
+    low, high = span or (float(np.nanmin(values)), float(np.nanmax(values)))
+    shares = np.clip((values - low) / (high - low), 0, 1) if high > low else np.zeros_like(values)
+    colours = [[PALE if np.isnan(share) else ramp(share) for share in row] for row in shares]
+    cells(axes, colours, title)
+    for (row, column), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            ink = fraction_rgb(readable_on(colours[row][column]))
+            axes.text(column, row, rounded(value, digits), ha="center", va="center", **words(color=ink, fontsize=9.5))
+
+
+def rounded(value: float, digits: int) -> str:
+    """A number as the book prints it: a true minus, no minus before 0."""
+    text = f"{value:.{digits}f}"
+    return (text.removeprefix("-") if float(text) == 0 else text).replace("-", "−")
+
+
+def cells(axes: Axes, colours: Sequence[Sequence[Colour]], title: str) -> None:
+    """A grid of coloured cells with thin lines between them."""
+    pixels = np.array(colours, dtype=np.uint8)
+    rows, columns = pixels.shape[:2]
+    axes.imshow(pixels, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5), interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_color(fraction_rgb(GREY))
+    axes.hlines(np.arange(rows - 1) + 0.5, -0.5, columns - 0.5, color="white", linewidth=1.2)
+    axes.vlines(np.arange(columns - 1) + 0.5, -0.5, rows - 0.5, color="white", linewidth=1.2)
+    axes.set_title(title, **words(fontsize=10.5, pad=7))
+
+
+def best_moves(axes: Axes, moves: np.ndarray, title: str, *, ends: np.ndarray | None = None) -> None:
+    """An arrow for each move that is as good as any.
+
+    Args:
+        moves: [rows, columns, 4] bool: up, down, left, right.
+        ends: [rows, columns] bool, cells in which nothing is decided.
+    """
+    rows, columns = moves.shape[:2]
+    over = np.zeros((rows, columns), dtype=bool) if ends is None else ends
+    cells(axes, [[PALE if over[row, column] else (246, 240, 220) for column in range(columns)] for row in range(rows)], title)
+    row, column, move = np.nonzero(moves & ~over[:, :, None])
+    down, right = np.array(MOVES)[move].T
+    axes.quiver(
+        column + 0.04 * right, row + 0.04 * down, 0.34 * right, 0.34 * down, color=fraction_rgb(INK), angles="xy", scale_units="xy",
+        scale=1.0, units="xy", width=0.035, headwidth=5.0, headlength=4.6, headaxislength=4.2, minlength=0.0, minshaft=1.0,
+    )  # fmt: skip
