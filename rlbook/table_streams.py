@@ -6,6 +6,8 @@ They do what `OneStream` and the loop do together, and leave the same table: see
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -128,7 +130,19 @@ class TableStream(ChunkedStream):
 
 
 class EnvStream(ChunkedStream):
-    """Any environment, its steps taken in one plain loop."""
+    """Any environment, its steps taken in one plain loop.
+
+    Where no wrapper changes what happens, the loop steps the environment itself, and the wrappers are told afterwards.
+    """
+
+    def __init__(self, env: FittedEnv, rng: np.random.Generator) -> None:
+        super().__init__(env, rng)
+        chain = list(_wrappers(env))
+        self._bare = env.fit.act is None and env.fit.observe is None and all(type(item) in PLAIN_WRAPPERS for item in chain)
+        self._limits: list[Any] = [item for item in chain if isinstance(item, TimeLimit)]
+        self._recorder: Any = next(item for item in chain if isinstance(item, Recorder))
+        if self._bare:
+            self.limit = min((item._max_episode_steps for item in self._limits), default=ENDLESS)
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
         choose, update = agent.functions()
@@ -138,18 +152,28 @@ class EnvStream(ChunkedStream):
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
         try:
-            out = loop(self.env.step, self._next_episode, memory, agent.settings, rng, *here)
+            out = loop(*self._ways(), memory, agent.settings, rng, *here)
         except TrainingError:
             raise
         except Exception as error:
             since = finished[-1][0] if finished else self.steps - self._length
-            raise _failure(error, since + len(self.env.get_wrapper_attr("actions"))) from error
+            raise _failure(error, since + len(self._recorder.actions)) from error
         finally:
             _write_back(memory, agent.memory)
             rng.put_back()
         self.obs, self._return, self._length, self.steps, self.episodes, size, updates, self._over = out
         self.finished += finished
+        if self._bare:
+            self._recorder.obs = self.obs
+            for item in self._limits:
+                item._elapsed_steps = self._length
         return size, updates
+
+    def _ways(self) -> tuple[Any, Any, Any]:
+        """To step, to reset, and to remember an action."""
+        if self._bare:
+            return self.env.unwrapped.step, self._next_episode, self._recorder.actions.append
+        return self.env.step, self._next_episode, deque(maxlen=0).append
 
     def _next_episode(self) -> int:
         self._reset(None)
@@ -186,13 +210,18 @@ def stream_for(agent: Agent, env: FittedEnv, recipe: Recipe, rng: np.random.Gene
     return EnvStream(env, rng) if model is None else TableStream(model, rng, recipe.time_limit)
 
 
+def _wrappers(env: Any) -> Iterator[gymnasium.Wrapper]:
+    """From the outermost to the innermost."""
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
+
+
 def _sampled(env: FittedEnv) -> TabularMDP | None:
     """A model that stands for the environment step by step; None where there is none, or a wrapper may change what happens."""
-    inner: Any = env
-    while inner is not env.unwrapped:
-        if type(inner) not in PLAIN_WRAPPERS:
-            return None
-        inner = inner.env
+    inner: Any = env.unwrapped
+    if any(type(item) not in PLAIN_WRAPPERS for item in _wrappers(env)):
+        return None
     if not callable(getattr(inner, "model", None)) and not hasattr(inner, "P"):
         return None
     try:

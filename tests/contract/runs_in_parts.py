@@ -9,12 +9,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import rlbook
-from rlbook.agent import Planner
+from rlbook.agent import Metrics, Planner
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.table_streams import ChunkedStream
 from rlbook.training import Interrupted
@@ -56,17 +56,29 @@ def stop_again(root: Path, case: dict[str, Any]) -> None:
 
 
 def _signal_while_learning(agent: type, at: int, signum: signal.Signals) -> None:
-    owner, name = (agent, "_sweep_once") if issubclass(agent, Planner) else (agent, "learn")
-    if issubclass(agent, TableAgent):        # learns in chunks
-        owner, name = ChunkedStream, "advance"
-    original = getattr(owner, name)
     calls = 0
 
-    def counted(*args: Any) -> Any:
+    def count() -> None:
         nonlocal calls
         calls += 1
         if calls == at:
             os.kill(os.getpid(), signum)
+
+    if issubclass(agent, Planner):
+        plan = agent.plan
+
+        def planning(self: Planner, model: Any) -> Iterator[Metrics]:
+            for metrics in plan(self, model):
+                count()
+                yield metrics
+
+        agent.plan = planning  # type: ignore[method-assign]
+        return
+    owner, name = (ChunkedStream, "advance") if issubclass(agent, TableAgent) else (agent, "learn")
+    original = getattr(owner, name)
+
+    def counted(*args: Any) -> Any:
+        count()
         return original(*args)
 
     setattr(owner, name, counted)

@@ -26,11 +26,11 @@ def available() -> bool:
     return not os.environ.get(OFF) and find_spec("numba") is not None
 
 
-def native(replacement: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Decorates a function that is faster in another form on lists than on arrays; `replacement` is what gets compiled."""
+def on_lists(faster: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Decorates a function that has a faster form where its tables are nested lists."""
 
     def mark(function: Any) -> Any:
-        function.native = replacement
+        function.on_lists = faster
         return function
 
     return mark
@@ -38,26 +38,25 @@ def native(replacement: Callable[..., Any]) -> Callable[[Callable[..., Any]], An
 
 @functools.cache
 def linked(template: Any, how: str, **bound: Any) -> Any:
-    """`template` with the names in `bound`, which it reads as globals, standing for other functions.
+    """A copy of `template` with the names in `bound`, which it reads as globals, standing for other functions.
 
     Args:
-        how: "lists": plain Python, for tables that are nested lists. "arrays": plain Python too, each function in the form that is to be
-            compiled, which runs on arrays. "compiled": that form, compiled, with every rlbook function that it calls.
+        how: "arrays": as they are. "lists": with every function that has a faster form on lists in that form. "compiled": with every rlbook
+            function that it calls, as machine code for arrays. A function that calls itself is not supported.
     """
-    if how == "lists":
-        return types.FunctionType(template.__code__, template.__globals__ | bound, template.__name__)
-    return _link(template, bound, _name(template, bound), {}, how == "compiled", outermost=True)
+    name = "_".join([template.__name__, *(f"{item.__module__.split('.')[-1]}_{item.__name__}" for item in bound.values())])
+    return _link(template, bound, name, {}, how, outermost=True)
 
 
-def _link(function: Any, bound: dict[str, Any], name: str, done: dict[Any, Any], compile: bool, *, outermost: bool = False) -> Any:
-    """A copy of a function that calls such copies. A function that calls itself is not supported."""
-    function = getattr(function, "native", function)
+def _link(function: Any, bound: dict[str, Any], name: str, done: dict[Any, Any], how: str, *, outermost: bool = False) -> Any:
+    if how == "lists" and hasattr(function, "on_lists"):
+        return function.on_lists
     if function not in done:
         inner = {key: value for key, value in (function.__globals__ | bound).items() if key in function.__code__.co_names}
-        inner |= {key: _link(value, {}, value.__name__, done, compile) for key, value in inner.items() if _ours(value)}
+        inner |= {key: _link(value, {}, value.__name__, done, how) for key, value in inner.items() if _ours(value)}
         copy = types.FunctionType(function.__code__, function.__globals__ | bound | inner, name, function.__defaults__)
         copy.__qualname__, copy.__module__ = name, function.__module__
-        done[function] = _compiled(copy, outermost) if compile else copy
+        done[function] = _compiled(copy, outermost) if how == "compiled" else copy
     return done[function]
 
 
@@ -68,11 +67,6 @@ def _compiled(function: Any, outermost: bool) -> Any:
 
 def _ours(value: Any) -> bool:
     return isinstance(value, types.FunctionType) and value.__module__.split(".")[0] == "rlbook"
-
-
-def _name(template: Any, bound: dict[str, Any]) -> str:
-    """Unique for what is linked: the compiled form is kept on disk under it."""
-    return "_".join([template.__name__, *(f"{item.__module__.split('.')[-1]}_{item.__name__}" for item in bound.values())])
 
 
 @functools.cache

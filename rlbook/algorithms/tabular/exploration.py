@@ -15,14 +15,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlbook.algorithms.tabular.compiled import native
+from rlbook.algorithms.tabular.compiled import on_lists
 from rlbook.functional.schedules import CONSTANT, INVERSE, scheduled
 
 KINDS = ("epsilon-greedy", "softmax", "ucb")
 EPSILON_GREEDY, SOFTMAX, UCB = range(3)
 
 
-def _greedy_loop(row: Any, rng: Any) -> int:
+def _greedy_on_lists(row: list[float], rng: Any) -> int:
+    best = max(row)
+    return row.index(best) if row.count(best) == 1 else greedy(row, rng)
+
+
+@on_lists(_greedy_on_lists)
+def greedy(row: Any, rng: Any) -> int:
+    """One of the actions with the highest value, all equally likely. Draws only where there are several."""
     best, ties, choice = row[0], 1, 0
     for action in range(1, len(row)):
         if row[action] > best:
@@ -40,24 +47,13 @@ def _greedy_loop(row: Any, rng: Any) -> int:
     return choice
 
 
-@native(_greedy_loop)
-def greedy(row: Any, rng: Any) -> int:
-    """One of the actions with the highest value, all equally likely. Draws only where there are several."""
-    best = max(row)
-    return row.index(best) if row.count(best) == 1 else _greedy_loop(row, rng)
-
-
-def _largest_loop(row: Any) -> float:
+@on_lists(max)
+def largest(row: Any) -> float:
+    """max_a of a row [A]."""
     best = row[0]
     for action in range(1, len(row)):
         best = max(best, row[action])
     return best
-
-
-@native(_largest_loop)
-def largest(row: Any) -> float:
-    """max_a of a row [A]."""
-    return max(row)
 
 
 def explore(memory: Any, settings: Any, rng: Any, state: int) -> int:

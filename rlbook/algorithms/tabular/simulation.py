@@ -106,26 +106,30 @@ def simulate(
 
 
 def interact(
-    step: Any, reset: Any, memory: Any, settings: Any, rng: Any, state: int, episode_return: float, length: int, clock: Any, finished: list
-) -> Any:
+    step: Any, reset: Any, remember: Any, memory: Any, settings: Any, rng: Any, state: int, episode_return: float, length: int, clock: Any,
+    finished: list,
+) -> Any:  # fmt: skip
     """As `simulate`, in an environment: `step(action)` as gymnasium has it, `reset()` → the next episode's first state.
+
+    `remember(action)` is called before each step.
 
     Raises:
         FloatingPointError: a reward that is not finite; and whatever `step` raises.
     """
     steps, episodes, error, updates, over = clock.steps, clock.episodes, 0.0, 0, False
-    moving, infinity, by_episodes = settings.moving, math.inf, episodes / clock.budget_episodes
+    moving, infinity, limit, by_episodes = settings.moving, math.inf, clock.time_limit, episodes / clock.budget_episodes
     for steps in range(clock.steps, clock.last_step):
         if moving:
             memory.clock[0] = max(steps / clock.budget_steps, by_episodes)
         action = choose(memory, settings, rng, state)
+        remember(action)
         next_state, reward, terminated, truncated, _ = step(action)
         if not -infinity < reward < infinity:
             raise FloatingPointError("reward", reward)
         length += 1
         episode_return += reward
-        over = terminated or truncated
-        size = update(memory, settings, rng, state, action, reward, next_state, terminated, truncated and not terminated)
+        over = terminated or truncated or length >= limit
+        size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
         if size != NO_DELTA:
             error += size
             updates += 1

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from rlbook.agent import Agent, Metrics, State, Step
-from rlbook.algorithms.tabular.compiled import linked
 from rlbook.algorithms.tabular.exploration import EPSILON_GREEDY, KINDS, UCB, WAYS, explore
 from rlbook.algorithms.tabular.simulation import NO_DELTA
 from rlbook.checks import (
@@ -100,13 +99,13 @@ class TableAgent(Agent):
             return self.greedy_action(observation)
         self.memory.clock[0] = self.progress
         choose, _ = self.functions()
-        return int(linked(choose, "arrays")(self.memory, self.settings, self.rng, observation))
+        return int(choose(self.memory, self.settings, self.rng, observation))
 
     def learn(self, step: Step) -> Metrics:
         self.make_room(1)
         self.memory.clock[0] = self.progress
         _, update = self.functions()
-        size = linked(update, "arrays")(
+        size = update(
             self.memory, self.settings, self.rng, step.obs, step.action, step.reward, step.next_obs, step.terminated, step.truncated
         )
         return self.rates() | ({} if size == NO_DELTA else {"td_error": float(size)})
