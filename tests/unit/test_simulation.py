@@ -23,6 +23,11 @@ from rlbook.training import Budget, loop
 
 # Every agent with a table, with settings that take all of its paths.
 LEARNERS: list[tuple[str, dict[str, Any]]] = [
+    ("mc_prediction", {}),
+    ("mc_prediction", {"visits": "every", "alpha": "linear(0.5, 0.1)", "epsilon": 0.3}),
+    ("mc_control", {}),
+    ("mc_control", {"visits": "every", "alpha": 0.2, "exploration": "ucb", "exploring_starts": "actions"}),
+    ("mc_control", {"exploration": "softmax", "epsilon": "inverse(1.0)"}),
     ("q_learning", {}),
     ("q_learning", {"exploration": "softmax", "temperature": "exponential(2.0, 0.1)", "alpha": "inverse(1.0, 0.7)"}),
     ("q_learning", {"exploration": "ucb", "confidence": 1.0, "alpha": "linear(0.5, 0.1)"}),

@@ -1,0 +1,92 @@
+"""An episode kept until it ends, which is when Monte Carlo methods learn.
+
+The arrays `states`, `actions` and `rewards` [T] hold the episode in progress, `recorded` [1] says how many of their entries count. At the
+end `to_returns` turns the rewards into returns, in place:
+
+    G_t = R_{t+1} + γ G_{t+1}
+
+A terminated episode ends with G_T = 0. One that a time limit cut goes on unseen: its rewards are not the whole return, so G_T is what the
+table says about the state it was cut in. Counting 0 there would teach that time limits are ends.
+
+Source: Sutton & Barto 2018, eq. 3.9. Bootstrapping at a cut is ours: the book has no time limits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlbook.agent import State
+from rlbook.algorithms.tabular.tabular_agent import TableAgent
+
+EPISODE = ("states", "actions", "rewards")
+"""The fields of a memory that grow with the episode."""
+FIRST, EVERY = "first", "every"
+VISITS = (FIRST, EVERY)
+"""What `visits` may be: only the first time that an episode comes to an entry of the table teaches it, or every time."""
+
+
+def no_episode() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The fields `states`, `actions`, `rewards` and `recorded` of a memory, before the first step."""
+    return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(1, dtype=np.int64)
+
+
+def record(memory: Any, state: int, action: int, reward: float) -> int:
+    """Appends a step. Returns how many the episode has now."""
+    time = memory.recorded[0]
+    memory.states[time] = state
+    memory.actions[time] = action
+    memory.rewards[time] = reward
+    memory.recorded[0] = time + 1
+    return time + 1
+
+
+def to_returns(memory: Any, beyond: float, gamma: float) -> int:
+    """Makes `rewards` the returns G_t, in reward units, and empties the memory. Returns T.
+
+    Args:
+        memory: of an episode that ended.
+        beyond: G_T, what the last state is still worth: 0 where the episode terminated.
+        gamma: γ, discount per step.
+    """
+    length = memory.recorded[0]
+    for time in range(length - 1, -1, -1):
+        beyond = memory.rewards[time] + gamma * beyond
+        memory.rewards[time] = beyond
+    memory.recorded[0] = 0
+    return length
+
+
+class EpisodeAgent(TableAgent):
+    """An agent that keeps the episode in progress. Its memory has the fields of `no_episode`, and those named in `marks`."""
+
+    marks: tuple[str, ...] = ()
+    """Tables that are 0 between episodes, and are cleared with the episode."""
+
+    @property
+    def growing(self) -> tuple[str, ...]:
+        """The fields that hold one number a step."""
+        return EPISODE
+
+    def make_room(self, steps: int) -> None:
+        needed, have = int(self.memory.recorded[0]) + steps, len(self.memory.states)
+        if have < needed:
+            size = max(needed, 2 * have)
+            self.memory = self.memory._replace(**{name: _longer(getattr(self.memory, name), size) for name in self.growing})
+
+    def begin(self) -> None:
+        self.memory.recorded[0] = 0
+        for name in self.marks:
+            getattr(self.memory, name)[...] = 0
+
+    def state_dict(self) -> State:
+        """The steps recorded are kept, the room behind them is not."""
+        state, recorded = super().state_dict(), int(self.memory.recorded[0])
+        return state | {"memory": state["memory"] | {name: state["memory"][name][:recorded] for name in self.growing}}
+
+
+def _longer(array: np.ndarray, size: int) -> np.ndarray:
+    grown = np.zeros(size, dtype=array.dtype)
+    grown[: len(array)] = array
+    return grown
