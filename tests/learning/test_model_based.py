@@ -22,7 +22,7 @@ def test_dyna_finds_the_shortest_way_with_its_defaults_on_ten_of_ten_seeds(algor
 def steps_of_episodes(planning_steps: int, seeds: int = 20, episodes: int = 40) -> np.ndarray:
     """[episodes]: environment steps of each episode, averaged over seeds; the settings of figure 8.2."""
     options: dict[str, Any] = {"alpha": 0.1, "epsilon": 0.1, "gamma": 0.95, "eval_every": 0, "episodes": episodes}
-    runs = [rlbook.train("dyna_q", "DynaMaze-v0", seed=seed, planning_steps=planning_steps, **options) for seed in range(seeds)]
+    runs: list[Any] = [rlbook.train("dyna_q", "DynaMaze-v0", seed=seed, planning_steps=planning_steps, **options) for seed in range(seeds)]
     return np.mean([[length for _, _, length in run._episodes] for run in runs], axis=0)
 
 
@@ -50,3 +50,19 @@ def test_curiosity_pays_when_the_world_changes(variant: str, steps: int) -> None
     curious, incurious = reward_in_all("dyna_q_plus", variant, steps, kappa=1e-3), reward_in_all("dyna_q", variant, steps)
     error = np.hypot(curious.std(ddof=1), incurious.std(ddof=1)) / 10**0.5
     assert curious.mean() - incurious.mean() > 2 * error, (curious, incurious)
+
+
+@pytest.mark.parametrize("unseen", ["zero", "optimistic"])
+@pytest.mark.parametrize(("env", "moves"), [("Maze-v0", 8), ("DynaMaze-v0", 14)])
+def test_certainty_equivalence_finds_the_shortest_way_on_ten_of_ten_seeds(env: str, moves: int, unseen: str) -> None:
+    for seed in range(10):
+        run = rlbook.train("certainty_equivalence", env, steps=4_000, seed=seed, eval_every=0, unseen=unseen)
+        assert rlbook.evaluate(run, episodes=1).lengths.tolist() == [moves], f"seed {seed}"
+
+
+def test_optimism_alone_explores_the_maze() -> None:
+    """Without a single random action: what is unknown looks best until it is known. 4 actions in each of 18 cells, the goal left out."""
+    options: dict[str, Any] = {"steps": 600, "epsilon": 0.0, "plan_every": 5, "eval_every": 0}
+    run = rlbook.train("certainty_equivalence", "Maze-v0", unseen="optimistic", **options)
+    assert run.metrics[-1]["known_pairs"] == 72
+    assert rlbook.evaluate(run, episodes=1).lengths.tolist() == [8]
