@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -102,6 +102,9 @@ class NStepSarsa(ControlAgent):
     """n-step SARSA on a table. One stream of experience; learns n - 1 steps behind."""
 
     Config = NStepSarsaConfig
+    METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
+        "td_error": "mean of |G - Q(s, a)|, in reward units; what is learnt at an episode's end counts as one",
+    }
     choose = staticmethod(take_pending)
     update = staticmethod(n_step_sarsa_update)
 

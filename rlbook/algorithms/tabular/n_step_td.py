@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, PredictionMemory, PredictionSettings, state_step_size
@@ -90,6 +90,9 @@ class NStepTD(PredictionAgent):
     """n-step TD on a table V. One stream of experience; learns n - 1 steps behind."""
 
     Config = NStepTDConfig
+    METRICS: ClassVar[dict[str, str]] = PredictionAgent.METRICS | {
+        "td_error": "mean of |G - V(s)|, in reward units; what is learnt at an episode's end counts as one",
+    }
     update = staticmethod(n_step_td_update)
 
     def make_settings(self) -> Any:

@@ -27,15 +27,15 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular import windows
+from rlbook.algorithms.tabular import traces, windows
 from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, PredictionMemory, PredictionSettings, state_step_size
 from rlbook.algorithms.tabular.simulation import NO_DELTA
-from rlbook.algorithms.tabular.traces import FIELDS, NAMES, OFFLINE, TRUE_ONLINE, fade, forget, no_traces, visit, with_room, without_spare_room
+from rlbook.algorithms.tabular.traces import FIELDS, NAMES, OFFLINE, TRUE_ONLINE, fade, forget, no_traces, visit
 from rlbook.checks import check_fields, one_of, unit_interval
 
 ROWS = ("states", "rewards")
@@ -114,6 +114,9 @@ class TDLambda(PredictionAgent):
     """TD(λ) on a table V. One stream of experience; learns at every step, or offline when an episode ends."""
 
     Config = TDLambdaConfig
+    METRICS: ClassVar[dict[str, str]] = PredictionAgent.METRICS | {
+        "td_error": "mean of |δ|, of the offline algorithm of |G - V(s)| over an episode's steps, in reward units",
+    }
     update = staticmethod(td_lambda_update)
 
     def make_settings(self) -> Any:
@@ -127,11 +130,11 @@ class TDLambda(PredictionAgent):
         if self.config.traces == "offline":
             self.memory = windows.with_room(self.memory, ROWS, windows.ENDLESS, steps)
         else:
-            self.memory = with_room(self.memory, steps)
+            self.memory = traces.with_room(self.memory, steps)
 
     def begin(self) -> None:
         self.memory.time[0] = 0
         forget(self.memory)
 
     def state_dict(self) -> State:
-        return windows.without_spare_room(without_spare_room(super().state_dict()), ROWS)
+        return windows.without_spare_room(traces.without_spare_room(super().state_dict()), ROWS)
