@@ -92,6 +92,7 @@ TOKENS: dict[str, dict[str, Any]] = {
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{(name, env): settings | {"eval_episodes": 512} for name, settings in TOKENS.items() for env in ("Addition-v0", "Reverse-v0")},
     ("mcts", "Maze-v0"): {"simulations": 5_000},
+    ("mcts", "Acrobot-v1"): {"simulations": 10},
     ("ppo", "Maze-v0"): {"steps": 40_000, "num_envs": 16, "rollout_steps": 32, "batch_size": 128, "learning_rate": 1e-3},
     ("grpo", "Maze-v0"): {"steps": 100_000},
     ("dpo", "Maze-v0"): {"steps": 200_000, "num_envs": 64, "group_size": 8, "anneal_learning_rate": True},

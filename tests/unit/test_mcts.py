@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -108,6 +109,15 @@ def test_equal_scores_are_equally_likely() -> None:
     chosen = np.bincount([select(0, 4, [8], [2] * 4, [1.0, 3.0, 3.0, 3.0], [0.0, 4.0], 1.0, rng) for _ in range(3000)], minlength=4)
     assert chosen[0] == 0
     assert abs(chosen[1:] - 1000).max() < 5 * math.sqrt(3000 * 1 / 3 * 2 / 3)
+
+
+def test_the_action_tried_most_often_is_played_and_the_value_decides_ties() -> None:
+    """A high mean of few tries is luck."""
+    tree = empty_tree(1, 4)
+    tree.count[:], tree.mean[:] = [3, 7, 7, 1], [9.0, 1.0, 2.0, 99.0]
+    assert SearchTree(tree, 4, "chance").best_actions() == [2]
+    tree.mean[1] = 2.0
+    assert SearchTree(tree, 4, "chance").best_actions() == [1, 2]
 
 
 def test_a_tree_of_two_levels_holds_what_the_hand_computes() -> None:
@@ -359,6 +369,16 @@ def test_an_agent_that_was_saved_goes_on_bit_for_bit(name: str) -> None:
             observation = next_obs
         played.append((actions, frozen(agent.state_dict())))
     assert played[0] == played[1]
+
+
+@pytest.mark.parametrize(("name", "kwargs"), [("Maze-v0", {"slip": 0.2}), ("MountainCar-v0", {}), ("Addition-v0", {"reward": "prefix"})])
+def test_a_run_taken_up_again_ends_as_one_that_was_never_stopped(name: str, kwargs: dict[str, Any], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"env_kwargs": kwargs, "seed": 4, "simulations": 20, "reuse_tree": True}
+    whole = rlbook.train("mcts", name, steps=40, folder=tmp_path / "whole", **options)
+    rlbook.train("mcts", name, steps=17, folder=tmp_path / "parts", **options)
+    parts = rlbook.load(tmp_path / "parts").resume(steps=40)
+    assert frozen(parts.agent.state_dict()) == frozen(whole.agent.state_dict())
+    assert parts.episode_returns == whole.episode_returns
 
 
 # ---- which way of looking ahead
