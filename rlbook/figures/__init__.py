@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 FIGURES: dict[str, str] = {
     "3.2": "Random moves on a small grid: what each cell is worth",
     "3.5": "The same grid: the best values, and the best moves",
+    "4.1": "Policy evaluation, sweep by sweep, and the moves that are greedy by it",
+    "4.2": "Jack's car rental: policies on the way to the best one, and what that is worth",
+    "4.3": "The gambler: value iteration's sweeps, and the best stakes",
+    "6.2": "Batches of random walks: TD comes closer to the values than Monte Carlo",
+    "6.3": "Beside a cliff: expected SARSA bears every step size",
     "6.4": "Beside a cliff: SARSA takes the safe way, Q-learning the shortest",
+    "6.5": "Maximization bias: Q-learning goes the wrong way more often than double Q-learning",
 }
 """Number → what it shows, in the order of the book."""
 

@@ -1,0 +1,83 @@
+"""Figure 6.3: SARSA, Q-learning and expected SARSA beside a cliff, for each step size: while they learn, and after a long time.
+
+What the cliff teaches does not depend on chance once the policy is fixed, so expected SARSA may take α = 1; SARSA's targets vary with the
+action that is drawn next, and it needs a small α to average them.
+
+Source: Sutton & Barto 2018, figure 6.3, after van Seijen et al. 2009, doi:10.1109/ADPRL.2009.4927542. The book averages interim
+performance over 50 000 runs and asymptotic performance over 10 runs of 100 000 episodes; here 200 runs, and 10 of 5000 episodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlbook.figures.cliff import LEARNERS, cliff_model, settings
+from rlbook.figures.drawing import curve_colour, labelled, legend
+from rlbook.figures.learners import learners
+from rlbook.plots.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ALPHAS = tuple(tenth / 10 for tenth in range(1, 11))
+INTERIM = 100
+"""Episodes that interim performance is averaged over."""
+MARKERS = {"SARSA": "v", "Q-learning": "s", "Expected SARSA": "x"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figure 6.3. Sums of rewards an episode, in reward units; one entry for each of the step sizes `ALPHAS`."""
+
+    interim: dict[str, np.ndarray]           # algorithm → [10, runs]: mean of a run's first 100 episodes
+    asymptotic: dict[str, np.ndarray]        # algorithm → [10, long runs]: mean of all episodes
+    episodes: int                            # of a long run
+
+
+def run(seed: int = 0, runs: int = 200, episodes: int = 5_000) -> Result:
+    """`runs` runs of 100 episodes, and a twentieth as many of `episodes`."""
+    interim = {name: _means(name, INTERIM, runs, seed) for name in LEARNERS}
+    return Result(interim, {name: _means(name, episodes, -(-runs // 20), seed) for name in LEARNERS}, episodes)
+
+
+def _means(name: str, episodes: int, runs: int, seed: int) -> np.ndarray:
+    kind, means = LEARNERS[name], np.empty((len(ALPHAS), runs))
+    for row, alpha in zip(means, ALPHAS, strict=True):
+        made = learners(kind, settings(kind, alpha), cliff_model(), episodes=episodes, runs=runs, seed=seed)
+        row[:] = [finished[:, 0].mean() for _, finished in made]
+    return means
+
+
+def measured(result: Result) -> dict[str, float]:
+    """How much the step size matters in the long run, and by how much expected SARSA leads SARSA, over all step sizes."""
+    expected, sarsa = (result.asymptotic[name].mean(axis=1) for name in ("Expected SARSA", "SARSA"))
+    lead = result.interim["Expected SARSA"].mean(axis=1) - result.interim["SARSA"].mean(axis=1)
+    numbers = {
+        "expected SARSA, asymptotic, best": float(expected.max()), "expected SARSA, asymptotic, worst": float(expected.min()),
+        "SARSA, asymptotic, best": float(sarsa.max()), "SARSA, asymptotic, α = 0.9": float(sarsa[8]),
+        "expected SARSA above SARSA, interim, least": float(lead.min()),
+        "expected SARSA above SARSA, asymptotic, least": float((expected - sarsa).min()),
+    }  # fmt: skip
+    best = {f"{name}, interim, best": float(means.mean(axis=1).max()) for name, means in result.interim.items()}
+    return numbers | best
+
+
+def draw(result: Result) -> Figure:
+    """Dashed while learning, solid in the long run."""
+    figure = new_figure(7.4, 5.0)
+    axes = labelled(figure.subplots(), "Step size α", "Sum of rewards per episode")
+    long = f"asymptotic ({result.episodes:,} episodes)"
+    for means, style, what in ((result.asymptotic, "-", long), (result.interim, "--", f"interim ({INTERIM} episodes)")):
+        for place, name in enumerate(LEARNERS):
+            axes.plot(
+                ALPHAS, means[name].mean(axis=1), style, color=curve_colour(place), marker=MARKERS[name], markersize=5, linewidth=1.4,
+                label=f"{name}, {what}",
+            )  # fmt: skip
+    axes.set_ylim(-150, 0)
+    axes.set_xlim(0.07, 1.03)
+    axes.set_xticks(ALPHAS)
+    legend(axes, loc="lower center", ncols=2, columnspacing=1.5)
+    return figure
