@@ -179,8 +179,9 @@ def test_epsilon_mixes_the_policy_with_the_uniform_one() -> None:
 def test_the_optimal_policy_comes_from_the_environments_model() -> None:
     env = rlbook.make("Maze-v0")
     run = rlbook.train("td_prediction", env, episodes=1, policy="optimal")
+    agent: Any = run.agent
     model = TabularMDP.from_env(env)
-    assert model.policy_values(run.agent.target_policy, 0.99)[0] == pytest.approx(2.5271882698, abs=1e-9)
+    assert model.policy_values(agent.target_policy, 0.99)[0] == pytest.approx(2.5271882698, abs=1e-9)
     assert run.episode_returns == [3.0]
 
 
@@ -225,7 +226,7 @@ def test_a_policy_can_stand_on_the_command_line_in_a_file_and_in_config_yaml(tmp
     assert parse_train([*words, "0", "1", "1"]).hyperparameters == {"policy": (0, 1, 1)}
     assert parse_train([*words, str(tmp_path / "policy.json")]).hyperparameters == {"policy": rows}
     run = rlbook.train("td_prediction", "RandomWalk-v0", episodes=2, policy=rows, folder=tmp_path / "run")
-    again = rlbook.load(tmp_path / "run")
+    again: Any = rlbook.load(tmp_path / "run")
     assert again.request.config == run.request.config
     np.testing.assert_allclose(again.agent.target_policy, np.array(rows))
 
@@ -239,6 +240,6 @@ def test_a_policy_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("env", ["Blackjack-v1", "Taxi-v4", "CartPole-v1", "Pendulum-v1"])
 def test_it_trains_where_a_table_fits(env: str) -> None:
-    run = rlbook.train("td_prediction", env, steps=300, simulate=False)
+    run: Any = rlbook.train("td_prediction", env, steps=300, simulate=False)
     assert run.steps == 300
     assert run.agent.values().any()
