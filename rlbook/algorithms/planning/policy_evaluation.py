@@ -25,6 +25,7 @@ import numpy as np
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import ErrorBound
 from rlbook.algorithms.planning.linear_solve import chain_values
+from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.sweeps import Sweeps, largest, sweeps_of
 from rlbook.algorithms.planning.table_planner import TablePlanner
@@ -34,10 +35,10 @@ from rlbook.errors import TrainingError
 
 
 @dataclass(frozen=True)
-class PolicyEvaluationConfig:
+class PolicyEvaluationConfig(PlannerConfig):
     """Hyper-parameters of policy evaluation."""
 
-    policy: Any = "uniform"                  # "uniform", "epsilon-greedy", an action for each state, or [S, A] probabilities
+    policy: str | tuple[Any, ...] = "uniform"    # "uniform", "epsilon-greedy", an action for each state, or [S, A] probabilities
     epsilon: float = 0.1                     # with "epsilon-greedy": how often an optimal policy acts at random, in [0, 1]
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
     method: str = "in-place"                 # "in-place", "synchronous", or "linear": solved at once
@@ -45,6 +46,7 @@ class PolicyEvaluationConfig:
     max_sweeps: int = 100_000                # stop after this many sweeps, whatever the error, at least 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_fields(
             self, epsilon=unit_interval, gamma=unit_interval, method=one_of("in-place", "synchronous", "linear"),
             tolerance=non_negative, max_sweeps=positive_int,

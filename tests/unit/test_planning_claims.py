@@ -1,0 +1,245 @@
+"""What is claimed of each planner: the gambler, ties, bounds, resuming, and the same bits with and without numba."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from scipy import sparse
+
+import rlbook
+from rlbook.algorithms.planning.modified_policy_iteration import ModifiedPolicyIteration
+from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
+from rlbook.algorithms.planning.policy_iteration import PolicyIteration
+from rlbook.algorithms.planning.prioritized_sweeping import PrioritizedSweeping
+from rlbook.algorithms.planning.sweeps import CompiledSweeps, SparseSweeps
+from rlbook.algorithms.planning.table_planner import TablePlanner
+from rlbook.algorithms.planning.value_iteration import ValueIteration
+from rlbook.algorithms.tabular.compiled import available
+from rlbook.envs import TabularMDP
+from rlbook.envs.mdp_arrays import from_entries
+
+Planner = tuple[type[TablePlanner], dict[str, Any]]
+PLANNERS: dict[str, Planner] = {
+    "value_iteration": (ValueIteration, {"tolerance": 1e-9}),
+    "gauss-seidel": (ValueIteration, {"tolerance": 1e-9, "sweep": "gauss-seidel"}),
+    "policy_iteration": (PolicyIteration, {}),
+    "modified_policy_iteration": (ModifiedPolicyIteration, {"tolerance": 1e-9}),
+    "prioritized_sweeping": (PrioritizedSweeping, {"tolerance": 1e-9}),
+}
+METHODS = ("in-place", "synchronous", "linear")
+FROZEN_LAKE_8X8 = TabularMDP.from_env(gymnasium.make("FrozenLake8x8-v1"))
+SLIPPERY_CLIFF = TabularMDP.from_env(gymnasium.make("CliffWalkingSlippery-v1"))
+
+every_planner = pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS)
+
+
+def solve(planner: Planner, model: TabularMDP, **config: Any) -> TablePlanner:
+    return planner[0].solve(model, **planner[1] | config)
+
+
+def arrays(rng: np.random.Generator, num_states: int, num_actions: int) -> tuple[sparse.csr_array, np.ndarray]:
+    """A CSR matrix put together by hand: successors unsorted, some of them twice in one row."""
+    branches = int(rng.integers(1, 5))
+    indices = rng.integers(num_states, size=(num_states * num_actions, branches))
+    data = rng.dirichlet(np.ones(branches), size=num_states * num_actions)
+    indptr = np.arange(0, indices.size + 1, branches)
+    shape = (num_states * num_actions, num_states)
+    return sparse.csr_array((data.ravel(), indices.ravel(), indptr), shape=shape), rng.normal(size=(num_states, num_actions))
+
+
+def gambler(heads: float) -> TabularMDP:
+    """Capital 1 … 99, stakes 1 … 50 (too high a stake counts as the highest that is allowed); 100 pays 1 and ends, 0 ends."""
+    entries = []
+    for capital in range(1, 100):
+        for action in range(50):
+            stake = min(action + 1, capital, 100 - capital)
+            won, lost = capital + stake, capital - stake
+            entries += [(capital, action, won, heads, float(won == 100), won == 100), (capital, action, lost, 1 - heads, 0.0, lost == 0)]
+    entries += [(state, action, state, 1.0, 0.0, True) for state in (0, 100) for action in range(50)]
+    return from_entries(entries, 101, 50)
+
+
+@every_planner
+def test_where_every_stake_is_optimal_planning_comes_to_an_end(planner: Planner) -> None:
+    """A fair coin: V(s) = s / 100, whatever is staked, so that the policies of the textbook's policy iteration take turns for ever."""
+    agent = solve(planner, gambler(0.5), gamma=1.0)
+    np.testing.assert_allclose(agent.values()[1:100], np.arange(1, 100) / 100, atol=1e-6)
+    assert np.ptp(agent.action_values()[1:100], axis=1).max() < 1e-6
+
+
+@every_planner
+@pytest.mark.parametrize(
+    ("heads", "known"),
+    [(0.4, {25: 0.16, 50: 0.4, 75: 0.64, 51: 0.403098, 1: 0.002066, 99: 0.964333}), (0.25, {50: 0.25, 75: 0.4375})],
+)
+def test_the_gambler_is_worth_what_bold_play_wins(planner: Planner, heads: float, known: dict[int, float]) -> None:
+    """At 50: heads. At 25: heads twice. At 75: heads, or tails and then heads, p + (1 - p) p. The others are the recorded numbers."""
+    values = solve(planner, gambler(heads), gamma=1.0).values()
+    for capital, value in known.items():
+        assert values[capital] == pytest.approx(value, abs=1e-6)
+
+
+def test_policy_iteration_improves_in_every_round_and_stays_short() -> None:
+    model = FROZEN_LAKE_8X8
+    agent = PolicyIteration(Spaces(model), PolicyIteration.Config(gamma=0.99))
+    rounds = []
+    for metrics in agent.plan(model):
+        rounds.append((agent.values(), metrics["changed"]))
+    for (before, _), (after, _) in itertools.pairwise(rounds):
+        assert (after >= before - 1e-12).all() and (after > before + 1e-9).any()
+    assert [changed > 0 for _, changed in rounds] == [True] * (len(rounds) - 1) + [False]
+    assert len(rounds) < 20
+
+
+def test_rewards_that_add_up_to_infinity_are_told_and_not_iterated() -> None:
+    """A loop that pays 1 a step beside an exit; a loop that costs 1 a step without one."""
+    paying = from_entries([(0, 0, 0, 1.0, 1.0, False), (0, 1, 0, 1.0, 0.0, True)], 1, 2)
+    with pytest.raises(rlbook.TrainingError, match="policy never ends the episode from 1 states"):
+        PolicyIteration.solve(paying, gamma=1.0)
+    costly = from_entries([(0, 0, 0, 1.0, -1.0, False)], 1, 1)
+    with pytest.raises(ValueError, match="with gamma 1 no policy has finite values in 1 states"):
+        PolicyIteration.solve(costly, gamma=1.0)
+    with pytest.raises(rlbook.TrainingError, match="policy never ends the episode from 1 states"):
+        PolicyEvaluation.solve(costly, gamma=1.0, method="linear")
+
+
+@every_planner
+def test_resting_unpaid_for_ever_is_worth_more_than_an_end_that_costs(planner: Planner) -> None:
+    """State 0: stay for 0, or leave; leaving costs 1 in the state after. Every policy that ends is worth -1, and V* is 0."""
+    entries = [(0, 0, 1, 1.0, 0.0, False), (0, 1, 0, 1.0, 0.0, False), (1, 0, 1, 1.0, -1.0, True), (1, 1, 1, 1.0, -1.0, True)]
+    np.testing.assert_array_equal(solve(planner, from_entries(entries, 2, 2), gamma=1.0).values(), [0.0, -1.0])
+
+
+@pytest.mark.parametrize("sweeps", [0, 1, 5, 50])
+def test_modified_policy_iteration_between_its_two_limits(sweeps: int) -> None:
+    """m = 0 is value iteration to the bit; more evaluating sweeps mean fewer improving ones, down to policy iteration's."""
+    model = FROZEN_LAKE_8X8
+    agent = ModifiedPolicyIteration(Spaces(model), ModifiedPolicyIteration.Config(evaluation_sweeps=sweeps))
+    improvements = list(agent.plan(model))
+    whole = ValueIteration(Spaces(model), ValueIteration.Config())
+    if sweeps == 0:
+        assert improvements == list(whole.plan(model))
+        np.testing.assert_array_equal(agent.values(), whole.values())
+    else:
+        assert len(improvements) < 1.2 * len(list(whole.plan(model))) / (1 + sweeps) + 20
+
+
+def test_no_bellman_error_exceeds_its_priority() -> None:
+    model = SLIPPERY_CLIFF
+    agent = PrioritizedSweeping(Spaces(model), PrioritizedSweeping.Config(gamma=0.9))
+    reports = 0
+    for metrics in agent.plan(model):
+        error = np.abs(model.backup(agent.values(), 0.9).max(axis=1) - agent.values())
+        assert (error <= np.array(agent.state_dict()["priority"]) + 1e-12).all()
+        assert error.max() <= metrics["priority"] + 1e-12
+        reports += 1
+    assert reports > 10
+
+
+def test_prioritized_sweeping_updates_a_corridor_once_from_its_end() -> None:
+    """A reward at the far end of 40 states: one backup a state, where sweeps from the near end take 40 × 40."""
+    entries = [(s, 0, s + 1, 1.0, 0.0, False) for s in range(39)] + [(39, 0, 39, 1.0, 1.0, True)]
+    agent = PrioritizedSweeping.solve(from_entries(entries, 40, 1), gamma=0.9)
+    np.testing.assert_allclose(agent.values(), 0.9 ** np.arange(39, -1, -1), rtol=1e-12)
+    assert agent.state_dict()["backups"] == 40
+
+
+# ---- stopping, going on, and running without numba
+
+class Spaces:
+    """As much of an environment as a planner looks at."""
+
+    def __init__(self, model: TabularMDP) -> None:
+        self.observation_space = gymnasium.spaces.Discrete(model.num_states)
+        self.action_space = gymnasium.spaces.Discrete(model.num_actions)
+
+
+RESUMED = PLANNERS | {
+    f"policy_evaluation {method}": (PolicyEvaluation, {"method": method}) for method in METHODS
+}
+
+
+@pytest.mark.parametrize("size", [40, 2_000])
+@pytest.mark.parametrize("planner", RESUMED.values(), ids=RESUMED)
+@pytest.mark.parametrize("gamma", [0.95, 1.0])
+def test_planning_goes_on_bit_for_bit_where_it_was_saved(planner: Planner, gamma: float, size: int) -> None:
+    """The larger model is swept by compiled code where that is to be had."""
+    transitions, rewards = arrays(np.random.default_rng(size), size, 3)
+    ends = np.arange(size) % 10 == 0 if gamma == 1 else None
+    model = TabularMDP.from_arrays(transitions, rewards - 3.0, terminal=ends)
+    kind, options = planner
+    config = kind.Config(**options | {"gamma": gamma, "max_sweeps": 60})
+    whole = kind(Spaces(model), config)
+    metrics = list(whole.plan(model))
+    for stop in {0, 1, len(metrics) // 2, len(metrics)}:
+        first, second = kind(Spaces(model), config), kind(Spaces(model), config)
+        head = list(itertools.islice(first.plan(model), stop))
+        second.load_state_dict({key: value.copy() if isinstance(value, np.ndarray) else value for key, value in first.state_dict().items()})
+        assert head + list(second.plan(model)) == metrics
+        np.testing.assert_array_equal(second.values(), whole.values())
+        np.testing.assert_array_equal(second.greedy_policy(), whole.greedy_policy())
+
+
+@pytest.mark.skipif(not available(), reason="numba is not installed")
+@pytest.mark.parametrize("ending", [False, True])
+def test_compiled_and_sparse_sweeps_give_the_same_bits(ending: bool) -> None:
+    """Also after hundreds of sweeps in which the compiled form leaves out actions that cannot be best."""
+    transitions, rewards = arrays(np.random.default_rng(0), 50_000, 3)
+    model = TabularMDP.from_arrays(transitions, rewards, terminal=np.arange(50_000) % 9 == 0 if ending else None)
+    forms = [kind(model.continues_by_state, model.rewards, 0.95, model.can_end) for kind in (CompiledSweeps, SparseSweeps)]
+    pairs = [(np.zeros(50_000), np.empty(50_000)) for _ in forms]
+    for _ in range(300):
+        extremes = [form.optimal(*pair) for form, pair in zip(forms, pairs, strict=True)]
+        assert extremes[0] == extremes[1]
+        pairs = [pair[::-1] for pair in pairs]
+        np.testing.assert_array_equal(pairs[0][0], pairs[1][0])
+    policies = [form.policy(pair[1]) for form, pair in zip(forms, pairs, strict=True)]
+    np.testing.assert_array_equal(*policies)
+    after = [form.follow(policies[0], *pair, times=3)[0] for form, pair in zip(forms, pairs, strict=True)]
+    np.testing.assert_array_equal(*after)
+    assert forms[0].in_place(after[0]) == forms[1].in_place(after[1])
+    np.testing.assert_array_equal(*after)
+
+
+def test_planning_needs_no_numba() -> None:
+    code = """
+import sys
+sys.modules["numba"] = None                                     # importing it raises ImportError
+import numpy as np, rlbook
+from importlib.machinery import PathFinder
+class Without:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return None if name == "numba" else PathFinder.find_spec(name, path, target)
+del sys.modules["numba"]
+sys.meta_path[:] = [Without if finder is PathFinder else finder for finder in sys.meta_path]
+from rlbook.envs import TabularMDP
+rng = np.random.default_rng(0)
+indices, data = rng.integers(3000, size=(6000, 3)), rng.dirichlet(np.ones(3), size=6000)
+from scipy import sparse
+matrix = sparse.csr_array((data.ravel(), indices.ravel(), np.arange(0, 18001, 3)), shape=(6000, 3000))
+model = TabularMDP.from_arrays(matrix, rng.random((3000, 2)))
+for name in ("value_iteration", "modified_policy_iteration", "policy_iteration", "policy_evaluation", "prioritized_sweeping"):
+    run = rlbook.train(name, model, gamma=0.5, eval_every=0)
+    print(name, run.metrics[-1]["value"])
+assert "numba" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    values = [float(line.split()[1]) for line in done.stdout.splitlines()]
+    assert values[0] == pytest.approx(values[1], abs=1e-7) == pytest.approx(values[2], abs=1e-7) == pytest.approx(values[4], abs=1e-7)
+    assert values[3] < values[0]
+
+
+@pytest.mark.parametrize("name", ["policy_evaluation", "policy_iteration", "modified_policy_iteration", "prioritized_sweeping"])
+def test_every_logged_number_is_explained(name: str) -> None:
+    run = rlbook.train(name, "Maze-v0", env_kwargs={"slip": 0.1}, eval_every=0)
+    told = set(run.metrics[-1]) - {"step", "episodes"}
+    assert told <= set(rlbook.algorithms()[name].METRICS) and {"sweep", "bound", "value"} <= told
