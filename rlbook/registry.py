@@ -10,6 +10,7 @@ import gymnasium
 
 from rlbook.agent import Agent, Planner
 from rlbook.environments import Recipe, environments
+from rlbook.envs.enumeration import NoModel
 from rlbook.errors import RequestError
 from rlbook.spaces import Fit, FittedEnv, fit
 
@@ -24,8 +25,6 @@ ALGORITHMS = {
     "prioritized_sweeping": "rlbook.algorithms.planning.prioritized_sweeping:PrioritizedSweeping",
     "certainty_equivalence": "rlbook.algorithms.planning.certainty_equivalence:CertaintyEquivalence",
     "mcts": "rlbook.algorithms.planning.mcts:MCTS",
-    "mc_prediction": "rlbook.algorithms.tabular.mc_prediction:MCPrediction",
-    "mc_control": "rlbook.algorithms.tabular.mc_control:MCControl",
     "mc_prediction": "rlbook.algorithms.tabular.mc_prediction:MCPrediction",
     "mc_control": "rlbook.algorithms.tabular.mc_control:MCControl",
     "q_learning": "rlbook.algorithms.tabular.q_learning:QLearning",
@@ -54,8 +53,6 @@ BUDGET: dict[str, dict[str, Any]] = {
     "prioritized_sweeping": {"steps": 10_000},
     "certainty_equivalence": {"steps": 20_000},
     "mcts": {"episodes": 10, "eval_every": 0},
-    "mc_prediction": {"episodes": 1_000, "eval_every": 0},
-    "mc_control": {"episodes": 500},
     "mc_prediction": {"episodes": 1_000, "eval_every": 0},
     "mc_control": {"episodes": 500},
     "q_learning": {"episodes": 500},
@@ -89,8 +86,13 @@ TOKENS: dict[str, dict[str, Any]] = {
 }
 """A small language model: whole completions, a token limit that is part of the task, careful steps."""
 
+PLANNERS = ("value_iteration", "policy_iteration", "modified_policy_iteration", "prioritized_sweeping", "policy_evaluation")
+"""They need a model; where there is none, one is estimated."""
+
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{(name, env): settings | {"eval_episodes": 512} for name, settings in TOKENS.items() for env in ("Addition-v0", "Reverse-v0")},
+    **{(name, "CartPole-v1"): {"bins": 16, "sampled_steps": 100_000} for name in PLANNERS},
+    ("certainty_equivalence", "CartPole-v1"): {"steps": 100_000, "plan_every": 5_000, "tolerance": 1e-2, "bins": 16},
     ("mcts", "Maze-v0"): {"simulations": 5_000},
     ("mcts", "Acrobot-v1"): {"simulations": 10},
     ("ppo", "Maze-v0"): {"steps": 40_000, "num_envs": 16, "rollout_steps": 32, "batch_size": 128, "learning_rate": 1e-3},
@@ -155,13 +157,15 @@ def misfit(algorithm: str, env_name: str) -> str | None:
         fitted = FittedEnv(env, fit_to(agent, env, agent.Config()))
         if issubclass(agent, Planner):
             agent(fitted, agent.Config()).check_model(model_of(env))
+    except NoModel:                          # then a planner has one estimated
+        return None
     except ValueError as error:
         return str(error)
     return None
 
 
 def model_of(env: gymnasium.Env) -> TabularMDP:
-    """The finite model that a planner plans in. Raises ValueError where there is none, or finding it would take more than seconds."""
+    """An environment's finite model. Raises NoModel where there is none, and ValueError where finding it would take more than seconds."""
     from rlbook.envs.mdp import TabularMDP
 
     return TabularMDP.from_env(env, max_transitions=ENUMERATED)

@@ -13,6 +13,11 @@ from gymnasium import spaces
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.mdp_arrays import Entry, from_entries
 
+
+class NoModel(ValueError):
+    """An environment that says nothing of its transitions. One that says too much is a ValueError, but not this one."""
+
+
 START_SEEDS = 100
 """Episodes are begun with this many seeds to find the states they begin in, and how often."""
 
@@ -45,7 +50,8 @@ def enumerate_states(env: Any, name: str, max_transitions: int) -> TabularMDP:
     not `observable`.
 
     Raises:
-        ValueError: more than `max_transitions`, or a step that draws random numbers.
+        ValueError: more than `max_transitions`.
+        NoModel: a step that draws random numbers.
     """
     before = env.snapshot()
     try:
@@ -84,7 +90,7 @@ def _explore(env: Any, name: str, max_transitions: int) -> tuple[Discovered, lis
             observation, reward, ended, _, _ = env.step(action + int(env.action_space.start))
             after = env.snapshot()
             if list(_generators(after)) != generators:
-                raise ValueError(f"{name} has no model to plan with: its steps draw random numbers, so it cannot be enumerated.")
+                raise NoModel(f"{name} has no model to plan with: its steps draw random numbers, so it cannot be enumerated.")
             entries.append((state, action, found.visit(after, observation, ended=bool(ended)), float(reward), bool(ended)))
     return found, starts, entries
 

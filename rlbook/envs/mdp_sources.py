@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
-from rlbook.envs.enumeration import enumerate_states
+from rlbook.envs.enumeration import NoModel, enumerate_states
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.mdp_arrays import from_entries
 
@@ -22,14 +22,14 @@ def from_env(env: Any, *, max_transitions: int = 1_000_000) -> TabularMDP:
     if callable(getattr(inner, "model", None)):
         return inner.model()
     if getattr(inner, "fickle_passenger", False):
-        raise ValueError(f"{name} with fickle_passenger has no model to plan with: the passenger's change of mind is not in its table P.")
+        raise NoModel(f"{name} with fickle_passenger has no model to plan with: the passenger's change of mind is not in its table P.")
     if hasattr(inner, "P"):
         return _from_table(inner)
     if not (hasattr(inner, "snapshot") and hasattr(inner, "restore")):
-        raise ValueError(f"{name} has no model to plan with: neither a table P of transition probabilities nor snapshots to enumerate it.")
+        raise NoModel(f"{name} has no model to plan with: neither a table P of transition probabilities nor snapshots to enumerate it.")
     if not isinstance(inner.action_space, spaces.Discrete):
         actions = type(inner.action_space).__name__
-        raise ValueError(f"{name} has no model to plan with: its actions must be Discrete to be enumerated, got {actions}.")
+        raise NoModel(f"{name} has no model to plan with: its actions must be Discrete to be enumerated, got {actions}.")
     return enumerate_states(inner, name, max_transitions)
 
 
@@ -38,7 +38,7 @@ def _check_wrappers(env: Any) -> None:
     while env is not env.unwrapped:
         changes = isinstance(env, gymnasium.RewardWrapper | gymnasium.ActionWrapper | gymnasium.ObservationWrapper)
         if changes and not type(env).__module__.startswith("rlbook."):
-            raise ValueError(f"the wrapper {type(env).__name__} changes the environment, so the model below it is not a model of it.")
+            raise NoModel(f"the wrapper {type(env).__name__} changes the environment, so the model below it is not a model of it.")
         env = env.env
 
 

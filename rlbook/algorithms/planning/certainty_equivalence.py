@@ -126,6 +126,13 @@ class CertaintyEquivalence(Agent):
         """The model of the last plan, with all S states."""
         return self.counts.model(self.unseen_value)
 
+    def counted_model(self) -> TabularMDP:
+        """The model of all steps so far, with all S states."""
+        if self._fresh:
+            self.counts.add(*zip(*self._fresh, strict=True))
+            self._fresh = []
+        return self.model()
+
     def values(self) -> np.ndarray:
         """V(s) by the last plan: [S], in reward units."""
         return self._values.copy()

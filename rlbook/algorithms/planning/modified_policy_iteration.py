@@ -25,6 +25,7 @@ import numpy as np
 
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import ErrorBound
+from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.sweeps import largest
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import resting_states
@@ -33,7 +34,7 @@ from rlbook.envs.mdp import TabularMDP
 
 
 @dataclass(frozen=True)
-class ModifiedPolicyIterationConfig:
+class ModifiedPolicyIterationConfig(PlannerConfig):
     """Hyper-parameters of modified policy iteration."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
@@ -42,6 +43,7 @@ class ModifiedPolicyIterationConfig:
     max_sweeps: int = 100_000                # stop after this many improvements, whatever the error, at least 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_fields(
             self, gamma=unit_interval, tolerance=non_negative, evaluation_sweeps=non_negative_int, max_sweeps=positive_int,
         )  # fmt: skip

@@ -27,6 +27,7 @@ import numpy as np
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import EPS
 from rlbook.algorithms.planning.linear_solve import chain_values
+from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.sweeps import largest
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import ending_policy, resting_states
@@ -36,13 +37,14 @@ from rlbook.errors import TrainingError
 
 
 @dataclass(frozen=True)
-class PolicyIterationConfig:
+class PolicyIterationConfig(PlannerConfig):
     """Hyper-parameters of policy iteration."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
     max_sweeps: int = 10_000                 # stop after this many policies, at least 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_fields(self, gamma=unit_interval, max_sweeps=positive_int)
 
 

@@ -32,13 +32,14 @@ from scipy.sparse.linalg import splu
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import EPS
 from rlbook.algorithms.planning.greedy import greedy_policy
+from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP, check_ends
 
 
 @dataclass(frozen=True)
-class PrioritizedSweepingConfig:
+class PrioritizedSweepingConfig(PlannerConfig):
     """Hyper-parameters of prioritized sweeping."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
@@ -46,6 +47,7 @@ class PrioritizedSweepingConfig:
     max_sweeps: int = 10_000                 # stop after this many times S backups, whatever the error, at least 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_fields(self, gamma=unit_interval, tolerance=non_negative, max_sweeps=positive_int)
 
 

@@ -37,6 +37,7 @@ from typing import Any, ClassVar
 
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import ErrorBound
+from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.sweeps import largest
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
@@ -44,7 +45,7 @@ from rlbook.envs.mdp import TabularMDP
 
 
 @dataclass(frozen=True)
-class ValueIterationConfig:
+class ValueIterationConfig(PlannerConfig):
     """Hyper-parameters of value iteration."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
@@ -53,6 +54,7 @@ class ValueIterationConfig:
     max_sweeps: int = 100_000                # stop after this many sweeps, whatever the error, at least 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_fields(
             self, gamma=unit_interval, tolerance=non_negative, sweep=one_of("synchronous", "gauss-seidel"), max_sweeps=positive_int,
         )  # fmt: skip
