@@ -123,7 +123,7 @@ def test_a_value_function_tells_a_short_search_what_random_moves_cannot() -> Non
     assert rolled < 0.03 < 0.37 < told < values[0]
 
 
-@pytest.mark.parametrize(("reward", "simulations", "prompts"), [("prefix", 400, range(5)), ("exact", 20_000, [3, 7])])
+@pytest.mark.parametrize(("reward", "simulations", "prompts"), [("prefix", 400, range(5)), ("exact", 20_000, [3])])
 def test_the_search_writes_the_answers_that_the_verifier_accepts(reward: str, simulations: int, prompts: range) -> None:
     """26 tokens, answers of 2 or 3 digits and EOS. Partial credit leads to them in a few hundred tries; without, 2 digits are 1 in 26³."""
     env = rlbook.make("Addition-v0", split="held_out", reward=reward)

@@ -402,6 +402,15 @@ def test_what_cannot_be_copied_is_refused_in_one_sentence() -> None:
         agent_in(rlbook.make("Blackjack-v1"), reuse_tree=True)
 
 
+def test_the_policy_and_values_of_a_table_are_those_of_a_search_in_each_state() -> None:
+    """Q(0) = (3, 2), Q(1) = (4, 6), Q(2) = (2, 0)."""
+    agent, _ = agent_in(TabularEnv(two_levels()), gamma=GAMMA, simulations=300, leaf="value")
+    assert agent.greedy_policy()[:3].tolist() == [agent.act(state, explore=False) for state in range(3)] == [0, 1, 0]
+    assert agent.values() == pytest.approx([3, 6, 2, 0], abs=0.15)
+    with pytest.raises(rlbook.RequestError, match="only where the environment is a table"):
+        agent_in(rlbook.make("CartPole-v1"))[0].greedy_policy()
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"), [("simulations", 0), ("c", -1), ("leaf", "guess"), ("stochastic", "yes"), ("rollout_depth", 0), ("gamma", 2)]
 )

@@ -40,6 +40,7 @@ from rlbook.algorithms.planning.search_tree import Met, SearchTree, add_child, b
 from rlbook.algorithms.planning.simulators import GOES_ON, TERMINATED, Simulator, content, repeats, simulator_of
 from rlbook.algorithms.planning.table_search import TableModel, Uniforms
 from rlbook.checks import boolean, check_fields, non_negative, one_of, positive_int, unit_interval
+from rlbook.errors import RequestError
 from rlbook.seeding import rng_state, set_rng_state, stream
 
 
@@ -165,11 +166,15 @@ class MCTS(Agent):
         same action, and ties that remain go to the lowest number.
         """
         if not explore:
-            return self.search(observation, np.random.default_rng([self._seed, content(observation)])).best_actions()[0]
+            return self.search(observation, self._fixed(observation)).best_actions()[0]
         self.tree = self.search(observation, self.rng, kept=self._kept)
         self._random = self.tree.mode != "closed"
         best = self.tree.best_actions()
         return best[0] if len(best) == 1 else best[int(self.rng.random() * len(best))]
+
+    def _fixed(self, observation: Any) -> np.random.Generator:
+        """The stream for an observation where nothing is to be explored."""
+        return np.random.default_rng([self._seed, content(observation) % 2**60])
 
     def search(self, observation: Any, rng: np.random.Generator, kept: SearchTree | None = None) -> SearchTree:
         """The tree that `simulations` simulations grow from the state that the environment is in.
@@ -224,6 +229,20 @@ class MCTS(Agent):
         tree, key = found.tree, self._world.key(step.next_obs, found.mode, GOES_ON)
         node = find_child(int(step.action), key, tree.child, tree.sibling, tree.key)
         return None if node < 0 else found.below(node, spare=self.config.simulations)
+
+    def greedy_policy(self) -> np.ndarray:
+        """[S] int: the action that `act` takes in each state without exploring. One search a state, where the environment is a table."""
+        return np.array([self.act(state, explore=False) for state in self._states()])
+
+    def values(self) -> np.ndarray:
+        """[S]: the mean return of that action in each of those searches, discounted, in reward units."""
+        trees = [self.search(state, self._fixed(state)) for state in self._states()]
+        return np.array([tree.values()[tree.best_actions()[0]] for tree in trees])
+
+    def _states(self) -> range:
+        if not isinstance(self._world, TableModel):
+            raise RequestError("mcts can say what it would do in every state only where the environment is a table of states")
+        return self._world.observations
 
     def begin(self) -> None:
         """A new episode: what was kept is of no use."""

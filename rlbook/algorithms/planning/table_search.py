@@ -115,9 +115,14 @@ class TableModel:
     def __deepcopy__(self, memo: Any) -> TableModel:
         return self
 
+    @property
+    def observations(self) -> range:
+        """One for each of the S states."""
+        return range(self._start, self._start + len(self._lists.value))
+
     def set_value(self, value: Any) -> None:
         """What states count where a simulation stops: a function of the observation, asked once for each state."""
-        values = [0.0 if value is None else float(value(state + self._start)) for state in range(len(self._arrays.value))]
+        values = [0.0 if value is None else float(value(observation)) for observation in self.observations]
         self._arrays, self._lists = self._arrays._replace(value=np.array(values)), self._lists._replace(value=values)
 
     def key(self, observation: Any, mode: str, ending: int) -> int:
