@@ -84,7 +84,7 @@ def draw(result: Result) -> Figure:
     for place, (name, errors) in enumerate(result.batch.items()):
         left.plot(np.arange(1, errors.shape[1]), errors.mean(axis=0)[1:], color=curve_colour(place), linewidth=1.8, label=name)
     labelled(right, "Walks / episodes", "", "Each episode once (example 6.2)")
-    for name, errors in result.online.items():
+    for name, errors in sorted(result.online.items(), key=lambda item: item[0][:2]):
         place = 0 if name.startswith("TD") else 1
         order = [other for other in result.online if other[:2] == name[:2]].index(name)
         style = ("-", "--", "-.", ":")[order]

@@ -100,6 +100,7 @@ def draw(result: Result) -> Figure:
     axes.axhline(100 * EPSILON / 2, color=fraction_rgb(GREY), linestyle=":", linewidth=1.5)
     axes.text(episodes, 100 * EPSILON / 2 - 1.2, "optimal", ha="right", va="top", **words(fontsize=9))
     axes.set_xlim(1, episodes)
+    axes.set_xticks([1, *range(100, episodes + 1, 100)])
     axes.set_ylim(0, 100)
     axes.set_yticks([0, 5, 25, 50, 75, 100], ["0", "5 %", "25 %", "50 %", "75 %", "100 %"])
     legend(axes, loc="upper right")
