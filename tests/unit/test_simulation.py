@@ -24,6 +24,11 @@ from rlbook.training import Budget, loop
 # Every agent with a table, with settings that take all of its paths.
 LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("mc_prediction", {}),
+    ("off_policy_mc", {}),
+    ("off_policy_mc", {"exploration": "softmax", "gamma": 0.9, "epsilon": 1.0}),
+    ("off_policy_mc", {"task": "prediction", "policy": "uniform", "epsilon": "linear(1.0, 0.1)", "visits": "first"}),
+    ("off_policy_mc", {"task": "prediction", "weighting": "ordinary", "gamma": 0.9}),
+    ("off_policy_mc", {"task": "prediction", "weighting": "truncated", "gamma": 0.9, "alpha": "linear(0.5, 0.1)"}),
     ("mc_prediction", {"visits": "every", "alpha": "linear(0.5, 0.1)", "epsilon": 0.3}),
     ("mc_control", {}),
     ("mc_control", {"visits": "every", "alpha": 0.2, "exploration": "ucb", "exploring_starts": "actions"}),
