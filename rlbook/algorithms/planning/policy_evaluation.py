@@ -85,6 +85,11 @@ class PolicyEvaluation(TablePlanner):
         given = np.array(self.config.policy)
         return np.eye(model.num_actions)[given] if given.ndim == 1 else given.astype(np.float64)
 
+    @property
+    def target_policy(self) -> np.ndarray | None:
+        """The same, of the model that the agent was last given; None before."""
+        return None if self._model is None else self.policy(self._model)
+
     def _sweep(self, model: TabularMDP) -> None:
         if self.config.method == "linear":
             self._solve(model)
