@@ -7,16 +7,18 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent, Metrics, Planner, State, Totals
 from rlbook.checkpoints import discard_after, latest, load_checkpoint, mark_best, read_best, save_checkpoint
 from rlbook.errors import RequestError, TrainingError
 from rlbook.evaluation import fitted_vector, play
 from rlbook.metrics_log import MetricsLog, read_episodes, read_metrics
+from rlbook.optimality import Judge, judge_of
 from rlbook.recorder import Recorder
-from rlbook.registry import agent_class, fit_to, model_of
+from rlbook.registry import agent_class, fit_to
 from rlbook.request import Request, whole_number
 from rlbook.safe_files import CheckpointError, lock, write_file
 from rlbook.seeding import stream
@@ -26,6 +28,9 @@ from rlbook.streams import Episode, ManyStreams, OneStream
 from rlbook.table_streams import stream_for
 from rlbook.threads import single_threaded
 from rlbook.training import Budget, Interrupted, interruptible, loop
+
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
 
 REPORTS = 100          # in a run; a planner reports every sweep
 EVALUATIONS = 10       # in a run, where nothing else is asked for
@@ -61,7 +66,8 @@ class Run:
         self.notes: tuple[str, ...] = env.fit.notes
         """What was done to make the environment fit the agent."""
         try:
-            self._model = model_of(request.recipe.make()) if issubclass(agent, Planner) else None
+            self._model, where_from = _model_for(request) if issubclass(agent, Planner) else (None, ())
+            self._exact_model = None if where_from else self._model
             self.agent: Agent = agent(env, request.config, request.seed)
             if isinstance(self.agent, Planner):
                 self.agent.check_model(self._model)
@@ -72,7 +78,7 @@ class Run:
             if not isinstance(env, FittedEnv)
             else stream_for(self.agent, env, request.recipe, rng)
         )
-        self.notes += (self._streams.note,) if self._streams.note else ()
+        self.notes += where_from + ((self._streams.note,) if self._streams.note else ())
 
     def _fitted_env(self, agent: type[Agent]) -> FittedEnv:
         raw = Recorder(self.request.recipe.make())
@@ -233,7 +239,7 @@ class Run:
         """One line of the log; every so often an evaluation and a checkpoint."""
         before, self._marks = self._marks, math.floor(self.agent.progress * REPORTS)
         evaluated = self._evaluation_due(before)
-        best = self._write(self._evaluate() if evaluated else None)
+        best = self._write(self._evaluate() if evaluated else {})
         on_report(self)
         if evaluated or _crossed(REPORTS // CHECKPOINTS, before, self._marks):
             self.save(best=best)
@@ -243,7 +249,7 @@ class Run:
         self._marks = REPORTS + 1
         if isinstance(self.agent, Planner) and self.metrics and not self._sums:
             self._sums = {name: [value, 1] for name, value in self.metrics[-1].items() if name in self.agent.METRICS}
-        best = self._write(None if self.request.eval_every == 0 else self._evaluate())
+        best = self._write({} if self.request.eval_every == 0 else self._evaluate())
         on_report(self)
         self.save(best=best)
 
@@ -254,15 +260,21 @@ class Run:
             return _crossed(REPORTS // EVALUATIONS, before, self._marks)
         return _crossed(self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps)
 
-    def _evaluate(self) -> float:
+    def _evaluate(self) -> Metrics:
+        """`eval_return`, and how far the agent's table is from the exact one where that is known."""
         try:
-            return play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean
+            played = play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean
         except FloatingPointError as error:
             raise TrainingError(f"an observation of the evaluation at step {self.steps} is not finite: {error}") from None
         except TrainingError as error:
             raise TrainingError(f"{error} (evaluation at step {self.steps})") from None
+        return {"eval_return": played} | ({} if self._judge is None else self._judge.judge(self.agent))
 
-    def _write(self, eval_return: float | None) -> bool:
+    @cached_property
+    def _judge(self) -> Judge | None:
+        return judge_of(self.agent, self._streams.model if self._model is None else self._exact_model)
+
+    def _write(self, evaluated: Metrics) -> bool:
         """Logs what happened since the last report. True where the evaluation is the best so far."""
         finished = self._streams.finished
         report: dict[str, Any] = {"step": self.steps, "episodes": self._streams.episodes}
@@ -270,7 +282,7 @@ class Run:
             report["return"] = math.fsum(item[1] for item in finished) / len(finished)
             report["length"] = sum(item[2] for item in finished) / len(finished)
         report |= {name: total / count for name, (total, count) in self._sums.items()}
-        report |= {} if eval_return is None else {"eval_return": eval_return}
+        report |= evaluated
         if self._log is not None:
             with _told(self.folder):
                 for item in finished:
@@ -280,9 +292,9 @@ class Run:
         self._episodes += finished
         finished.clear()
         self._sums = {}
-        if eval_return is None or (self._best is not None and eval_return < self._best[1]):
+        if not evaluated or (self._best is not None and evaluated["eval_return"] < self._best[1]):
             return False
-        self._best = [self.steps, eval_return]
+        self._best = [self.steps, evaluated["eval_return"]]
         return True
 
     def resume(self, *, steps: int | None = None, episodes: int | None = None, on_report: Report | None = None) -> Run:
@@ -348,6 +360,12 @@ def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_impor
     run._restore(state, streams=False)
     run._read_log()
     return run
+
+
+def _model_for(request: Request) -> tuple[TabularMDP, tuple[str, ...]]:
+    from rlbook.planning_models import planning_model
+
+    return planning_model(request)
 
 
 def check_free(folder: Path) -> None:

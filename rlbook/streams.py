@@ -6,7 +6,7 @@ The loop owns the resets, so `next_obs` is always the true successor and every a
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rlbook.agent import State, Step
 from rlbook.errors import TrainingError
 from rlbook.seeding import rng_state, set_rng_state
+
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
 
 Episode = tuple[int, float, int]
 """(environment step it ended at, return in reward units, length in environment steps)"""
@@ -30,6 +33,8 @@ class OneStream:
 
     note = ""
     """How the steps are taken, where that is worth saying."""
+    model: TabularMDP | None = None
+    """What happens in the environment, exactly, where that is known."""
 
     def __init__(self, env: gymnasium.Env, rng: np.random.Generator) -> None:
         self.env, self.rng = env, rng
@@ -107,7 +112,7 @@ class ManyStreams:
         ValueError: the environment resets itself, or cannot let a finished stream wait.
     """
 
-    note = ""
+    note, model = "", None
 
     def __init__(self, env: VectorEnv, rng: np.random.Generator, *, rollout: str = "steps", group_size: int = 1) -> None:
         _check_resets(env, rollout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -20,13 +20,15 @@ from rlbook.algorithms.tabular.compiled import available, linked
 from rlbook.algorithms.tabular.simulation import CHUNK, EPISODES, Clock, Uniforms, draw, interact, simulate, skip
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.environments import Recipe
-from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
 from rlbook.recorder import Recorder
 from rlbook.seeding import rng_state, set_rng_state
 from rlbook.spaces import FittedEnv
 from rlbook.streams import Episode, OneStream, draw_seed, env_failure, episode_table, episodes_of, not_finite
 from rlbook.training import Budget
+
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
 
 LARGEST_LISTS = 200_000
 """Entries of a table; beyond it, turning arrays into lists and back costs more than lists save."""
@@ -82,15 +84,15 @@ class TableStream(ChunkedStream):
         how = "compiled" if self.compiled else "in plain Python; rlbook[fast] compiles it"
         self.note = f"steps: sampled from the model's tables, {how}"
         self.world_rng = np.random.default_rng(0)
-        self.noisy = bool((model.outcomes.reward_std > 0).any())
-        num_rows, num_outcomes, num_starts = len(model.outcomes.first) - 1, len(model.outcomes.successor), len(model.outcomes.start_state)
-        self.sure = num_outcomes == num_rows and num_starts == 1 and not self.noisy
-        self._tables: Any = model.outcomes if self.compiled else _as_lists(model.outcomes)
+        outcomes = self._outcomes = model.outcomes
+        self.noisy = bool((outcomes.reward_std > 0).any())
+        self.sure = len(outcomes.successor) == len(outcomes.first) - 1 and len(outcomes.start_state) == 1 and not self.noisy
+        self._tables: Any = outcomes if self.compiled else _as_lists(outcomes)
 
     def start(self) -> None:
         self.world_rng, _ = np_random(draw_seed(self.rng))
-        outcomes = self.model.outcomes
-        self.obs = int(outcomes.start_state[draw(outcomes.start_cumulative, 0, self.world_rng)])
+        starts = self._outcomes.start_state
+        self.obs = int(starts[draw(self._outcomes.start_cumulative, 0, self.world_rng)])
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
         choose, update = agent.functions()
@@ -203,11 +205,13 @@ def stream_for(agent: Agent, env: FittedEnv, recipe: Recipe, rng: np.random.Gene
     kind = type(agent)
     if not isinstance(agent, TableAgent) or (kind.act, kind.learn) != (TableAgent.act, TableAgent.learn):
         return OneStream(env, rng)
-    model = _sampled(env) if agent.config.simulate else None
+    model = _sampled(env)
     if model is not None and (model.num_states, model.num_actions) != (agent.num_states, agent.num_actions):
         model = None
-    model = agent.sampled_model(model)
-    return EnvStream(env, rng) if model is None else TableStream(model, rng, recipe.time_limit)
+    sampled = agent.sampled_model(model if agent.config.simulate else None)
+    streams = EnvStream(env, rng) if sampled is None else TableStream(sampled, rng, recipe.time_limit)
+    streams.model = model
+    return streams
 
 
 def _wrappers(env: Any) -> Iterator[gymnasium.Wrapper]:
@@ -224,6 +228,8 @@ def _sampled(env: FittedEnv) -> TabularMDP | None:
         return None
     if not callable(getattr(inner, "model", None)) and not hasattr(inner, "P"):
         return None
+    from rlbook.envs.mdp import TabularMDP
+
     try:
         model = TabularMDP.from_env(inner)
     except ValueError:

@@ -12,6 +12,7 @@ from rlbook.agent import Metrics, Planner, State, Step
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
 from rlbook.algorithms.planning.sweeps import Sweeps, largest, sweeps_of
 from rlbook.envs.mdp import TabularMDP
+from rlbook.optimality import JUDGED
 
 
 class TablePlanner(Planner):
@@ -24,6 +25,9 @@ class TablePlanner(Planner):
     """What the command line calls it."""
     observations = "index"
     actions = "discrete"
+
+    def __init_subclass__(cls) -> None:
+        cls.METRICS = cls.METRICS | JUDGED
 
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         super().__init__(env, config, seed)

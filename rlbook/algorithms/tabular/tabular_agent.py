@@ -32,6 +32,7 @@ from rlbook.checks import (
     unit_interval,
 )
 from rlbook.functional.schedules import Constant, Inverse, Linear, Numbers, Schedule
+from rlbook.optimality import JUDGED
 from rlbook.seeding import rng_state, set_rng_state, stream
 
 
@@ -67,6 +68,9 @@ class TableAgent(Agent):
     """The algorithm's way to act while learning; a plain function."""
     update: ClassVar[Callable[..., float]]
     """The algorithm's way to learn from one step; a plain function."""
+
+    def __init_subclass__(cls) -> None:
+        cls.METRICS = cls.METRICS | JUDGED
 
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         super().__init__(env, config, seed)

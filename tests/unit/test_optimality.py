@@ -1,0 +1,83 @@
+"""Value error and policy regret, against numbers worked out by hand and by another route."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlbook
+from rlbook.envs import TabularMDP
+from rlbook.optimality import Judge, judge_of
+
+
+class Fixed:
+    """An agent that has made up its mind."""
+
+    def __init__(self, values: Any, policy: Any) -> None:
+        self._values, self._policy = np.array(values, dtype=float), np.array(policy)
+
+    def values(self) -> np.ndarray:
+        return self._values
+
+    def greedy_policy(self) -> np.ndarray:
+        return self._policy
+
+
+def two_states() -> TabularMDP:
+    """State 0: action 0 pays 1 and ends, action 1 pays 0 and leads to state 1, where either action pays 4 and ends. State 2 is the end,
+    state 3 is never entered."""
+    successors = [2, 1, 2, 2, 2, 2, 3, 3]
+    transitions = np.eye(4)[successors]
+    rewards = [[1.0, 0.0], [4.0, 4.0], [0.0, 0.0], [9.0, 9.0]]
+    return TabularMDP.from_arrays(transitions, rewards, terminal=np.array([False, False, True, False]), initial=[1.0, 0.0, 0.0, 0.0])
+
+
+def test_the_numbers_are_those_of_the_definition() -> None:
+    """γ = .5: V* = (2, 4). V = (1, 1) is off by 1 and 3, root mean square √5, the end and state 3 left out.
+
+    Going for 1 at once gives V^π(0) = 1, so the regret is 2 - 1.
+    """
+    found = Judge(two_states(), 0.5).judge(Fixed([1, 1, 50, 50], [0, 0, 0, 0]))
+    assert found == {"value_error": pytest.approx(np.sqrt(5)), "policy_regret": pytest.approx(1.0)}
+    assert Judge(two_states(), 0.5).judge(Fixed([2, 4, 0, 0], [1, 0, 0, 0])) == {"value_error": 0.0, "policy_regret": pytest.approx(0.0)}
+
+
+def test_values_of_a_given_policy_are_judged_against_that_policy() -> None:
+    """The uniform policy: V(1) = 4, V(0) = (1 + .5 · 4) / 2 = 1.5."""
+    judge = Judge(two_states(), 0.5, np.full((4, 2), 0.5))
+    assert judge.judge(Fixed([1.5, 4, 0, 0], [0, 0, 0, 0])) == {"value_error": pytest.approx(0.0)}
+
+
+def test_a_policy_that_walks_in_circles_has_no_regret_at_gamma_one() -> None:
+    model = TabularMDP.from_env(rlbook.make("Maze-v0"))
+    found = Judge(model, 1.0).judge(Fixed(np.zeros(25), np.zeros(25, dtype=int)))
+    assert found.keys() == {"value_error"}
+
+
+def test_a_world_without_an_end_has_no_judge_at_gamma_one() -> None:
+    env = rlbook.make("GridWorld-v0", layout="5x5")
+    agent = rlbook.train("q_learning", env, steps=10, eval_every=0, gamma=1.0).agent
+    assert judge_of(agent, TabularMDP.from_env(env)) is None
+
+
+@pytest.mark.parametrize("options", [{}, {"simulate": False}], ids=str)
+def test_every_evaluation_of_a_tabular_run_says_how_far_from_the_optimum_it_is(options: dict[str, Any], tmp_path: Path) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=20_000, seed=0, folder=tmp_path / "run", epsilon=1.0, alpha=0.5, **options)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    judged = [line for line in lines if "eval_return" in line]
+    assert len(judged) == 10
+    assert all("value_error" in line and "policy_regret" in line for line in judged)
+    assert not any("value_error" in line for line in lines if "eval_return" not in line)
+    assert judged[0]["value_error"] > 1 > 0.01 > judged[-1]["value_error"]
+    assert judged[-1]["policy_regret"] == pytest.approx(0.0, abs=1e-9)
+    assert set(run.agent.METRICS) >= {"value_error", "policy_regret"}
+
+
+def test_an_environment_without_a_model_is_not_judged() -> None:
+    run = rlbook.train("q_learning", "Blackjack-v1", steps=500, seed=0)
+    assert not any("value_error" in report for report in run.metrics)
+    assert any("eval_return" in report for report in run.metrics)
