@@ -10,7 +10,6 @@ import gymnasium
 
 from rlbook.agent import Agent, Planner
 from rlbook.environments import Recipe, environments
-from rlbook.envs.enumeration import NoModel
 from rlbook.errors import RequestError
 from rlbook.spaces import Fit, FittedEnv, fit
 
@@ -153,6 +152,8 @@ def fit_to(agent: type[Agent], env: Any, config: Any) -> Fit:
 
 def misfit(algorithm: str, env_name: str) -> str | None:
     """Why this algorithm does not train on this environment; None where it does."""
+    from rlbook.envs.enumeration import NoModel
+
     agent = agent_class(algorithm)
     try:
         env = Recipe.of(env_name).make()
