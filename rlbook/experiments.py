@@ -17,7 +17,7 @@ import numpy as np
 from rlbook.algorithms.tabular.compiled import linked
 from rlbook.algorithms.tabular.curves import record
 from rlbook.algorithms.tabular.prediction import PredictionAgent
-from rlbook.algorithms.tabular.simulation import CHUNK, simulate
+from rlbook.algorithms.tabular.simulation import CHUNK, Clock, simulate
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, TableAgent
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
@@ -63,20 +63,31 @@ def returns(
     """The return of each training episode, undiscounted: [runs, E], in reward units. Arguments as for `value_curves`."""
     budget, out = Budget(None, episodes), np.empty((runs, episodes))
     for row, (agent, streams) in zip(out, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
-        streams.marks = 1
+        streams.at_once = episodes
         while streams.episodes < episodes:
             streams.advance(agent, budget)
         row[:] = [episode[1] for episode in streams.finished]
     return out
 
 
+class EpisodeStream(TableStream):
+    """Takes whole episodes at once, `at_once` of them."""
+
+    marks = 1
+    at_once = 1
+
+    def _clock(self, budget: Budget, progress: float) -> Clock:
+        clock = super()._clock(budget, progress)
+        return clock._replace(last_episode=min(clock.last_episode, self.episodes + self.at_once))
+
+
 def _starts(
     agent_class: type[TableAgent], config: Any, model: TabularMDP, runs: int, seed: int, time_limit: int | None
-) -> Iterator[tuple[TableAgent, TableStream]]:
+) -> Iterator[tuple[TableAgent, EpisodeStream]]:
     env = TabularEnv(model)
     for index in range(seed, seed + runs):
         agent = agent_class(env, config, index)
-        streams = TableStream(model, stream(index, "environment"), time_limit)
+        streams = EpisodeStream(model, stream(index, "environment"), time_limit)
         streams.start()
         agent.begin()
         yield agent, streams
@@ -93,7 +104,6 @@ def _recorded(agent: TableAgent) -> np.ndarray:
 
 
 def _ask_after_each(agent: TableAgent, streams: TableStream, curve: np.ndarray) -> None:
-    streams.marks = len(curve)
     budget = Budget(None, len(curve))
     while streams.episodes < len(curve):
         before = streams.episodes

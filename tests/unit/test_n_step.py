@@ -98,7 +98,8 @@ def test_a_time_limit_still_bootstraps(n: int) -> None:
 
 
 def learnt(algorithm: str, env: Any, **settings: Any) -> np.ndarray:
-    return rlbook.train(algorithm, env, eval_every=0, **settings).agent.memory[0]
+    agent: Any = rlbook.train(algorithm, env, eval_every=0, **settings).agent
+    return agent.memory[0]
 
 
 EXPLORING: list[dict[str, Any]] = [
@@ -160,7 +161,8 @@ def test_a_restored_agent_goes_on_in_the_middle_of_an_episode(n: int) -> None:
     env: Any = Spaces(6, 3)
     first, second = (NStepSarsa(env, NStepSarsa.Config(n=n), seed) for seed in (1, 2))
     rng = np.random.default_rng(0)
-    script = [(int(s), float(r), int(t), bool(e)) for s, r, t, e in zip(*rng.integers(6, size=(3, 300)), rng.random(300) < 0.05, strict=True)]
+    columns = *rng.integers(6, size=(3, 300)), rng.random(300) < 0.05
+    script = [(int(s), float(r), int(t), bool(e)) for s, r, t, e in zip(*columns, strict=True)]
 
     def live(agent: NStepSarsa, part: list[tuple[int, float, int, bool]]) -> list[int]:
         actions = []

@@ -49,6 +49,15 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("td_prediction", {}),
     ("td_prediction", {"policy": "optimal", "epsilon": 0.3, "alpha": "inverse(1.0, 0.6)"}),
     ("dyna_q_plus", {"planning_steps": 3, "kappa": 0.01}),
+    ("n_step_td", {"n": 3}),
+    ("n_step_td", {"n": 100_000, "alpha": "inverse(1.0)"}),
+    ("n_step_sarsa", {"n": 4}),
+    ("n_step_sarsa", {"n": 100_000, "exploration": "softmax"}),
+    *[("td_lambda", {"traces": traces}) for traces in ("accumulating", "replacing", "true-online", "offline")],
+    *[("sarsa_lambda", {"traces": traces}) for traces in ("accumulating", "replacing", "true-online")],
+    ("sarsa_lambda", {"exploration": "ucb", "alpha": "inverse(1.0, 0.7)"}),
+    ("watkins_q_lambda", {"epsilon": 0.1}),
+    ("watkins_q_lambda", {"traces": "accumulating", "trace_decay": 0.5, "gamma": 1.0, "alpha": "linear(0.5, 0.1)"}),
 ]
 ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
     ("FrozenLake-v1", {}), ("Maze-v0", {}), ("Taxi-v4", {"max_episode_steps": 40}), ("MaximizationBias-v0", {}),
