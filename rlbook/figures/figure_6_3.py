@@ -18,7 +18,7 @@ import numpy as np
 from rlbook.figures.cliff import LEARNERS, cliff_model, settings
 from rlbook.figures.drawing import curve_colour, labelled, legend
 from rlbook.figures.learners import learners
-from rlbook.plots.figure import new_figure
+from rlbook.plots.figure import new_figure, words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,8 +72,8 @@ def draw(result: Result) -> Figure:
     figure = new_figure(7.0, 5.6)
     axes = labelled(figure.subplots(), "Step size α", "Sum of rewards per episode")
     half = result.episodes // 2
-    long = f"asymptotic (episodes {half + 1} to {result.episodes})"
-    for means, style, what in ((result.asymptotic, "-", long), (result.interim, "--", f"interim (first {INTERIM} episodes)")):
+    axes.set_title(f"interim: the first {INTERIM} episodes · asymptotic: episodes {half + 1} to {result.episodes}", **words(fontsize=10, pad=8))
+    for means, style, what in ((result.asymptotic, "-", "asymptotic"), (result.interim, "--", "interim")):
         for place, name in enumerate(LEARNERS):
             axes.plot(
                 ALPHAS, means[name].mean(axis=1), style, color=curve_colour(place), marker=MARKERS[name], markersize=5, linewidth=1.4,
@@ -82,5 +82,5 @@ def draw(result: Result) -> Figure:
     axes.set_ylim(-150, 0)
     axes.set_xlim(0.07, 1.03)
     axes.set_xticks(ALPHAS)
-    legend(axes, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, columnspacing=1.5)
+    legend(axes, loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=2, columnspacing=1.5)
     return figure

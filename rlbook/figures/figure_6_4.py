@@ -94,8 +94,8 @@ def _draw_ways(axes: Axes, result: Result) -> None:
             way = np.array(Counter(result.ways[name]).most_common(1)[0][0])
             row, column = np.divmod(way, COLUMNS)
             axes.plot(column + 0.08 * place, row + 0.08 * place, color=curve_colour(place), linewidth=2.2, solid_joinstyle="round")
-    axes.fill_between([0.53, COLUMNS - 1.53], 2.53, 3.5, color=fraction_rgb(CLIFF), linewidth=0)
-    axes.text(5.5, 3, "The cliff", ha="center", va="center", **words(color="white", fontsize=11))
+    axes.fill_between([0.53, COLUMNS - 1.53], 2.53, 3.5, color=fraction_rgb(CLIFF), linewidth=0, zorder=3)
+    axes.text(5.5, 3, "The cliff", ha="center", va="center", zorder=4, **words(color="white", fontsize=11))
     for state, letter in ((START, "S"), (GOAL, "G")):
         row, column = divmod(state, COLUMNS)
         axes.text(column - 0.3, row + 0.25, letter, ha="center", va="center", **words(fontsize=11, color=fraction_rgb(INK)))

@@ -68,7 +68,7 @@ class Result:
     runs: int                                # how many
 
 
-def run(seed: int = 0, runs: int = 2_000, episodes: int = 300) -> Result:
+def run(seed: int = 0, runs: int = 10_000, episodes: int = 300) -> Result:
     """An episode of two steps went left."""
     return Result({name: _share(kind, seed, runs, episodes) for name, kind in LEARNERS.items()}, runs)
 
