@@ -144,7 +144,7 @@ WRONG = {
     "train --resume": ["--resume", "--out"],
     "train --resume nowhere": ["nowhere", "config.yaml"],
     "train ppo Maze-v0 --out nowhere --resume": ["nowhere", "config.yaml"],
-    "train value_iteration CartPole-v1": ["CartPole-v1", "no model"],
+    "train value_iteration Addition-v0": ["Addition-v0", "a table needs one row a state"],
     "evaluate": ["FOLDER"],
     "evaluate nowhere": ["nowhere", "not a run folder"],
     "evaluate nowhere --epsiodes 3": ["'--epsiodes'", "'--episodes'"],

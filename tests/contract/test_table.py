@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 import rlbook
-from rlbook.registry import table
+from rlbook.agent import Planner
+from rlbook.registry import PLANNERS, agent_class, table
 
 TABLE = table()
 CELLS = [(algorithm, env) for algorithm, row in TABLE.items() for env in row]
@@ -22,7 +24,14 @@ def test_the_table_has_every_algorithm_and_every_environment() -> None:
 
 def test_every_algorithm_trains_somewhere_and_the_maze_trains_all() -> None:
     assert {algorithm: row["Maze-v0"] for algorithm, row in TABLE.items()} == dict.fromkeys(TABLE)
-    assert TABLE["value_iteration"]["CartPole-v1"] and TABLE["q_learning"]["Addition-v0"], "no table is large enough for these"
+    assert TABLE["value_iteration"]["Addition-v0"] and TABLE["q_learning"]["Addition-v0"], "no table is large enough for these"
+    assert TABLE["value_iteration"]["ShortCorridor-v0"], "what cannot be told apart cannot be planned for"
+
+
+@pytest.mark.parametrize("algorithm", PLANNERS)
+def test_planners_train_where_there_is_no_model_and_a_table_is_large_enough(algorithm: str) -> None:
+    unknown = ("CartPole-v1", "Pendulum-v1", "MountainCar-v0", "Acrobot-v1", "Blackjack-v1")
+    assert [TABLE[algorithm][env] for env in unknown] == [None] * 5
 
 
 @pytest.mark.parametrize(("algorithm", "env"), CELLS)
@@ -34,9 +43,11 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
         assert str(refused.value) == f"{algorithm} does not train on {env}: {reason}"
         assert "\n" not in reason and len(reason) < 300
         return
-    run = rlbook.train(algorithm, env, steps=200, eval_every=0)
-    if algorithm == "value_iteration":
-        assert 1 <= run.steps <= 200 and run.metrics[-1]["change"] >= 0
+    planner = issubclass(agent_class(algorithm), Planner)
+    fewer: dict[str, Any] = {"sampled_steps": 200} if planner else {}
+    run = rlbook.train(algorithm, env, steps=200, eval_every=0, **fewer)
+    if planner:
+        assert 1 <= run.steps <= 200 and set(run.metrics[-1]) & set(run.agent.METRICS)
     else:
         assert 200 <= run.steps < 200 + run.request.num_envs
     assert rlbook.evaluate(run, episodes=1).returns.shape == (1,)
