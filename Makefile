@@ -58,12 +58,12 @@ clean:  ## remove .venv and everything that was built
 
 .venv/.dev: $(DEPENDS) | .venv/bin/python
 	@echo "Installing rlbook and what its tests need (a few minutes the first time)"
-	@$(PIP) -e ".[dev,log]"
+	@$(PIP) -e ".[dev,log,fast]"
 	@touch $@ .venv/.runtime
 
 .venv/.docs: .venv/.dev
 	@echo "Installing what the site needs"
-	@$(PIP) -e ".[dev,log,docs]"
+	@$(PIP) -e ".[dev,log,fast,docs]"
 	@touch $@
 
 .venv/.bench: .venv/.dev

@@ -1,4 +1,4 @@
-"""Runs all comparisons, or those named: `python -m benchmarks [ppo_cartpole dqn_cartpole sampling grpo_step maze_steps imports mcts]`."""
+"""Runs all comparisons, or those named, such as `python -m benchmarks tabular mcts`; the names are those of the files beside this one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-NAMES = ("imports", "maze_steps", "ppo_cartpole", "dqn_cartpole", "sampling", "grpo_step", "mcts")
+NAMES = ("imports", "maze_steps", "ppo_cartpole", "dqn_cartpole", "sampling", "grpo_step", "tabular", "mcts")
 
 
 def main() -> None:

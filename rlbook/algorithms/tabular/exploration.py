@@ -65,6 +65,17 @@ def explore(memory: Any, settings: Any, rng: Any, state: int) -> int:
     return upper_confidence(memory, settings, rng, state)
 
 
+def _epsilon_greedy_on_lists(memory: Any, settings: Any, rng: Any, state: int) -> int:
+    row, epsilon = memory.q[state], settings.fixed_epsilon
+    if epsilon < 0.0:
+        epsilon = exploration_rate(memory, settings, state)
+    if rng.random() < epsilon:
+        return int(rng.random() * len(row))
+    best = max(row)
+    return row.index(best) if row.count(best) == 1 else greedy(row, rng)
+
+
+@on_lists(_epsilon_greedy_on_lists)
 def epsilon_greedy(memory: Any, settings: Any, rng: Any, state: int) -> int:
     """A random action with probability ε, otherwise one of the best."""
     row, epsilon = memory.q[state], settings.fixed_epsilon
