@@ -155,7 +155,8 @@ def test_ordinary_sampling_is_unbiased_though_its_variance_is_infinite() -> None
     """
     expectation, square = 0.0, []
     for lefts in range(1, 400):
-        agents = {name: predictor([[1.0, 0.0]], epsilon=1.0, weighting=name, gamma=1.0, visits="first") for name in ("ordinary", "weighted")}
+        config = {"epsilon": 1.0, "gamma": 1.0, "visits": "first"}
+        agents = {name: predictor([[1.0, 0.0]], weighting=name, **config) for name in ("ordinary", "weighted")}
         for agent in agents.values():
             play(agent, *[(0, 0, 0.0)] * (lefts - 1), (0, 0, 1.0))
         assert agents["weighted"].values()[0] == 1.0

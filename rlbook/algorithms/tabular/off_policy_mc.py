@@ -167,7 +167,7 @@ class OffPolicyMCConfig(ControlConfig):
     task: str = CONTROL                      # what is learnt: control (the best policy, Q) or prediction (a given policy's V)
     weighting: str = "weighted"              # how returns are averaged: ordinary, weighted or truncated; control: weighted
     clip: float = 10.0                       # truncated: the largest weight c, > 0
-    policy: GivenPolicy = "optimal"          # prediction: the target policy π: uniform, optimal, an action a state, or a .json file with one
+    policy: GivenPolicy = "optimal"          # prediction: the target π: uniform, optimal, an action a state, or a .json file with one
     alpha: Schedule = Inverse(1.0)           # ordinary and truncated: step size, in (0, 1]; inverse(1.0) averages
     epsilon: Schedule = Constant(0.5)        # probability ε of a random action of the policy that acts, in [0, 1]; 1: it is uniform
     visits: str = "every"                    # prediction: which visits of an episode count: first or every
@@ -179,7 +179,7 @@ class OffPolicyMCConfig(ControlConfig):
             exploration=one_of("epsilon-greedy", "softmax"),
         )  # fmt: skip
         if self.task == CONTROL and self.weighting != "weighted":
-            raise ValueError(f"weighting must be 'weighted' with task 'control', which learns from the ends of episodes, got {self.weighting!r}")
+            raise ValueError(f"weighting must be 'weighted' with task 'control', which leaves out weights of 0, got {self.weighting!r}")
         if self.task == PREDICTION and isinstance(self.epsilon, Inverse):
             raise ValueError(f"epsilon cannot be {self.epsilon} with task 'prediction', which counts no actions")
         object.__setattr__(self, "policy", plain_policy(self.policy))
