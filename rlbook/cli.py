@@ -211,13 +211,13 @@ def plot(words: Sequence[str]) -> int:
     if options.values and len(folders) > 1:
         raise RequestError(f"--values draws one run, got {len(folders)} folders")
     from rlbook.plots import plot_curves, plot_value_map
-    from rlbook.plots.curves import read_curve
+    from rlbook.plots.curves import has_map, read_curve
 
     written = []
     if not options.values:
         written.append(out or str(Path(folders[0]) / "curve.png"))
         plot_curves(folders, written[0])
-    if options.values or (out is None and len(folders) == 1 and read_curve(folders[0]).env == "Maze-v0"):
+    if options.values or (out is None and len(folders) == 1 and has_map(read_curve(folders[0]))):
         written.append(out or str(Path(folders[0]) / "value_map.png"))
         plot_value_map(folders[0], out=written[-1])
     show(options.json, ({"folders": folders, "written": written}, "\n".join(written)))

@@ -112,8 +112,8 @@ class Plot:
     """
 
     folders: Positional[Folders]  # one run's folder, or several
-    values: Flag = False  # draw the value map of a maze, with the policy as arrows, instead of curves
-    out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the first folder, and value_map.png for one run on a maze)
+    values: Flag = False  # draw the value map instead of curves, with the policy as arrows, numbers or letters
+    out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the first folder; value_map.png too for one run on a grid)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
 

@@ -104,6 +104,13 @@ def save_curve(run: Run) -> Path | None:
     return path
 
 
+def has_map(curve: Curve) -> bool:
+    """Whether a value map can be drawn beside the curve: the environment has one, and the agent keeps values for all its states."""
+    from rlbook.plots.boards import DRAWN
+
+    return curve.env in DRAWN and curve.algorithm != "mcts"
+
+
 # Reading
 
 

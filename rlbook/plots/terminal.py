@@ -10,11 +10,15 @@ from typing import TextIO
 
 import numpy as np
 
+from rlbook.envs.layouts import MOVES
+from rlbook.plots.boards import GOALS, HOLES
 from rlbook.plots.colours import GREEN, GREY, INK, PALE, PAPER, RED, Colour, mixed, ramp, readable_on
 from rlbook.plots.value_map import ValueMap, number
 
-ARROWS = "↑↓←→"
-PLAIN_ARROWS = "^v<>"
+ARROWED = [*MOVES, (-1, -1), (-1, 1), (1, -1), (1, 1), (0, 0)]
+"""Directions, (rows down, columns right), in the order of the arrows."""
+ARROWS = "↑↓←→↖↗↙↘·"
+PLAIN_ARROWS = "^v<>\\//\\o"
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 MARKED = re.compile(r"\x1b\[[0-9;]*m([^\x1b]+)\x1b\[0?m")
 HALF_BLOCK = "▀"
@@ -39,7 +43,7 @@ class Terminal:
 
     @property
     def arrows(self) -> str:
-        """Up, down, left, right."""
+        """Up, down, left, right; the four between them; staying."""
         return ARROWS if self._can_write(ARROWS) else PLAIN_ARROWS
 
     @property
@@ -119,12 +123,17 @@ def value_map_text(chart: ValueMap, terminal: Terminal) -> str:
     Without colour, walls are blocks of #.
     """
     width = 7
-    if chart.layout.columns * width > terminal.size[0]:
-        rows = [_compact_row(chart, row, terminal) for row in range(chart.layout.rows)]
+    if chart.board.columns * width > terminal.size[0]:
+        rows = [_compact_row(chart, row, terminal) for row in _rows(chart)]
         return "\n".join(rows)
-    lines = [line for row in range(chart.layout.rows) for line in _tall_row(chart, row, width, terminal)]
+    lines = [line for row in _rows(chart) for line in _tall_row(chart, row, width, terminal)]
     low, high = chart.range
     return "\n".join([*lines, terminal.faint(f"{chart.meaning}, from {_number(low)} to {_number(high)}")])
+
+
+def _rows(chart: ValueMap) -> list[int]:
+    """From the top downwards."""
+    return [*range(chart.board.rows)][:: -1 if chart.board.upward else 1]
 
 
 def _number(value: float) -> str:
@@ -134,7 +143,7 @@ def _number(value: float) -> str:
 def _tall_row(chart: ValueMap, row: int, width: int, terminal: Terminal) -> list[str]:
     """Three lines, the last one empty: cells look square then."""
     lines, shares = ["", "", ""], chart.shares()
-    for state in range(row * chart.layout.columns, (row + 1) * chart.layout.columns):
+    for state in range(row * chart.board.columns, (row + 1) * chart.board.columns):
         for index, text in enumerate(_cell(chart, state, width, terminal.arrows)):
             lines[index] += _painted(chart, shares, state, text, terminal)
     return lines
@@ -142,37 +151,43 @@ def _tall_row(chart: ValueMap, row: int, width: int, terminal: Terminal) -> list
 
 def _cell(chart: ValueMap, state: int, width: int, arrows: str) -> tuple[str, str, str]:
     """What stands in a cell: three lines of `width` characters."""
-    empty = " " * width
-    if chart.layout.walls.flat[state]:
+    empty, text = " " * width, chart.board.texts[state]
+    if chart.board.walls.flat[state]:
         return "#" * width, "#" * width, "#" * width
-    if state == chart.layout.goal:
-        return empty, "G".center(width), empty
     if not chart.decided[state]:
-        return empty, empty, empty
-    mark = "S" if state == chart.layout.start else " "
-    arrow = mark + arrows[chart.policy[state]].center(width - 2) + " "
-    return arrow, _number(chart.values[state]).center(width), empty
+        return empty, text.center(width), empty
+    action = (text or " ")[0] + _action(chart, state, arrows).center(width - 2) + " "
+    return action, _number(chart.values[state]).center(width), empty
+
+
+def _action(chart: ValueMap, state: int, arrows: str) -> str:
+    """The greedy action in one or two characters; nothing where the agent only predicts."""
+    action = int(chart.policy[state])
+    if action < 0:
+        return ""
+    if chart.board.moves is None:
+        return chart.board.written(state, action).replace("−", "-")
+    return arrows[ARROWED.index(tuple(chart.board.moves[action].tolist()))]
 
 
 def _compact_row(chart: ValueMap, row: int, terminal: Terminal) -> str:
     """One line, two characters a cell."""
     cells, shares = [], chart.shares()
-    for state in range(row * chart.layout.columns, (row + 1) * chart.layout.columns):
-        wall, goal = chart.layout.walls.flat[state], state == chart.layout.goal
-        text = "##" if wall else "G " if goal else f"{terminal.arrows[chart.policy[state]]} " if chart.decided[state] else "  "
+    for state in range(row * chart.board.columns, (row + 1) * chart.board.columns):
+        inside = _action(chart, state, terminal.arrows) if chart.decided[state] else chart.board.texts[state]
+        text = "##" if chart.board.walls.flat[state] else f"{inside:<2}"
         cells.append(_painted(chart, shares, state, text, terminal))
     return "".join(cells)
 
 
 def _painted(chart: ValueMap, shares: np.ndarray, state: int, text: str, terminal: Terminal) -> str:
-    if chart.layout.walls.flat[state]:
+    if chart.board.walls.flat[state]:
         return terminal.paint(text, ink=INK, paper=INK)
-    if state == chart.layout.goal:
-        return terminal.paint(text, ink=PAPER, paper=GREEN, bold=True)
-    if not chart.decided[state]:
-        return text
-    paper = terminal.ramp(float(shares[state]))
-    return terminal.paint(text, ink=readable_on(paper), paper=paper)
+    if chart.decided[state]:
+        paper = terminal.ramp(float(shares[state]))
+        return terminal.paint(text, ink=readable_on(paper), paper=paper)
+    mark = chart.board.texts[state]
+    return terminal.paint(text, ink=PAPER, paper=RED if mark in HOLES else GREEN, bold=True) if mark in (*GOALS, *HOLES) else text
 
 
 # Pictures

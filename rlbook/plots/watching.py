@@ -86,11 +86,11 @@ def _watch_writing(agent: Any, recipe: Recipe, terminal: Terminal, prompts: int,
 
 def _watch_playing(agent: Any, recipe: Recipe, terminal: Terminal, episodes: int, seed: int, pause: float | None) -> list[float]:
     mode = _mode(render_modes(recipe), terminal)
-    names = _action_names(recipe)
+    names, maze = _action_names(recipe), _is_maze(recipe.make().unwrapped)
     wait = _pace(recipe) if pause is None and terminal.is_terminal else pause or 0.0
     returns = []
     for frame in play_frames(agent, recipe, mode, episodes=episodes, seed=seed):
-        terminal.redraw(frame_text(frame, terminal, names))
+        terminal.redraw(frame_text(frame, terminal, names, maze=maze))
         ends = frame.over or frame.step == 0
         time.sleep(max(wait, RESET_PAUSE) if ends and wait else wait)
         if frame.over:
@@ -113,15 +113,20 @@ def _pace(recipe: Recipe) -> float:
 
 
 def _action_names(recipe: Recipe) -> Sequence[str] | None:
-    """What the actions are called, where the environment is a maze."""
-    return ACTION_NAMES if hasattr(getattr(recipe.make().unwrapped, "tables", None), "layout") else None
+    """What the actions are called, where the environment says so."""
+    env: Any = recipe.make().unwrapped
+    return ACTION_NAMES if _is_maze(env) else getattr(env, "action_names", ()) or None
+
+
+def _is_maze(env: Any) -> bool:
+    return hasattr(getattr(env, "tables", None), "layout")
 
 
 # One frame
 
 
-def frame_text(frame: Frame, terminal: Terminal, names: Sequence[str] | None = None) -> str:
-    """What the environment drew, and below it what happened. Without a drawing, the observation's numbers."""
+def frame_text(frame: Frame, terminal: Terminal, names: Sequence[str] | None = None, *, maze: bool = False) -> str:
+    """What the environment drew, and below it what happened. Without a drawing, the observation's numbers; a `maze` gets its colours."""
     parts = [f"step {frame.step}"]
     if frame.step:
         parts += [f"action {_action(frame.action, names)}", f"reward {frame.reward:.4g}"]
@@ -129,7 +134,7 @@ def frame_text(frame: Frame, terminal: Terminal, names: Sequence[str] | None = N
     caption = terminal.faint("   ".join(parts))
     if isinstance(frame.picture, str):
         text = frame.picture.strip("\n")
-        return f"{_maze_text(text, terminal) if names is not None else terminal.own_colours(text)}\n{caption}"
+        return f"{_maze_text(text, terminal) if maze else terminal.own_colours(text)}\n{caption}"
     if frame.picture is not None and terminal.colour:
         return f"{picture_text(np.asarray(frame.picture), terminal)}\n{caption}"
     return f"{caption}   observation {_numbers(frame.obs)}"
