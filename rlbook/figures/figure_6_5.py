@@ -86,7 +86,8 @@ def measured(result: Result) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for name, left in result.left.items():
         numbers[f"{name}, at most"] = float(np.convolve(left, np.full(5, 0.2), mode="valid").max()) if len(left) > 4 else float(left.max())
-        numbers |= {f"{name}, episode {episode}": float(left[episode - 5 : episode].mean()) for episode in (100, 200, 300)}
+        told = [episode for episode in (100, 200, 300) if episode <= len(left)]
+        numbers |= {f"{name}, episode {episode}": float(left[episode - 5 : episode].mean()) for episode in told}
     return numbers
 
 
