@@ -64,7 +64,7 @@ def by_definition(
         if end == length and at_the_end is None:
             at_the_end = values[last] if truncated else 0.0
         bootstrap = values[path[end]] if end < length else at_the_end
-        total = sum(gamma ** (i - tau) * rewards[i] for i in range(tau, end)) + gamma ** (end - tau) * bootstrap
+        total = sum(gamma ** (i - tau) * rewards[i] for i in range(tau, end)) + gamma ** (end - tau) * float(bootstrap or 0.0)
         values[states[tau]] += alpha * (total - values[states[tau]])
     return values
 
