@@ -243,3 +243,42 @@ def test_every_logged_number_is_explained(name: str) -> None:
     run = rlbook.train(name, "Maze-v0", env_kwargs={"slip": 0.1}, eval_every=0)
     told = set(run.metrics[-1]) - {"step", "episodes"}
     assert told <= set(rlbook.algorithms()[name].METRICS) and {"sweep", "bound", "value"} <= told
+
+
+def slippery_grid(side: int) -> TabularMDP:
+    """-1 a step to the last corner, where nothing is paid any more and nothing ends; a fifth of the moves go astray."""
+    cell = np.arange(side * side)
+    row, column = np.divmod(cell, side)
+    moves = ((-1, 0), (0, 1), (1, 0), (0, -1))
+    reached = np.stack([np.clip(row + i, 0, side - 1) * side + np.clip(column + j, 0, side - 1) for i, j in moves])
+    reached[:, -1] = side * side - 1
+    successors = np.stack([reached[[a, (a + 1) % 4, (a + 3) % 4]].T for a in range(4)], axis=1)     # [S, A, 3]
+    chances = np.broadcast_to([0.8, 0.1, 0.1], successors.shape)
+    rewards = np.full((side * side, 4), -1.0)
+    rewards[-1] = 0.0
+    matrix = sparse.csr_array((chances.ravel(), successors.ravel(), np.arange(0, successors.size + 1, 3)), shape=(4 * side**2, side**2))
+    return TabularMDP.from_arrays(matrix, rewards)
+
+
+@pytest.mark.skipif(not available(), reason="numba is not installed")
+def test_where_knowledge_travels_cell_by_cell_automatic_goes_on_in_place() -> None:
+    model = slippery_grid(40)
+    automatic = ValueIteration.solve(model, gamma=0.99, tolerance=1e-7)
+    synchronous = ValueIteration.solve(model, gamma=0.99, tolerance=1e-7, sweep="synchronous")
+    exact = PolicyIteration.solve(model, gamma=0.99).values()
+    np.testing.assert_allclose(automatic.values(), exact, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(synchronous.values(), exact, rtol=0, atol=1e-7)
+    assert 1.5 * automatic.state_dict()["sweep"] < synchronous.state_dict()["sweep"]
+
+
+@pytest.mark.skipif(not available(), reason="numba is not installed")
+@pytest.mark.parametrize("stop", [3, 5, 9, 30])
+def test_automatic_goes_on_bit_for_bit_where_it_was_saved(stop: int) -> None:
+    model, config = slippery_grid(40), ValueIteration.Config(gamma=0.99)
+    whole = ValueIteration(Spaces(model), config)
+    metrics = list(whole.plan(model))
+    first, second = ValueIteration(Spaces(model), config), ValueIteration(Spaces(model), config)
+    head = list(itertools.islice(first.plan(model), stop))
+    second.load_state_dict({key: np.copy(value) if isinstance(value, np.ndarray) else value for key, value in first.state_dict().items()})
+    assert head + list(second.plan(model)) == metrics
+    np.testing.assert_array_equal(second.values(), whole.values())

@@ -32,6 +32,31 @@ def in_place_sweep(
     return low, high
 
 
+def solved_sweep(
+    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, first: int, last: int,
+    mirror: int, backwards: bool,
+) -> tuple[float, float]:  # fmt: skip
+    """In place, forwards or backwards (`mirror` is first + last - 1), each equation solved for V(s) where it may lead back to s.
+
+    V(s) ← max_a [ r(s, a) + γ Σ_{s' ≠ s} P(s'|s, a) V(s') ] / [ 1 - γ P(s|s, a) ]. Has the same fixed point, and γ < 1.
+    """
+    low, high = math.inf, -math.inf
+    for step in range(first, last):
+        s = mirror - step if backwards else step
+        best = -math.inf
+        for row in range(s * num_actions, s * num_actions + num_actions):
+            expected, staying = 0.0, 0.0
+            for k in range(starts[row], stops[row]):
+                expected += data[k] * values[indices[k]]
+                staying += data[k] if indices[k] == s else 0.0
+            best = max(best, (rewards[row] + gamma * (expected - staying * values[s])) / (1.0 - gamma * staying))
+        change = best - values[s]
+        values[s] = best
+        low = min(low, change)
+        high = max(high, change)
+    return low, high
+
+
 def optimal_sweep(
     starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, out: Any,
     first: int, last: int, policy: Any, lead: Any, drift: float, margin: float,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from rlbook.algorithms.planning.kernels import compiled, in_place_sweep, optimal_sweep, policy_sweep
+from rlbook.algorithms.planning.kernels import compiled, in_place_sweep, optimal_sweep, policy_sweep, solved_sweep
 from rlbook.algorithms.tabular.compiled import available
 
 WORTH_COMPILING = 10_000
@@ -108,6 +108,13 @@ class CompiledSweeps(Sweeps):
     def in_place(self, values: np.ndarray) -> Extremes:
         self._last = None
         return self._extremes(compiled(in_place_sweep)(*self._model, values, *_numbers(0, len(values))))
+
+    def solved(self, values: np.ndarray, *, backwards: bool) -> Extremes:
+        """In place, forwards or backwards, each state's equation solved for its own value (see `solved_sweep`). γ < 1."""
+        self._last = None
+        first, last = _numbers(0, len(values))
+        mirror = np.uint64(len(values) - 1)
+        return self._extremes(compiled(solved_sweep)(*self._model, values, first, last, mirror, backwards))
 
     def policy(self, values: np.ndarray) -> np.ndarray:
         return self._policy

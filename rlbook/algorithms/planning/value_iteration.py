@@ -20,7 +20,9 @@ the tolerance, and moves V to the middle. For γ = 1 it stops when the changes, 
 to no more than the tolerance. On a deterministic map that is when nothing changes at all, and then V is exact.
 
 With `sweep = "gauss-seidel"` there is one array, and later states of a sweep see the new values of earlier ones. That takes fewer sweeps
-where states are numbered along the way; the interval does not hold then, only the first stop.
+where states are numbered along the way; the interval does not hold then, only the first stop. "automatic" is synchronous, except that
+on a large model with numba it looks at the interval every 4 sweeps: where it shrinks no faster than γ alone makes it, as on a map that
+knowledge crosses cell by cell, it goes on in place, forwards and backwards in turn, from a V that lies below V*.
 
 How good the policy is. If V is known to lie within ε of V*, acting greedily by V loses at most 2 ε / (1 - γ) against V*; the changes of
 a sweep prove less: γ (h - l) / (1 - γ). That is `policy_loss_bound`.
@@ -32,16 +34,22 @@ doi:10.1016/0022-247X(66)90060-9; Puterman 1994, theorem 6.6.3 and proposition 6
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import ErrorBound
 from rlbook.algorithms.planning.planner_config import PlannerConfig
-from rlbook.algorithms.planning.sweeps import largest
+from rlbook.algorithms.planning.sweeps import CompiledSweeps, Sweeps, largest
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
+
+LOOK = 4
+"""Sweeps from one look at the interval to the next."""
+SLOW = 0.995
+"""The interval shrinks slowly where each sweep leaves more of it than this times γ."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +58,14 @@ class ValueIterationConfig(PlannerConfig):
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
     tolerance: float = 1e-8                  # how far V may be from V* in the end, in reward units, at least 0
-    sweep: str = "synchronous"               # "synchronous", or "gauss-seidel": in place, state after state
+    sweep: str = "automatic"                 # "synchronous"; "gauss-seidel": in place, state after state; or "automatic"
     max_sweeps: int = 100_000                # stop after this many sweeps, whatever the error, at least 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(
-            self, gamma=unit_interval, tolerance=non_negative, sweep=one_of("synchronous", "gauss-seidel"), max_sweeps=positive_int,
+            self, gamma=unit_interval, tolerance=non_negative, sweep=one_of("automatic", "synchronous", "gauss-seidel"),
+            max_sweeps=positive_int,
         )  # fmt: skip
 
 
@@ -76,19 +85,41 @@ class ValueIteration(TablePlanner):
     def __init__(self, env: Any, config: ValueIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self._bound = ErrorBound(config.gamma, in_place=config.sweep == "gauss-seidel")
+        self._alternating = False              # "automatic" has changed to sweeps in place, forwards and backwards in turn
+        self._width = math.inf                 # high - low when "automatic" last looked
 
     def _sweep(self, model: TabularMDP) -> None:
         config, bound, sweeps = self.config, self._bound, self._sweeps_over(model)
-        if bound.in_place:
+        if self._alternating and isinstance(sweeps, CompiledSweeps):
+            bound.swept(*sweeps.solved(self._values, backwards=self._sweeps_done % 2 == 1))
+        elif bound.in_place:
             bound.swept(*sweeps.in_place(self._values))
         else:
-            bound.centred = not sweeps.can_end
-            bound.swept(*sweeps.optimal(self._values, self._spare))
-            self._values, self._spare = self._spare, self._values
+            self._sweep_synchronously(sweeps)
         enough = bound.error <= config.tolerance or (bound.is_rounding(bound.travelled) and bound.is_rounding(largest(self._values)))
         if enough:
             self._values += bound.shift
         self._finished = enough or self._sweeps_done + 1 >= config.max_sweeps
+
+    def _sweep_synchronously(self, sweeps: Sweeps) -> None:
+        bound = self._bound
+        bound.centred = not sweeps.can_end
+        low, high = sweeps.optimal(self._values, self._spare)
+        bound.swept(low, high)
+        self._values, self._spare = self._spare, self._values
+        if self.config.sweep == "automatic" and bound.error > self.config.tolerance and isinstance(sweeps, CompiledSweeps):
+            self._look(low, high)
+
+    def _look(self, low: float, high: float) -> None:
+        """Changes to sweeps in place where the interval shrinks no faster than γ makes it. Then V starts from its lower end."""
+        gamma = self.config.gamma
+        if (self._sweeps_done + 1) % LOOK or gamma in (0, 1):
+            return
+        before, self._width = self._width, high - low
+        if math.isfinite(before) and self._width > before * (SLOW * gamma) ** LOOK:
+            self._alternating = self._bound.in_place = True
+            self._bound.centred, self._bound.shift = False, 0.0
+            self._values += gamma / (1 - gamma) * low
 
     def _metrics(self, model: TabularMDP) -> Metrics:
         return self._bound.metrics() | {"value": float(model.initial @ self._values)}
@@ -97,7 +128,9 @@ class ValueIteration(TablePlanner):
         return self._bound.tie(largest(self._values))
 
     def _progress(self) -> State:
-        return self._bound.state_dict()
+        return self._bound.state_dict() | {"alternating": self._alternating, "width": self._width}
 
     def _set_progress(self, state: State) -> None:
         self._bound.load_state_dict(state)
+        self._alternating, self._width = bool(state["alternating"]), float(state["width"])
+        self._bound.in_place = self._alternating or self.config.sweep == "gauss-seidel"
