@@ -1,5 +1,7 @@
 """Learning curves: the return of the training episodes over environment steps, as the run logged it.
 
+Where a table was judged against the exact answer, two panels below show how far its values are from it, and what its greedy policy loses.
+
 Runs that differ only in their seed become one curve: their mean, with a band that holds the mean of such runs with 95 % confidence.
 """
 
@@ -28,7 +30,13 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2_000
 POINTS = 200                                 # of a curve that is the mean of several
+ROUNDING = 1e-9                              # reward units; a smaller error is none
 DOTTED = 40                                  # sweeps up to which each has a dot
+
+
+Points = tuple[np.ndarray, np.ndarray]
+"""Steps [R] and values [R]."""
+JUDGED = {"value_error": "value error (reward units)", "policy_regret": "policy regret (reward units)"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ class Curve:
     returns: np.ndarray                      # [R]: mean return of the training episodes since the report before, in reward units
     eval_steps: np.ndarray                   # [E]
     eval_returns: np.ndarray                 # [E]: mean return of greedy episodes, in reward units
+    judged: dict[str, Points]                # what was measured against the exact answer: `value_error`, `policy_regret`
 
     @property
     def kind(self) -> str:
@@ -87,9 +96,14 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
     if not curves:
         raise RequestError("there is no run to draw; give at least one folder")
     panels = list(dict.fromkeys((curve.world, curve.unit) for curve in curves))
-    figure = new_figure(max(6.4, 5.2 * len(panels)), 4.4)
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        _draw_panel(plain_axes(axes), [curve for curve in curves if (curve.world, curve.unit) == panel])
+    judged = [name for name in JUDGED if any(name in curve.judged for curve in curves)]
+    figure = new_figure(max(6.4, 5.2 * len(panels)), 4.4 + 2.2 * len(judged))
+    grid = figure.subplots(1 + len(judged), len(panels), squeeze=False, height_ratios=[1.7, *[1.0] * len(judged)])
+    for column, panel in zip(grid.T, panels, strict=True):
+        chosen = [curve for curve in curves if (curve.world, curve.unit) == panel]
+        _draw_panel(plain_axes(column[0]), chosen)
+        for axes, name in zip(column[1:], judged, strict=True):
+            _draw_judged(axes, name, chosen, column[0])
     if out is not None:
         save_figure(figure, out)
     return figure
@@ -132,7 +146,8 @@ def read_curve(run: Run | str | Path) -> Curve:
     env = str(config["env"]).removeprefix("rlbook/")
     unit = "environment steps" if quantity == "return" else "sweeps"
     evaluations = _points(metrics, "eval_return") if quantity == "return" else (np.zeros(0), np.zeros(0))
-    return Curve(str(config["algorithm"]), env, config.get("env_kwargs") or {}, settings, unit, steps, returns, *evaluations)
+    judged = {name: points for name in JUDGED if (points := _points(metrics, name))[0].size and quantity == "return"}
+    return Curve(str(config["algorithm"]), env, config.get("env_kwargs") or {}, settings, unit, steps, returns, *evaluations, judged)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -200,8 +215,7 @@ def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mean:
 
 def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
     """An environment's curves and its optimum."""
-    kinds = list(dict.fromkeys(curve.kind for curve in curves))
-    groups = [[curve for curve in curves if curve.kind == kind] for kind in kinds]
+    groups = _groups(curves)
     for index, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
         _draw_group(axes, group, label, fraction_rgb(CURVES[index % len(CURVES)]))
     if any(curve.eval_steps.size for curve in curves):
@@ -216,6 +230,35 @@ def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
     axes.margins(x=0.02)
     text = {"prop": {"family": words()["family"], "size": 9}, "labelcolor": words()["color"]}
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, columnspacing=1.8, **text)
+
+
+def _groups(curves: list[Curve]) -> list[list[Curve]]:
+    """Curves that differ only in their seed, together."""
+    kinds = list(dict.fromkeys(curve.kind for curve in curves))
+    return [[curve for curve in curves if curve.kind == kind] for kind in kinds]
+
+
+def _draw_judged(axes: Axes, name: str, curves: list[Curve], above: Axes) -> None:
+    """How far from the exact answer, logarithmic down to the smallest number that is not 0; hidden where no curve has it."""
+    known = [(index, group) for index, group in enumerate(_groups(curves)) if all(name in curve.judged for curve in group)]
+    axes.set_visible(bool(known))
+    if not known:
+        return
+    plain_axes(axes).sharex(above)
+    shown: list[float] = []
+    for index, group in known:
+        mean, colour = mean_curve([curve.judged[name] for curve in group]), fraction_rgb(CURVES[index % len(CURVES)])
+        axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8, marker="o" if len(mean.steps) == 1 else "", markersize=4)
+        if len(group) > 1:
+            axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
+        shown += mean.mean.tolist()
+    if min(shown) > ROUNDING:
+        axes.set_yscale("log")
+    else:                                    # 0 has a place too, below the smallest number that is not
+        axes.set_yscale("symlog", linthresh=min((value for value in shown if value > ROUNDING), default=1.0))
+        axes.set_ylim(bottom=0.0)
+    axes.set_ylabel(JUDGED[name], **words(fontsize=9))
+    axes.set_xlabel(curves[0].unit, **words(fontsize=9))
 
 
 def _draw_group(axes: Axes, group: list[Curve], label: str, colour: tuple[float, float, float]) -> None:

@@ -151,6 +151,17 @@ def test_greedy_evaluations_are_marked(tmp_path: Path) -> None:
     assert "greedy episodes" in lines(plot_curves(tmp_path / "a"))
 
 
+def test_what_was_judged_against_the_exact_answer_has_panels_below(tmp_path: Path) -> None:
+    reports = [{"step": step, "return": 1.0, "value_error": 100 / step, "policy_regret": 300.0 - step} for step in (100, 200, 300)]
+    write_run(tmp_path / "0", reports), write_run(tmp_path / "1", [report | {"value_error": 3.0} for report in reports], seed=1)
+    axes = plot_curves([tmp_path / "0", tmp_path / "1"]).axes
+    assert [panel.get_ylabel() for panel in axes[1:]] == ["value error (reward units)", "policy regret (reward units)"]
+    assert (axes[1].get_yscale(), axes[2].get_yscale()) == ("log", "symlog")               # the regret ends at 0
+    np.testing.assert_allclose(axes[1].lines[0].get_ydata()[[0, -1]], [(1 + 3) / 2, (1 / 3 + 3) / 2])
+    assert len([part for part in axes[1].collections if isinstance(part, PolyCollection)]) == 1
+    assert len(plot_curves(write_run(tmp_path / "2", rising(0))).axes) == 1                # nothing judged, no panels
+
+
 def test_a_figure_is_written_as_its_name_says(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", rising(0))
     plot_curves(folder, tmp_path / "deeper" / "curve.png")
