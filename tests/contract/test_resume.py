@@ -29,6 +29,10 @@ SIGNALS = ("SIGINT", "SIGTERM", "SIGKILL")
 # The budgets end in the middle of an episode and of a rollout, and every run takes several updates, evaluations and checkpoints.
 RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("value_iteration", "Maze-v0"): ({"env_kwargs": {"slip": 0.2}, "gamma": 0.9}, 40),
+    ("value_iteration", "CartPole-v1"): ({"sampled_steps": 1000, "bins": 6, "gamma": 0.9}, 100),
+    ("certainty_equivalence", "CartPole-v1"): ({"steps": 1500, "bins": 6}, 1500),
+    ("dyna_q", "CartPole-v1"): ({"steps": 1500}, 100),
+    ("dyna_q_plus", "DynaMaze-v0"): ({"steps": 3000, "env_kwargs": {"variant": "blocking"}}, 100),
     ("q_learning", "Maze-v0"): ({"steps": 1500, "env_kwargs": {"slip": 0.2}}, 100),
     ("q_learning", "CartPole-v1"): ({"steps": 1500}, 100),
     ("dqn", "Maze-v0"): ({"steps": 1200, "learning_starts": 100, "buffer_size": 700, "env_kwargs": {"slip": 0.2}}, 1200),

@@ -44,7 +44,7 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
         assert "\n" not in reason and len(reason) < 300
         return
     planner = issubclass(agent_class(algorithm), Planner)
-    fewer: dict[str, Any] = {"sampled_steps": 200} if planner else {}
+    fewer: dict[str, Any] = {"sampled_steps": 200, "bins": 4} if planner else {}
     run = rlbook.train(algorithm, env, steps=200, eval_every=0, **fewer)
     if planner:
         assert 1 <= run.steps <= 200 and set(run.metrics[-1]) & set(run.agent.METRICS)

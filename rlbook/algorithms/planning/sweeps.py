@@ -21,7 +21,7 @@ from rlbook.algorithms.planning.kernels import compiled, in_place_sweep, optimal
 from rlbook.algorithms.tabular.compiled import available
 
 WORTH_COMPILING = 10_000
-"""Transitions from which machine code pays for loading numba."""
+"""Transitions, or pairs of state and action, from which machine code pays for loading numba."""
 WORTH_SHARING = 500_000
 """Transitions from which a second thread pays."""
 BLOCK = 32_768
@@ -39,7 +39,7 @@ def sweeps_of(rows: sparse.csr_array, rewards: np.ndarray, gamma: float, *, can_
         gamma: γ, in [0, 1].
         can_end: whether rows may add up to less than 1.
     """
-    kind = CompiledSweeps if rows.nnz >= WORTH_COMPILING and available() else SparseSweeps
+    kind = CompiledSweeps if max(rows.nnz, rows.shape[0]) >= WORTH_COMPILING and available() else SparseSweeps
     return kind(rows, rewards, gamma, can_end)
 
 
