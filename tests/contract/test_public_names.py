@@ -49,12 +49,21 @@ def test_every_public_name_is_there() -> None:
         rlbook.nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
+PART_I = {
+    "policy_evaluation", "policy_iteration", "modified_policy_iteration", "value_iteration", "prioritized_sweeping",
+    "mc_prediction", "mc_control", "off_policy_mc",
+    "td_prediction", "n_step_td", "td_lambda", "sarsa", "expected_sarsa", "q_learning", "double_q_learning", "n_step_sarsa", "sarsa_lambda",
+    "watkins_q_lambda", "dyna_q", "dyna_q_plus", "certainty_equivalence", "mcts",
+}  # fmt: skip
+
+
 def test_algorithms_and_environments_are_listed_by_name() -> None:
     import rlbook.algorithms.tabular.q_learning  # sets the package `rlbook.algorithms`, which can still be called
 
     for _ in range(2):
         algorithms, environments = rlbook.algorithms(), rlbook.environments()
-        assert list(algorithms) == ["value_iteration", "q_learning", "dqn", "ppo", "grpo", "dpo"]
+        assert list(algorithms) == list(rlbook.registry.ALGORITHMS)
+        assert set(algorithms) == PART_I | {"dqn", "ppo", "grpo", "dpo"}
         assert all(issubclass(agent, rlbook.Agent) for agent in algorithms.values()) and algorithms["ppo"] is rlbook.PPO
         assert environments["Maze-v0"].id == "rlbook/Maze-v0" and environments["CartPole-v1"].max_episode_steps == 500
         assert "Taxi-v4" in environments and "FrozenLake-v0" not in environments
