@@ -41,7 +41,7 @@ class Result:
 
 def run(seed: int = 0, runs: int = 100, episodes: int = 100) -> Result:
     """Each run is a walker with its own seed; TD and Monte Carlo see the same walks."""
-    in_batches = TDPredictionConfig(gamma=1.0, alpha=Constant(1.0), initial_value=BEFORE, batch=True)
+    in_batches = TDPredictionConfig(gamma=1.0, alpha=Constant(1.0), initial_value=BEFORE, batch=True, tolerance=1e-5)
     average = _monte_carlo(Inverse(1.0))                                 # of all returns so far: what batches of Monte Carlo settle at
     batch = {
         "TD": _errors(TDPrediction, in_batches, seed, runs, episodes), "MC": _errors(MCPrediction, average, seed, runs, episodes),

@@ -92,11 +92,11 @@ def test_figure_4_3_knows_the_chances_and_all_stakes_that_tie() -> None:
 
 
 def test_figure_6_2_td_is_closer_than_monte_carlo_after_every_count_of_episodes() -> None:
-    """With 25 runs, 4 standard errors of TD's error at the end are 4 · 0.0207 / √25 = 0.017, of Monte Carlo's 4 · 0.031 / √25 = 0.025."""
-    result = figure("6.2", runs=25)
+    """With 12 runs, 4 standard errors of TD's error at the end are 4 · 0.0207 / √12 = 0.024, of Monte Carlo's 4 · 0.031 / √12 = 0.036."""
+    result = figure("6.2", runs=12)
     assert measured("6.2", result)["share of episode counts from 2 on where TD is closer"] == 1.0
-    assert result.batch["TD"][:, -1].mean() == pytest.approx(0.0392, abs=0.017)
-    assert result.batch["MC"][:, -1].mean() == pytest.approx(0.0583, abs=0.025)
+    assert result.batch["TD"][:, -1].mean() == pytest.approx(0.0392, abs=0.024)
+    assert result.batch["MC"][:, -1].mean() == pytest.approx(0.0583, abs=0.036)
     before = np.sqrt(np.mean([(1 / 3) ** 2, (1 / 6) ** 2, 0, (1 / 6) ** 2, (1 / 3) ** 2]))   # V = 0.5 against 1/6, …, 5/6
     assert all(errors[:, 0] == pytest.approx(before) for errors in (*result.batch.values(), *result.online.values()))
 
@@ -128,14 +128,14 @@ def best_while_exploring() -> float:
 
 
 def test_figure_6_3_expected_sarsa_leads_at_every_step_size_and_ends_at_the_best_that_exploring_allows() -> None:
-    """While learning its lead over SARSA is 5.4 at least (α = 0.1), and with 40 runs √(6² + 6²) / √40 = 1.3 its standard error. In the long
-    run, 2 runs of 1000 episodes, the return of an episode has sd 20, so that 4 standard errors are 4 · 20 / √2000 = 1.8."""
-    result = figure("6.3", runs=40, episodes=2_000)
+    """While learning its lead over SARSA is 8 at α = 0.2 and more above, and with 20 runs √(4.5² + 7²) / √20 = 1.9 its standard error. In
+    the long run, 1000 episodes, the return of an episode has sd 20, so that 4 standard errors are 4 · 20 / √1000 = 2.5."""
+    result = figure("6.3", runs=20, episodes=2_000, alphas=(0.2, 0.5, 0.9))
     lead = result.interim["Expected SARSA"].mean(axis=1) - result.interim["SARSA"].mean(axis=1)
     assert lead.min() > 0
-    assert result.asymptotic["Expected SARSA"].mean(axis=1)[1:] == pytest.approx(best_while_exploring(), abs=1.8)      # from α = 0.2
+    assert result.asymptotic["Expected SARSA"].mean(axis=1) == pytest.approx(best_while_exploring(), abs=2.5)
     sarsa = result.asymptotic["SARSA"].mean(axis=1)
-    assert sarsa[-2] < sarsa[0] - 40                         # at α = 0.9, about -90 against about -21
+    assert sarsa[-1] < sarsa[0] - 40                         # at α = 0.9, about -90 against about -22
 
 
 @pytest.mark.slow

@@ -1,0 +1,53 @@
+"""Figure 12.8: the online λ-return algorithm, which is true online TD(λ), beside the offline one, on the walk of 19 states.
+
+The online algorithm learns during the episode, from λ-returns cut off at the present step, and does a little better. It bears step sizes
+that make accumulating traces diverge. Replacing traces, the older cure, bear them too.
+
+Source: Sutton & Barto 2018, figure 12.8; section 12.5; averages over the first 10 episodes and 100 runs. The lower panels, TD(λ) with
+accumulating and replacing traces on the same walks, are ours. So is the error of λ = 0: the book draws one line for both algorithms, but
+while an episode lasts the online one has learnt already, so that with V as of the end of each episode the two differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlbook.figures.long_walk import Sweep, draw_sweep, lambda_sweep, told
+from rlbook.plots.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANELS = {
+    "true-online": "Online λ-return algorithm = true online TD(λ)", "offline": "Offline λ-return algorithm",
+    "accumulating": "TD(λ), accumulating traces", "replacing": "TD(λ), replacing traces",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figure 12.8."""
+
+    errors: dict[str, Sweep]                 # traces → λ → [step sizes, runs]
+
+
+def run(seed: int = 0, runs: int = 100) -> Result:
+    """λ = 0, 0.4, ..., 1, all four on the same walks."""
+    return Result({traces: lambda_sweep(traces, seed, runs) for traces in PANELS})
+
+
+def measured(result: Result) -> dict[str, float]:
+    """The lowest error of each λ, in reward units, with its standard error and the step size that it is reached with."""
+    return {name: value for traces, sweep in result.errors.items() for name, value in told(sweep, f"{traces} λ").items()}
+
+
+def draw(result: Result) -> Figure:
+    """The book's two panels above, the two common forms of TD(λ) below."""
+    figure = new_figure(11.0, 9.0)
+    panels = figure.subplots(2, 2, sharey=True)
+    for axes, (traces, title) in zip(panels.flat, PANELS.items(), strict=True):
+        draw_sweep(axes, result.errors[traces], "λ", title)
+    for axes in panels[:, 1]:
+        axes.set_ylabel("")
+    return figure
