@@ -15,7 +15,7 @@ from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.mdp_arrays import Entry, from_entries
 
 SHAPE = (32, 11, 2)
-"""(player's sum, dealer's card, usable ace), as in the environment's observation; a state's number counts in this order, the last fastest."""
+"""(player's sum, dealer's card, usable ace), as in the environment's observation; a state's number counts so, the last fastest."""
 STICK, HIT = 0, 1
 CARDS = {card: 4 / 13 if card == 10 else 1 / 13 for card in range(1, 11)}
 """Card → probability."""

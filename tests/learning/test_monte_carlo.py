@@ -82,7 +82,7 @@ def test_weighted_sampling_is_steadier_than_ordinary_and_truncated_is_biased(bla
 
 @pytest.mark.slow
 def test_exploring_starts_find_the_best_way_to_play(blackjack: TabularMDP) -> None:
-    """A million games: on average no more than .004 of a stake is lost to the optimal policy (figure 5.2), which loses .0466 to the bank."""
+    """A million games: on average at most .004 of a stake is lost to the optimal policy (figure 5.2), which loses .0466 to the bank."""
     best = rlbook.train("policy_iteration", blackjack, gamma=1.0).agent.values() @ blackjack.initial
     run = rlbook.train("mc_control", blackjack, episodes=1_000_000, gamma=1.0, epsilon=0.0, exploring_starts="pairs", eval_every=0)
     achieved = blackjack.policy_values(run.agent.greedy_policy(), 1.0) @ blackjack.initial

@@ -219,6 +219,16 @@ def test_exploring_starts_begin_in_every_state_with_every_action() -> None:
     assert len(set(zip(states, actions, strict=True))) == 72
 
 
+def test_only_the_first_action_of_an_exploring_episode_is_any() -> None:
+    """ε = 0 and one action far ahead: the first is uniform over 4 (1 000 draws, 5 standard errors), all others are the best."""
+    agent = controller(num_actions=4, epsilon=0.0, exploring_starts="actions")
+    agent.q[:, 2] = 100.0
+    counts = np.bincount([agent.act(0) for _ in range(1_000)], minlength=4)
+    assert (np.abs(counts - 250) < 5 * np.sqrt(1_000 * 0.25 * 0.75)).all()
+    agent.learn(Step(0, 1, 0.0, 1, False, False))
+    assert {agent.act(1) for _ in range(50)} == {2}
+
+
 def test_exploring_actions_leave_the_state_to_the_environment() -> None:
     states, actions, _ = started("actions", 200)
     assert set(states) == {0}
