@@ -66,15 +66,14 @@ def moment(model: TabularMDP, power: int) -> float:
 
     E[ρ² x] = Σ b (π/b)² x = Σ π (π/b) x, and only the last step pays. No game has more than 21 steps.
     """
-    outcomes, values = model.outcomes, np.zeros(model.num_states)
+    outcomes, states = model.outcomes, np.arange(model.num_states)
+    first = outcomes.first[:-1]
     chance = np.diff(outcomes.cumulative, prepend=0.0)
-    rows = outcomes.first[:-1].reshape(model.num_states, 2)[np.arange(model.num_states), STICK_ON_20]
-    ends = outcomes.first[1:].reshape(model.num_states, 2)[np.arange(model.num_states), STICK_ON_20]
+    chance[first] = outcomes.cumulative[first]
+    paid = np.add.reduceat(chance * outcomes.ends * outcomes.reward**power, first).reshape(model.rewards.shape)
+    values = np.zeros(model.num_states)
     for _ in range(21):
-        worth = np.where(outcomes.ends, outcomes.reward**power, values[outcomes.successor])
-        values = np.array([
-            2 * (np.diff(outcomes.cumulative[a:b], prepend=0.0) * worth[a:b]).sum() for a, b in zip(rows, ends, strict=True)
-        ])
+        values = 2 * (paid + model.expectation(values))[states, STICK_ON_20]
     return float(values[HAND])
 
 

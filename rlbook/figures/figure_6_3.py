@@ -31,10 +31,11 @@ MARKERS = {"SARSA": "v", "Q-learning": "s", "Expected SARSA": "x"}
 
 @dataclass(frozen=True)
 class Result:
-    """Figure 6.3. Sums of rewards an episode, in reward units; one entry for each of the step sizes `ALPHAS`."""
+    """Figure 6.3. Sums of rewards an episode, in reward units, for K step sizes."""
 
-    interim: dict[str, np.ndarray]           # algorithm → [10, runs]: mean of a run's first 100 episodes
-    asymptotic: dict[str, np.ndarray]        # algorithm → [10, long runs]: mean of all episodes
+    alphas: tuple[float, ...]                # [K], ascending
+    interim: dict[str, np.ndarray]           # algorithm → [K, runs]: mean of a run's first 100 episodes
+    asymptotic: dict[str, np.ndarray]        # algorithm → [K, long runs]: mean of the second half of the episodes
     episodes: int                            # of a long run
 
 
@@ -76,10 +77,8 @@ def draw(result: Result) -> Figure:
     axes.set_title(title, **words(fontsize=10, pad=8))
     for means, style, what in ((result.asymptotic, "-", "asymptotic"), (result.interim, "--", "interim")):
         for place, name in enumerate(LEARNERS):
-            axes.plot(
-                result.alphas, means[name].mean(axis=1), style, color=curve_colour(place), marker=MARKERS[name], markersize=5, linewidth=1.4,
-                label=f"{name}, {what}",
-            )  # fmt: skip
+            look = {"color": curve_colour(place), "marker": MARKERS[name], "markersize": 5, "linewidth": 1.4}
+            axes.plot(result.alphas, means[name].mean(axis=1), style, label=f"{name}, {what}", **look)
     axes.set_ylim(-150, 0)
     axes.set_xlim(0.07, 1.03)
     axes.set_xticks(result.alphas)
