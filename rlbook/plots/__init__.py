@@ -3,6 +3,7 @@
     plot_curves(folders, "curves.png")       several seeds become a mean with a 95 % band
     plot_value_map(run, out="map.png")       what an agent thinks of a maze
     search_tree_svg(agent, "tree.svg")       the tree of an MCTS agent's last search
+    animate_planning("value_iteration", "Maze-v0", out="sweeps.html")     a planner's sweeps; animate_learning: a table filling
     watch(run)                               the agent plays in the terminal; watch(run, gif="film.gif") writes a GIF
 
 Nothing here needs a window, and matplotlib is loaded when the first figure is made.
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from rlbook.plots.animation import save_gif as save_gif
     from rlbook.plots.curves import plot_curves as plot_curves
     from rlbook.plots.curves import save_curve as save_curve
+    from rlbook.plots.filming import animate as animate
+    from rlbook.plots.filming import animate_learning as animate_learning
+    from rlbook.plots.filming import animate_planning as animate_planning
     from rlbook.plots.search_tree import search_frames as search_frames
     from rlbook.plots.search_tree import search_tree_svg as search_tree_svg
     from rlbook.plots.value_map import ValueMap as ValueMap
@@ -24,11 +28,15 @@ if TYPE_CHECKING:
     from rlbook.plots.watching import watch as watch
 
 _HOME = {
-    "ValueMap": "value_map", "plot_curves": "curves", "plot_value_map": "value_map", "save_curve": "curves", "save_gif": "animation",
+    "ValueMap": "value_map", "animate": "filming", "animate_learning": "filming", "animate_planning": "filming",
+    "plot_curves": "curves", "plot_value_map": "value_map", "save_curve": "curves", "save_gif": "animation",
     "search_frames": "search_tree", "search_tree_svg": "search_tree", "watch": "watching",
 }  # fmt: skip
 
-__all__ = ["ValueMap", "plot_curves", "plot_value_map", "save_curve", "save_gif", "search_frames", "search_tree_svg", "watch"]
+__all__ = [
+    "ValueMap", "animate", "animate_learning", "animate_planning", "plot_curves", "plot_value_map", "save_curve", "save_gif",
+    "search_frames", "search_tree_svg", "watch",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

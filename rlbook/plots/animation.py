@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +54,10 @@ def save_gif(agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 
     return save_bytes(path, encode_gif([picture(frame) for frame in _same_size(frames)], durations))
 
 
-def encode_gif(pictures: list[Image.Image], durations: list[int]) -> bytes:
-    """Pictures of one size as an endless GIF; each stays for its duration, in milliseconds."""
+def encode_gif(pictures: list[Image.Image], durations: list[int], palette: Image.Image | None = None) -> bytes:
+    """Pictures of one size as an endless GIF; each stays for its duration, in milliseconds. Without a `palette` each has its own."""
     buffer = io.BytesIO()
-    first, *rest = [image.quantize(128, dither=0) for image in pictures]  # type: ignore[arg-type]
+    first, *rest = [image.quantize(128, palette=palette, dither=0) for image in pictures]  # type: ignore[arg-type]
     first.save(buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=False)
     return buffer.getvalue()
 
@@ -75,6 +76,7 @@ def picture(frame: Frame) -> Image.Image:
     return whole
 
 
+@cache
 def font(size: int, *, mono: bool = False) -> ImageFont.FreeTypeFont:
     """DejaVu, which ships with matplotlib, at `size` pixels."""
     import matplotlib

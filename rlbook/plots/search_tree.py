@@ -8,11 +8,9 @@ colour too. A diamond is an action with more than one outcome: what chance did i
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,11 @@ from rlbook.algorithms.planning.search_tree import SearchTree
 from rlbook.errors import RequestError
 from rlbook.plots.colours import GREY, INK, PALE, PAPER, Colour, ramp, readable_on
 from rlbook.plots.figure import FONT, save_bytes
+from rlbook.plots.player import player_page
 
 ACROSS, DOWN, RADIUS, MARGIN = 46, 84, 17, 34      # pixels: between neighbours, between levels, of a circle, around
 WIDEST = 9.0                                       # pixels, the line of an action that every simulation took
+TOUCHED = ".picture g.now circle, .picture g.now polygon { stroke: #cc5c3c; stroke-width: 3; } .picture g.now line { stroke: #cc5c3c; }"
 
 
 @dataclass
@@ -254,6 +254,5 @@ def _page(svg: str, items: list[Item], frames: list[list[tuple[int, float | None
             for index, (visits, value) in enumerate(now) if (visits, value) != before[index]
         ])  # fmt: skip
         before = now
-    template = files("rlbook.plots").joinpath("search_page.html").read_text(encoding="utf-8")
-    data = json.dumps({"changes": changes, "widest": WIDEST, "items": len(items), "pale": _hex(PALE)}, separators=(",", ":"))
-    return template.replace("{{svg}}", svg).replace("{{data}}", data)
+    data = {"changes": changes, "widest": WIDEST, "items": len(items), "pale": _hex(PALE)}
+    return player_page("A tree search, one simulation at a time", svg, data, "search_page.js", unit="simulation", style=TOUCHED)

@@ -1,0 +1,221 @@
+"""Animations of how values come about: the sweeps of a planner, the table of a learner filling. A GIF, or a page with buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlbook.agent import Agent, Planner
+from rlbook.environments import Recipe
+from rlbook.errors import RequestError
+from rlbook.plots.boards import Board, boards_of
+from rlbook.plots.figure import save_bytes
+from rlbook.plots.film import Film, Still
+from rlbook.plots.value_map import ValueMap, maps_on
+
+if TYPE_CHECKING:
+    from rlbook.request import Request
+    from rlbook.runs import Run
+
+FRAMES = 60                                  # where nobody says how many at most
+MOST_FRAMES = 1_000
+GROWTH = 1.04                                # from one snapshot of a learner to the next, in environment steps
+PACE = 4.0                                   # frames a second
+
+
+def animate(algorithm: str, env: Any, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: Any) -> Path:
+    """Writes how an algorithm's values come about: `animate_planning` or `animate_learning`, whichever fits."""
+    from rlbook.registry import agent_class
+
+    way = animate_planning if issubclass(agent_class(algorithm), Planner) else animate_learning
+    return way(algorithm, env, out=out, frames=frames, seed=seed, **options)
+
+
+def animate_planning(algorithm: str, env: Any, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: Any) -> Path:
+    """Writes a planner's sweeps: n sweeps make n + 1 frames, the first one before any.
+
+    Args:
+        algorithm: a planner, such as "value_iteration".
+        env: an environment that has a value map, by its id or as an environment.
+        out: the file, its name ending in .gif, or in .html for a page with buttons that needs no server.
+        frames: how many at most; None is 60. Of more sweeps early ones are shown one by one, later ones with growing steps.
+        seed: as for `rlbook.train`.
+        options: what else `rlbook.train` takes: `env_kwargs`, `steps` (sweeps at most), hyper-parameters.
+
+    Raises:
+        RequestError: one sentence; nothing is written.
+    """
+    request, path, most = _checked(algorithm, env, out, frames, seed, options)
+    if not issubclass(_class(algorithm), Planner):
+        raise RequestError(f"{algorithm} does not plan; animate_learning shows how it learns")
+    boards = _boards(request.recipe)
+    stills = list(_sweeps(request, boards))
+    return _write(Film(_title(stills), _thinned(stills, most, early=True)), path, "sweep")
+
+
+def animate_learning(algorithm: str, env: Any, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: Any) -> Path:
+    """Writes how a learner's table fills, from before the first step to the end of training.
+
+    The time between frames grows in proportion to the time that has passed: early on much happens in a step.
+
+    Args:
+        algorithm: one that keeps values, such as "q_learning".
+        env: an environment that has a value map, by its id or as an environment.
+        out: the file, its name ending in .gif, or in .html for a page with buttons that needs no server.
+        frames: how many at most; None is 60.
+        seed: as for `rlbook.train`, which with the same arguments ends with the same table.
+        options: what else `rlbook.train` takes: `env_kwargs`, `steps`, `episodes`, `num_envs`, hyper-parameters.
+
+    Raises:
+        RequestError: one sentence; nothing is written.
+    """
+    request, path, most = _checked(algorithm, env, out, frames, seed, options)
+    if issubclass(_class(algorithm), Planner):
+        raise RequestError(f"{algorithm} plans; animate_planning shows its sweeps")
+    _boards(request.recipe)
+    stills = _thinned(list(_snapshots(request)), most)
+    return _write(Film(_title(stills), [_with_change(*pair) for pair in zip([stills[0], *stills], stills, strict=False)]), path, "picture")
+
+
+# ---- the request
+
+def _class(algorithm: str) -> type[Agent]:
+    from rlbook.registry import agent_class
+
+    return agent_class(algorithm)
+
+
+def _checked(
+    algorithm: str, env: Any, out: str | Path, frames: int | None, seed: int, options: Mapping[str, Any]
+) -> tuple[Request, Path, int]:
+    """The request, the file and the number of frames, before anything is computed."""
+    from rlbook.request import Request, whole_number
+
+    path = Path(out)
+    if path.suffix.lower() not in (".gif", ".html"):
+        raise RequestError(f"the name of an animation must end in .gif or .html, got {str(out)!r}")
+    most = FRAMES if frames is None else whole_number("frames", frames, 2)
+    if most > MOST_FRAMES:
+        raise RequestError(f"frames must be at most {MOST_FRAMES:,}, got {frames}")
+    known = ("steps", "episodes", "num_envs", "env_kwargs", "allow_import")
+    given = {name: options[name] for name in known if name in options}
+    hyperparameters = {name: value for name, value in options.items() if name not in known}
+    return Request.build(algorithm, env, seed=seed, eval_every=0, hyperparameters=hyperparameters, **given), path, most
+
+
+def _boards(recipe: Recipe, steps: int | None = None) -> list[Board]:
+    boards = boards_of(recipe, steps=steps)
+    if boards[0].line:
+        raise RequestError(f"{recipe.name} is drawn as a curve, and an animation shows cells; rlbook plot --values draws it")
+    return boards
+
+
+# ---- the moments
+
+def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
+    """One before the first sweep, and one after each."""
+    from rlbook.runs import Run
+
+    run = Run(request)
+    name = request.algorithm
+    yield Still(maps_on(boards, run.agent, request.recipe, name), "before the first sweep")
+    stills: list[Still] = []
+
+    def remember(run: Run) -> None:
+        if run.steps > len(stills):          # the last sweep is reported twice
+            change = run.metrics[-1].get("change")
+            caption = f"sweep {run.steps:,}" + ("" if change is None else f" · largest change {_short(float(change))}")
+            stills.append(Still(maps_on(boards, run.agent, request.recipe, name), caption))
+
+    run.train(on_report=remember)
+    yield from stills
+
+
+def _snapshots(request: Request) -> Iterator[Still]:
+    """Before the first step, at growing distances, and at the end."""
+    from rlbook.training import loop
+
+    agent, streams = _parts(request)
+    changing = getattr(request.recipe.make().unwrapped, "changes", False)
+    boards = _boards(request.recipe)
+
+    def still() -> Still:
+        now = _boards(request.recipe, streams.steps) if changing else boards
+        return Still(maps_on(now, agent, request.recipe, request.algorithm), f"step {streams.steps:,} · episode {streams.episodes + 1:,}")
+
+    yield still()
+    due = shown = 0
+    for _ in loop(agent, streams, request.budget):
+        if streams.steps >= due:
+            shown, due = streams.steps, max(streams.steps + 1, round(streams.steps * GROWTH))
+            yield still()
+    if shown != streams.steps:
+        yield still()
+
+
+def _parts(request: Request) -> tuple[Agent, Any]:
+    """The agent and its streams, as a run has them, but taking one step at a time."""
+    from rlbook.evaluation import fitted_vector
+    from rlbook.registry import fit_to
+    from rlbook.seeding import stream
+    from rlbook.spaces import FittedEnv
+    from rlbook.streams import ManyStreams, OneStream
+
+    kind, rng = _class(request.algorithm), stream(request.seed, "environment")
+    try:
+        if kind.batched:
+            many = fitted_vector(kind, request.recipe, request.num_envs, request.config)
+            agent = kind(many, request.config, request.seed)
+            return agent, ManyStreams(many, rng, rollout=agent.rollout, group_size=agent.group_size)
+        raw = request.recipe.make()
+        env = FittedEnv(raw, fit_to(kind, raw, request.config))
+        return kind(env, request.config, request.seed), OneStream(env, rng)
+    except ValueError as error:
+        raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from error
+
+
+def _with_change(before: Still, still: Still) -> Still:
+    """The same, saying how much the values have changed since the frame before."""
+    if before is still:
+        return replace(still, caption="before the first step")
+    return replace(still, caption=f"{still.caption} · largest change since the last picture {_short(largest_change(before, still))}")
+
+
+def largest_change(before: Still, still: Still) -> float:
+    """Of any cell's value, in reward units."""
+    pairs = zip(before.charts, still.charts, strict=True)
+    differences = [np.abs(new.values - old.values)[~np.isnan(new.values - old.values)] for old, new in pairs]
+    return float(max((part.max() for part in differences if part.size), default=0.0))
+
+
+def _thinned(stills: list[Still], most: int, *, early: bool = False) -> list[Still]:
+    """At most so many of them, the first and the last among them; `early`: the more the earlier, as far as there are enough."""
+    count = len(stills)
+    if count <= most:
+        return stills
+    places = np.linspace(0, count - 1, most)
+    if early:
+        growing = np.geomspace(1, count, most)
+        places = np.maximum(growing, np.minimum(np.arange(1, most + 1), count)) - 1
+    return [stills[place] for place in np.unique(np.minimum(places.round().astype(int), count - 1))]
+
+
+def _title(stills: list[Still]) -> str:
+    chart: ValueMap = stills[0].charts[0]
+    return chart.title.removesuffix(f", {chart.board.title}") if chart.board.title else chart.title
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}".replace("-", "−")
+
+
+def _write(film: Film, path: Path, unit: str) -> Path:
+    from rlbook.plots.film_gif import gif_of
+    from rlbook.plots.film_page import page_of
+
+    page = path.suffix.lower() == ".html"
+    return save_bytes(path, page_of(film, unit=unit).encode() if page else gif_of(film, PACE))
