@@ -1,0 +1,65 @@
+"""What the book's notebooks need beside the library: the lines that compute an equation, and a check of an exercise's answer.
+
+    lines(TabularMDP.backup)                 shows the function, without its docstring
+    check("exercise 1", answer, exact)       prints "exercise 1: right", "not right, off by ..." or "not yet"
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def check(name: str, answer: Any, exact: Any, *, tolerance: float = 1e-6) -> None:
+    """Prints whether an answer agrees with the exact one.
+
+    Args:
+        name: of the exercise.
+        answer: a number, an array, or a list of them; None, or a list with a None in it, is no answer yet.
+        exact: the same shape.
+        tolerance: how far apart they may be in any entry.
+    """
+    print(f"{name}: {verdict(answer, exact, tolerance)}")
+
+
+def verdict(answer: Any, exact: Any, tolerance: float) -> str:
+    """What `check` prints behind the name."""
+    if answer is None or (isinstance(answer, list | tuple) and any(item is None for item in answer)):
+        return "not yet"
+    found, right = np.asarray(answer, dtype=np.float64), np.asarray(exact, dtype=np.float64)
+    if found.shape != right.shape:
+        return f"not right, it has shape {list(found.shape)} and should have {list(right.shape)}"
+    if not np.isfinite(found).all():
+        return "not right, it holds a number that is not finite"
+    distance = float(np.abs(found - right).max(initial=0.0))
+    return "right" if distance <= tolerance else f"not right, off by {distance:.3g}"
+
+
+class Lines:
+    """Source code that a notebook shows as such."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_markdown_(self) -> str:
+        return f"```python\n{self.text}\n```"
+
+
+def lines(function: Callable[..., Any]) -> Lines:
+    """The source of a function without its docstring and its decorators, under the file where it stands."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    definition: Any = ast.parse(source).body[0]
+    kept, body = source.splitlines(), definition.body
+    if ast.get_docstring(definition) is not None:
+        kept[body[0].lineno - 1 : body[0].end_lineno] = []
+    where = f"# {function.__module__.replace('.', '/')}.py"
+    return Lines("\n".join([where, *kept[definition.lineno - 1 :]]))

@@ -1,0 +1,95 @@
+"""The notebooks of part I: they run, their solutions pass the checks, and a plausible wrong answer does not."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import re
+from pathlib import Path
+
+import matplotlib
+import matplotlib.pyplot as plt
+import pytest
+
+matplotlib.use("agg")
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+WRONG: dict[str, tuple[str, str, str]] = {
+    "bellman-to-value-iteration": (
+        # the first two steps are not discounted
+        "def stubborn(gamma): return -1 - 1 - 5 / (1 - gamma)",
+        # synchronous: a second array
+        "def sweep_in_place(V): return slippery.backup(V, gamma).max(axis=1)",
+        # stops after one improvement
+        "def policy_iteration(model, gamma):\n"
+        "    V = model.policy_values(np.zeros(model.num_states, dtype=int), gamma)\n"
+        "    return model.policy_values(model.backup(V, gamma).argmax(axis=1), gamma)",
+    ),
+}
+"""Notebook → an answer to each exercise with a mistake that is easily made."""
+
+
+def code_cells(name):
+    """(tags, metadata, source) of each code cell, without IPython's own lines."""
+    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            source = "".join(line for line in cell["source"] if not line.startswith("%"))
+            yield set(cell["metadata"].get("tags", ())), cell["metadata"], source
+
+
+def defined(source):
+    """The functions that a cell defines: name → its lines."""
+    return {item.name: ast.get_source_segment(source, item) for item in ast.parse(source).body if isinstance(item, ast.FunctionDef)}
+
+
+def printed(source, names):
+    """What a cell prints, executed in `names`."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(source, "cell", "exec"), names)
+    return out.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRONG)
+def test_each_check_waits_for_an_answer_takes_the_right_one_and_refuses_a_wrong_one(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    names, said, asked, wrong = {"__name__": "notebook"}, [], "", iter(WRONG[name])
+    for tags, _, source in code_cells(name):
+        if "solution" in tags:
+            said.append(printed(source, names))
+            said.append(printed(with_answer(asked, next(wrong)), names))
+            printed(source, names)
+        elif "exercise" in tags:
+            asked = source
+            said.append(printed(source, names))
+        else:
+            printed(source, names)
+    plt.close("all")
+    verdicts = [re.fullmatch(r"exercise (\d): (not yet|right|not right, .*)\n", text) for text in said]
+    assert all(verdicts), said
+    found = [(int(match[1]), match[2].split(",")[0]) for match in verdicts if match]
+    assert found == [(number, verdict) for number in (1, 2, 3) for verdict in ("not yet", "right", "not right")], said
+
+
+def with_answer(asked, answer):
+    """An exercise's cell with an answer in the place of the function that returns None."""
+    (stub,) = (text for text in defined(asked).values() if "\n    return None" in text)
+    assert defined(answer).keys() <= defined(asked).keys()
+    return asked.replace(stub, answer)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_each_notebook_ends_in_three_exercises_with_the_solutions_folded_away(name):
+    ending = [(tags, metadata, source) for tags, metadata, source in code_cells(name) if tags & {"exercise", "solution"}]
+    assert [tags & {"exercise", "solution"} for tags, _, _ in ending] == [{"exercise"}, {"solution"}] * 3
+    for (_, _, asked), (tags, metadata, solved) in zip(ending[::2], ending[1::2], strict=True):
+        assert "hide-input" in tags                          # the site folds it
+        assert metadata["jupyter"]["source_hidden"] is True  # JupyterLab folds it
+        assert "\n    return None\n" in asked
+        assert "return None" not in solved
+        assert asked.strip().splitlines()[-1] == solved.strip().splitlines()[-1]       # the same check
+        assert defined(solved).keys() <= defined(asked).keys()
