@@ -29,16 +29,18 @@ class Spaces:
         self.action_space = gymnasium.spaces.Discrete(num_actions)
 
 
-def learnt(algorithm: str, config: dict[str, Any], *, scale: float = 1.0, names: Any = range(6), num_states: int = 6) -> np.ndarray:
+def learnt(
+    algorithm: str, config: dict[str, Any], *, scale: float = 1.0, names: Any = range(6), num_states: int = 6, num_actions: int = 3
+) -> np.ndarray:
     """The table after the same 400 steps in 6 states; `names` says what each is called, and rewards are multiplied by `scale`."""
     kind = agent_class(algorithm)
-    env: Any = Spaces(num_states, 3)
+    env: Any = Spaces(num_states, num_actions)
     agent: Any = kind(env, kind.Config(**config), 0)
     rng = np.random.default_rng(0)
     state = 0
     for _ in range(400):
         next_state, reward, ended, cut = int(rng.integers(6)), float(rng.normal()), rng.random() < 0.1, rng.random() < 0.05
-        agent.learn(Step(names[state], int(rng.integers(3)), scale * reward, names[next_state], ended, cut and not ended))
+        agent.learn(Step(names[state], int(rng.integers(3)) % num_actions, scale * reward, names[next_state], ended, cut and not ended))
         state = next_state
     return agent.memory[0]
 
@@ -60,3 +62,17 @@ def test_states_that_are_never_met_change_nothing(algorithm: str, config: dict[s
     table = learnt(algorithm, config, num_states=9)
     np.testing.assert_array_equal(table[:6], learnt(algorithm, config))
     assert not table[6:].any()
+
+
+@pytest.mark.parametrize(
+    ("control", "prediction", "config"),
+    [
+        ("n_step_sarsa", "n_step_td", {"n": 3}),
+        *[("sarsa_lambda", "td_lambda", {"traces": traces}) for traces in ("accumulating", "replacing", "true-online")],
+        *[("watkins_q_lambda", "td_lambda", {"traces": traces}) for traces in ("accumulating", "replacing")],
+    ],
+)
+def test_with_a_single_action_control_is_prediction_to_the_bit(control: str, prediction: str, config: dict[str, Any]) -> None:
+    """Then Q(s, a') and max Q(s, ·) are V(s), at ends and time limits too."""
+    config = config | ({"trace_decay": 0.7} if "lambda" in control else {})
+    np.testing.assert_array_equal(learnt(control, config, num_actions=1)[:, 0], learnt(prediction, config, num_actions=1))
