@@ -249,26 +249,29 @@ class Run:
         self._marks = REPORTS + 1
         if isinstance(self.agent, Planner) and self.metrics and not self._sums:
             self._sums = {name: [value, 1] for name, value in self.metrics[-1].items() if name in self.agent.METRICS}
-        best = self._write({} if self.request.eval_every == 0 else self._evaluate())
+        best = self._write(self._evaluate())
         on_report(self)
         self.save(best=best)
 
     def _evaluation_due(self, before: int) -> bool:
-        if self.request.eval_every == 0 or isinstance(self.agent, Planner):
+        if isinstance(self.agent, Planner):
             return False
-        if self.request.eval_every is None:
+        if not self.request.eval_every:
             return _crossed(REPORTS // EVALUATIONS, before, self._marks)
         return _crossed(self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps)
 
     def _evaluate(self) -> Metrics:
-        """`eval_return`, and how far the agent's table is from the exact one where that is known."""
+        """`eval_return`, where evaluations are wanted, and how far the agent's table is from the exact one, where that is known."""
+        judged = {} if self._judge is None else self._judge.judge(self.agent)
+        if self.request.eval_every == 0:
+            return judged
         try:
             played = play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean
         except FloatingPointError as error:
             raise TrainingError(f"an observation of the evaluation at step {self.steps} is not finite: {error}") from None
         except TrainingError as error:
             raise TrainingError(f"{error} (evaluation at step {self.steps})") from None
-        return {"eval_return": played} | ({} if self._judge is None else self._judge.judge(self.agent))
+        return {"eval_return": played} | judged
 
     @cached_property
     def _judge(self) -> Judge | None:
@@ -292,9 +295,10 @@ class Run:
         self._episodes += finished
         finished.clear()
         self._sums = {}
-        if not evaluated or (self._best is not None and evaluated["eval_return"] < self._best[1]):
+        score = evaluated.get("eval_return")
+        if score is None or (self._best is not None and score < self._best[1]):
             return False
-        self._best = [self.steps, evaluated["eval_return"]]
+        self._best = [self.steps, score]
         return True
 
     def resume(self, *, steps: int | None = None, episodes: int | None = None, on_report: Report | None = None) -> Run:
