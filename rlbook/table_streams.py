@@ -141,10 +141,10 @@ class EnvStream(ChunkedStream):
         super().__init__(env, rng)
         chain = list(_wrappers(env))
         self._bare = env.fit.act is None and env.fit.observe is None and all(type(item) in PLAIN_WRAPPERS for item in chain)
-        self._limits: list[Any] = [item for item in chain if isinstance(item, TimeLimit)]
+        self._limits = [item for item in chain if isinstance(item, TimeLimit)]
         self._recorder: Any = next(item for item in chain if isinstance(item, Recorder))
         if self._bare:
-            self.limit = min((item._max_episode_steps for item in self._limits), default=ENDLESS)
+            self.limit = _time_limit(env) or ENDLESS
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
         choose, update = agent.functions()
@@ -209,9 +209,14 @@ def stream_for(agent: Agent, env: FittedEnv, recipe: Recipe, rng: np.random.Gene
     if model is not None and (model.num_states, model.num_actions) != (agent.num_states, agent.num_actions):
         model = None
     sampled = agent.sampled_model(model if agent.config.simulate else None)
-    streams = EnvStream(env, rng) if sampled is None else TableStream(sampled, rng, recipe.time_limit)
+    streams = EnvStream(env, rng) if sampled is None else TableStream(sampled, rng, _time_limit(env) or recipe.time_limit)
     streams.model = model
     return streams
+
+
+def _time_limit(env: gymnasium.Env) -> int | None:
+    """The steps that the wrappers allow an episode; None for any number."""
+    return min((item._max_episode_steps for item in _wrappers(env) if isinstance(item, TimeLimit)), default=None)
 
 
 def _wrappers(env: Any) -> Iterator[gymnasium.Wrapper]:

@@ -65,7 +65,9 @@ ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
 needs_numba = pytest.mark.skipif(not compiled.available(), reason="numba is not installed")
 
 
-def trained(how: str, algorithm: str, env_id: str, env_kwargs: dict[str, Any], budget: Budget, config: dict[str, Any], seed: int = 3) -> Any:
+def trained(
+    how: str, algorithm: str, env_id: str, env_kwargs: dict[str, Any], budget: Budget, config: dict[str, Any], seed: int = 3
+) -> Any:
     """The agent's state, the episodes that ended, and where the stream stands."""
     kind = agent_class(algorithm)
     env = rlbook.make(env_id, **env_kwargs)
@@ -145,6 +147,14 @@ def test_an_agent_with_a_way_of_its_own_to_learn_is_asked_at_every_step(monkeypa
     monkeypatch.setattr(kind, "learn", lambda self, step: calls.append(step) or original(self, step))
     rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0)
     assert len(calls) == 50
+
+
+def test_a_time_limit_that_only_a_wrapper_knows_of_is_kept() -> None:
+    env = gymnasium.wrappers.TimeLimit(rlbook.make("GridWorld-v0", layout="5x5").unwrapped, 7)
+    env.unwrapped.spec = None
+    run = rlbook.train("q_learning", env, steps=50, eval_every=0)
+    assert any("model's tables" in note for note in run.notes)
+    assert len(run.episode_returns) == 50 // 7
 
 
 def test_simulate_false_steps_the_environment() -> None:
