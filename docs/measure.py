@@ -2,6 +2,7 @@
 
     python docs/measure.py                   everything: about half an hour on two cores
     python docs/measure.py ppo_maze grpo     only what begins so; the rest stays as it was
+    python docs/measure.py figure            the book's figures, into docs/figures; figure_6 draws those of chapter 6
 
 The README's table is written anew from the results.
 """
@@ -226,8 +227,36 @@ README = (
 )  # fmt: skip
 
 
+def measure_figures(wanted: list[str]) -> None:
+    """Draws the book's figures by `rlbook figure`, and keeps what was measured beside them."""
+    from rlbook.figures import FIGURES
+
+    path = HERE / "figures" / "figures.json"
+    known = json.loads(path.read_text(encoding="utf-8"))["figures"] if path.exists() else {}
+    path.parent.mkdir(exist_ok=True)
+    for number in FIGURES:
+        if wanted and not any(f"figure_{number}".startswith(beginning) for beginning in wanted):
+            continue
+        print(f"figure {number}", file=sys.stderr)
+        picture = path.with_name(f"figure-{number}.png")
+        known[number] = called("figure", number, "--out", str(picture)) | {"written": picture.name}
+        shrink(picture)
+        known = {name: known[name] for name in FIGURES if name in known}
+        path.write_text(json.dumps({"machine": machine(), "figures": known}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def shrink(picture: Path) -> None:
+    """Rewrites a PNG with at most 96 colours, which takes a third of the room."""
+    from PIL import Image
+
+    with Image.open(picture) as image:
+        small = image.convert("RGB").quantize(96, dither=Image.Dither.NONE)
+    small.save(picture, optimize=True)
+
+
 def main(wanted: list[str]) -> None:
     """Measures, and writes after each measurement."""
+    measure_figures(wanted)
     known = json.loads(PATH.read_text(encoding="utf-8"))["measurements"] if PATH.exists() else {}
     for name, measurement in MEASUREMENTS.items():
         if wanted and not any(name.startswith(beginning) for beginning in wanted):

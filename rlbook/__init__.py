@@ -29,7 +29,7 @@ _HOME = {
     "DPO": "algorithms.policy.dpo", "DQN": "algorithms.deep.dqn", "QLearning": "algorithms.tabular.q_learning",
     "ValueIteration": "algorithms.planning.value_iteration",
 }  # fmt: skip
-_MODULES = ("agent", "envs", "functional", "policies", "llm", "plots", "spaces", "training", "evaluation", "registry", "runs")
+_MODULES = ("agent", "envs", "functional", "policies", "llm", "plots", "figures", "spaces", "training", "evaluation", "registry", "runs")
 
 __all__ = ["__version__", *_HOME]
 

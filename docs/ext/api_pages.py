@@ -30,7 +30,7 @@ GROUPS = {
     "Policies and data": ("policies", "data"),
     "Environments": ("envs",),
     "Language models": ("llm",),
-    "Plots": ("plots",),
+    "Plots": ("plots", "figures"),
 }
 REST = "Behind the scenes"
 INTRODUCTION = """\

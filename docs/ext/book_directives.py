@@ -7,6 +7,7 @@
     {whole-file} ppo         the file, folded up
     {environment} Maze-v0    the docstring of an environment
     {measured} ppo_maze      results of docs/measure.py with their commands
+    {book-figures} 6         the figures of a chapter of Sutton & Barto's book, with their numbers
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from rlbook.agent import Agent, Planner
 from rlbook.explain import comments, default_text
+from rlbook.figures import FIGURES, home
 from rlbook.registry import ALGORITHMS, PRESETS, agent_class
 
 ROOT = Path(__file__).parents[2]
@@ -146,6 +148,23 @@ class Measured(Page):
         return results.as_markdown([*self.arguments])
 
 
+class BookFigures(Page):
+    """A chapter's number."""
+
+    def markdown(self, argument: str) -> str:
+        numbers = [number for number in FIGURES if number.split(".")[0] == argument]
+        missing = [number for number in numbers if number not in results.read_figures()]
+        if missing or not numbers:
+            raise self.error(f"not drawn yet: python docs/measure.py figure_{argument}")
+        self.env.note_dependency(str(results.FIGURES))
+        return "\n\n".join(self._figure(number) for number in numbers)
+
+    def _figure(self, number: str) -> str:
+        text = inspect.getdoc(home(number)) or ""
+        self.env.note_dependency(str(inspect.getsourcefile(home(number))))
+        return f"### {FIGURES[number]}\n\n{text}\n\n{results.figure_as_markdown(number)}"
+
+
 class WholeFile(SphinxDirective):
     required_arguments = 1
 
@@ -160,7 +179,7 @@ class WholeFile(SphinxDirective):
 def setup(app: Sphinx) -> dict[str, Any]:
     directives = {
         "pseudocode": Pseudocode, "quick-facts": QuickFacts, "hyperparameters": Hyperparameters, "logged-numbers": LoggedNumbers,
-        "environment": Environment, "measured": Measured, "whole-file": WholeFile,
+        "environment": Environment, "measured": Measured, "book-figures": BookFigures, "whole-file": WholeFile,
     }  # fmt: skip
     for name, directive in directives.items():
         app.add_directive(name, directive)

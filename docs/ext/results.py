@@ -7,11 +7,33 @@ from pathlib import Path
 from typing import Any
 
 PATH = Path(__file__).parents[1] / "results.json"
+FIGURES = PATH.with_name("figures") / "figures.json"
 
 
 def read() -> dict[str, Any]:
     """Name → measurement; see docs/measure.py."""
     return json.loads(PATH.read_text(encoding="utf-8"))["measurements"] if PATH.exists() else {}
+
+
+def read_figures() -> dict[str, Any]:
+    """Number → what `rlbook figure NUMBER --json` printed; see docs/measure.py."""
+    return json.loads(FIGURES.read_text(encoding="utf-8"))["figures"] if FIGURES.exists() else {}
+
+
+def figure_as_markdown(number: str) -> str:
+    """The picture of a figure, its numbers, and the command that it came from."""
+    known = read_figures()[number]
+    machine = json.loads(FIGURES.read_text(encoding="utf-8"))["machine"]
+    rows = [f"| {name} | {'none' if value is None else _number(value)} |" for name, value in known["measured"].items()]
+    options = ", ".join(f"{name} {value}" for name, value in known["options"].items() if name in ("seed", "runs", "episodes"))
+    command = f"`rlbook figure {number}`" + (f" ({options})" if options else "")
+    picture = f"![{known['title']}](figures/{known['written']})"
+    cost = f"{command}: {known['seconds']:.2g} s on {machine}."
+    return "\n".join([picture, "", "| measured | |", "|---|---|", *rows, "", cost])
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}".replace("-", "−")
 
 
 def machine() -> str:

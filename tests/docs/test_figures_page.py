@@ -1,0 +1,34 @@
+"""The page of the book's figures shows each of them, as it is drawn now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlbook.figures import FIGURES, figure, home, measured, options_of
+
+DOCS = Path(__file__).parents[2] / "docs"
+KNOWN = json.loads((DOCS / "figures" / "figures.json").read_text())["figures"]
+EXACT = [number for number in FIGURES if not options_of(number)]
+
+
+@pytest.mark.parametrize("number", FIGURES)
+def test_the_site_shows_every_figure_with_the_defaults_of_its_experiment(number: str) -> None:
+    facts = KNOWN[number]
+    assert facts["title"] == FIGURES[number] and facts["measured"]
+    assert facts["options"] == json.loads(json.dumps(options_of(number))), f"python docs/measure.py figure_{number}"
+    assert (DOCS / "figures" / facts["written"]).stat().st_size < 80_000
+    assert f"```{{book-figures}} {number.split('.')[0]}\n" in (DOCS / "figures.md").read_text()
+    text = home(number).__doc__ or ""
+    assert text.startswith(f"Figure {number}") and "Source: Sutton & Barto 2018" in text
+
+
+@pytest.mark.parametrize("number", EXACT)
+def test_the_numbers_on_the_site_are_those_of_the_code(number: str) -> None:
+    assert KNOWN[number]["measured"] == pytest.approx(measured(number, figure(number)), rel=1e-6)
+
+
+def test_the_averages_on_the_site_are_those_of_the_code() -> None:
+    assert KNOWN["6.4"]["measured"] == pytest.approx(measured("6.4", figure("6.4")), rel=1e-6)
