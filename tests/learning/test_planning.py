@@ -80,7 +80,7 @@ def test_example_3_8(planner: str) -> None:
     ],
 )
 def test_the_gambler(planner: str, heads: float, known: dict[int, float]) -> None:
-    """At 50: heads. At 75: heads, or tails and then heads. With a fair coin V(s) = s / 100, and every stake is optimal: planning still ends."""
+    """At 50: heads. At 75: heads, or tails and then heads. With a fair coin V(s) = s / 100, and planning ends all the same."""
     run = rlbook.train(planner, "Gambler-v0", env_kwargs={"heads_probability": heads}, gamma=1.0, eval_every=0)
     for capital, value in known.items():
         assert run.agent.values()[capital] == pytest.approx(value, abs=1e-6)

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from rlbook.algorithms.planning.kernels import compiled, in_place_sweep, optimal_sweep, policy_sweep, solved_sweep
 from rlbook.algorithms.tabular.compiled import available
@@ -30,7 +29,7 @@ BLOCK = 32_768
 Extremes = tuple[float, float]
 
 
-def sweeps_of(rows: sparse.csr_array, rewards: np.ndarray, gamma: float, *, can_end: bool = True) -> Sweeps:
+def sweeps_of(rows: Any, rewards: np.ndarray, gamma: float, *, can_end: bool = True) -> Sweeps:
     """Sweeps over a model.
 
     Args:
