@@ -70,10 +70,10 @@ def test_optimism_alone_explores_the_maze() -> None:
 
 @pytest.mark.slow
 def test_value_iteration_balances_the_pole_in_a_model_estimated_from_samples() -> None:
-    """16⁴ cells, 100 000 sampled steps. Five seeds came to 256 … 385 of 500, with a mean of 331; a random policy to 22."""
+    """16⁴ cells, 200 000 sampled steps. Five seeds came to 378 … 444 of 500, with a mean of 417; a random policy to 22."""
     means = []
     for seed in range(5):
         run = rlbook.train("value_iteration", "CartPole-v1", seed=seed, eval_every=0)
-        assert any("estimated from 100,000 sampled steps" in note for note in run.notes)
+        assert any("estimated from 200,000 sampled steps" in note for note in run.notes)
         means.append(rlbook.evaluate(run, episodes=50).mean)
-    assert min(means) > 150 and np.mean(means) > 250, means
+    assert min(means) > 200 and np.mean(means) > 300, means

@@ -104,6 +104,13 @@ def test_a_wrapped_environment_is_sampled_as_the_agent_sees_it() -> None:
     assert rlbook.evaluate(run, episodes=2).returns.tolist() == [3.0, 3.0]
 
 
+def test_the_seed_feeds_the_sampling_agent_too() -> None:
+    """The maze leaves nothing to chance, so 30 steps of two seeds differ only in the actions that were tried."""
+    env = Shown(rlbook.make("Maze-v0"))
+    models = [planning_model(Request.build("value_iteration", env, seed=seed, hyperparameters={"sampled_steps": 30}))[0] for seed in (1, 2)]
+    assert (models[0].rewards != models[1].rewards).any()
+
+
 class Noisy(gymnasium.Env):
     """Has snapshots, but its steps draw random numbers: no model can be enumerated. Action 1 in state 0 pays 1 half of the time."""
 
