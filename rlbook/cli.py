@@ -33,7 +33,8 @@ commands:
   train ALGORITHM ENV   learn, in front of your eyes: rlbook train ppo Maze-v0
   evaluate FOLDER       play greedy episodes, and report the mean return
   watch FOLDER          see the agent act, in the terminal or as a GIF
-  plot FOLDER...        draw learning curves; several seeds become a band
+  plot FOLDER...        draw learning curves, and value maps; several seeds become a band
+  animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
   list                  algorithms, environments, and which trains on which
   explain ALGORITHM     idea, equation, hyper-parameters, logged numbers, source
   figure NUMBER         rerun and draw a figure of Sutton and Barto's book
@@ -224,6 +225,19 @@ def plot(words: Sequence[str]) -> int:
     return 0
 
 
+def animate(words: Sequence[str]) -> int:
+    """`rlbook animate`."""
+    from rlbook.cli_animate import parse_animate
+
+    asked = parse_animate(words)
+    from rlbook.plots import animate as film
+
+    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+        path = str(film(asked.algorithm, asked.env, out=asked.out, **asked.options))
+    show(asked.json, ({"algorithm": asked.algorithm, "env": asked.env, "written": [path]}, path))
+    return 0
+
+
 def figure(words: Sequence[str]) -> int:
     """`rlbook figure`."""
     from rlbook.cli_options import Figure, integer, parse, word
@@ -245,7 +259,7 @@ def figure(words: Sequence[str]) -> int:
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "list": list_, "explain": explain,
+    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "animate": animate, "list": list_, "explain": explain,
     "figure": figure,
 }  # fmt: skip
 

@@ -64,18 +64,18 @@ def parse_train(argv: Sequence[str]) -> Training:
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
     """
-    words, env_kwargs = _take_env_arguments(list(argv))
-    words = _mark_resume(_numbers_last(words))
-    algorithm = _algorithm(words)
+    words, env_kwargs = take_env_arguments(list(argv))
+    words = _mark_resume(numbers_last(words))
+    algorithm = named_algorithm(words)
     held = _read(_option(words, "--config"))
     started = _option(words, "--resume") or _option(words, "--out") if _has(words, "--resume") else None
     if algorithm is None:
         algorithm = held.get("algorithm") or (_read(str(Path(started) / "config.yaml")).get("algorithm") if started else None)
-    kinds, command = _command(algorithm)
+    kinds, command = command_of(algorithm)
     if algorithm in words:
         words.remove(algorithm)
     prog = f"rlbook train {algorithm}" if algorithm else "rlbook train ALGORITHM"
-    options: Any = parse(command, _spell_out(words, kinds), prog, _description(algorithm))
+    options: Any = parse(command, spell_out(words, kinds), prog, _description(algorithm))
     hyper = getattr(options, "hyper", None)
     given = {name: getattr(hyper, name) for name in kinds if isinstance(getattr(hyper, name), Given)}
     model = word(options.run.model)
@@ -83,7 +83,7 @@ def parse_train(argv: Sequence[str]) -> Training:
         options.run, algorithm, word(options.env) or held.get("env"),
         held["counts"] | {name: value for name in COUNTS if (value := integer(name, getattr(options.run, name))) is not None},
         held["env_kwargs"] | env_kwargs | ({} if model is None else {"model": _findable(model)}),
-        held["hyperparameters"] | {name: convert(_flag(name), value, kinds[name]) for name, value in given.items()},
+        held["hyperparameters"] | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
     )  # fmt: skip
     return _complete(training)
 
@@ -128,7 +128,7 @@ def _complete(training: Training) -> Training:
     return training
 
 
-def _take_env_arguments(words: list[str]) -> tuple[list[str], dict[str, Any]]:
+def take_env_arguments(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     """Splits off `--env.KEY VALUE` and `--env.KEY=VALUE`."""
     rest: list[str] = []
     taken: dict[str, Any] = {}
@@ -148,7 +148,7 @@ def _take_env_arguments(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     return rest, taken
 
 
-def _numbers_last(words: list[str]) -> list[str]:
+def numbers_last(words: list[str]) -> list[str]:
     """`--hidden-sizes 64 64 Maze-v0` becomes `Maze-v0 --hidden-sizes=64,64`: an option of many numbers takes no name for one of them."""
     rest: list[str] = []
     numbers: list[str] = []
@@ -183,9 +183,9 @@ def _mark_resume(words: list[str]) -> list[str]:
     return marked
 
 
-def _spell_out(words: list[str], kinds: dict[str, Any]) -> list[str]:
+def spell_out(words: list[str], kinds: dict[str, Any]) -> list[str]:
     """`--double` and `--no-double` become `--double=true` and `--double=false`."""
-    switches = {_flag(name) for name, kind in kinds.items() if kind is bool}
+    switches = {flag(name) for name, kind in kinds.items() if kind is bool}
     spelt: list[str] = []
     for this, following in pairwise([*words, "--"]):
         option = "--" + this.removeprefix("--").replace("_", "-") if this.startswith("--") else this
@@ -204,7 +204,7 @@ def _looks_like_value(this: str) -> bool:
     return this.lower() in ("yes", "no", "on", "off", "0", "1", "none")
 
 
-def _algorithm(words: list[str]) -> str | None:
+def named_algorithm(words: list[str]) -> str | None:
     """The algorithm that the command line names; None where it names none.
 
     Raises:
@@ -274,12 +274,12 @@ def _checked(content: Any, file: str) -> dict[str, Any]:
     return content | {"counts": counts, "env_kwargs": content.get("env_kwargs") or {}, "hyperparameters": hyperparameters}
 
 
-def _command(algorithm: str | None) -> tuple[dict[str, Any], type]:
-    """The types of the algorithm's hyper-parameters, and the dataclass that tyro reads the command line into."""
+def command_of(algorithm: str | None, options: type = RunOptions) -> tuple[dict[str, Any], type]:
+    """The types of the algorithm's hyper-parameters, and the dataclass that tyro reads the command line into; `options` is its `run`."""
     env = arg(help="an environment's id; `rlbook list envs` names those that are installed", help_behavior_hint="")
     fields: list[Any] = [
         ("env", Annotated[Positional[Word], env], None),
-        ("run", Annotated[RunOptions, arg(name="run")], RunOptions()),
+        ("run", Annotated[options, arg(name="run")], options()),
     ]
     kinds: dict[str, Any] = {}
     if algorithm is not None:
@@ -320,5 +320,5 @@ def _description(algorithm: str | None) -> str:
     return "\n".join(["Train an algorithm on an environment.", "", EXAMPLES, "", heading, *listed])
 
 
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
     return "--" + name.replace("_", "-")

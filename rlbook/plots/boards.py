@@ -56,8 +56,7 @@ class Board:
     rows_named: tuple[str, ...] = ()
     upward: bool = False                     # the first row is the lowest
     line: bool = False                       # one row, drawn as a curve
-    moves: np.ndarray | None = field(init=False)
-    """[A, 2]: where each action's arrow points, (rows down, columns right); None where actions are no directions."""
+    moves: np.ndarray | None = field(init=False)        # [A, 2]: where arrows point, (rows down, columns right); None: not directions
 
     def __post_init__(self) -> None:
         known = bool(self.actions) and all(name in DIRECTIONS for name in self.actions)

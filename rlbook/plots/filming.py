@@ -54,7 +54,7 @@ def animate_planning(algorithm: str, env: Any, *, out: str | Path, frames: int |
         raise RequestError(f"{algorithm} does not plan; animate_learning shows how it learns")
     boards = _boards(request.recipe)
     stills = list(_sweeps(request, boards))
-    return _write(Film(_title(stills), _thinned(stills, most, early=True)), path, "sweep")
+    return _write(Film(_title(stills), thinned(stills, most, early=True)), path, "sweep")
 
 
 def animate_learning(algorithm: str, env: Any, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: Any) -> Path:
@@ -76,8 +76,10 @@ def animate_learning(algorithm: str, env: Any, *, out: str | Path, frames: int |
     request, path, most = _checked(algorithm, env, out, frames, seed, options)
     if issubclass(_class(algorithm), Planner):
         raise RequestError(f"{algorithm} plans; animate_planning shows its sweeps")
+    if algorithm == "mcts":
+        raise RequestError("mcts keeps no values from move to move; rlbook.plots.search_frames shows how its tree grows")
     _boards(request.recipe)
-    stills = _thinned(list(_snapshots(request)), most)
+    stills = thinned(list(_snapshots(request)), most)
     return _write(Film(_title(stills), [_with_change(*pair) for pair in zip([stills[0], *stills], stills, strict=False)]), path, "picture")
 
 
@@ -145,7 +147,8 @@ def _snapshots(request: Request) -> Iterator[Still]:
 
     def still() -> Still:
         now = _boards(request.recipe, streams.steps) if changing else boards
-        return Still(maps_on(now, agent, request.recipe, request.algorithm), f"step {streams.steps:,} · episode {streams.episodes + 1:,}")
+        when = f"step {streams.steps:,} · {streams.episodes:,} episodes finished"
+        return Still(maps_on(now, agent, request.recipe, request.algorithm), when)
 
     yield still()
     due = shown = 0
@@ -192,7 +195,7 @@ def largest_change(before: Still, still: Still) -> float:
     return float(max((part.max() for part in differences if part.size), default=0.0))
 
 
-def _thinned(stills: list[Still], most: int, *, early: bool = False) -> list[Still]:
+def thinned(stills: list[Still], most: int, *, early: bool = False) -> list[Still]:
     """At most so many of them, the first and the last among them; `early`: the more the earlier, as far as there are enough."""
     count = len(stills)
     if count <= most:

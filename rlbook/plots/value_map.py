@@ -122,7 +122,7 @@ def maps_on(boards: list[Board], agent: Agent, recipe: Recipe, name: str) -> lis
         recipe: the environment.
         name: the agent's, for the title.
     """
-    if not hasattr(agent, "values") and not agent.batched:
+    if not (hasattr(agent, "values") and hasattr(agent, "greedy_policy")) and not agent.batched:
         raise RequestError(f"{name} keeps no values, so there is no map of them")
     arguments = ", ".join(f"{key}={value}" for key, value in recipe.kwargs.items() if isinstance(value, str | int | float))
     title = f"{name} on {recipe.name}" + (f" ({arguments})" if 0 < len(arguments) <= 32 else "")
@@ -170,9 +170,12 @@ def _choices(agent: Any, chunks: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         policy = np.concatenate([np.asarray(agent.act(agent.fitted(chunk), explore=False)) for chunk in chunks])
         return policy, policy[:, None] == np.arange(int(policy.max()) + 1)
     seen = np.concatenate([agent.fitted(chunk) for chunk in chunks])
-    if not hasattr(agent, "action_values"):
+    if hasattr(agent, "target_policy"):      # it learns how good a given policy is, and seeks none
         return np.full(len(seen), -1), np.zeros((len(seen), 1), dtype=bool)
-    action_values, policy = agent.action_values(), agent.greedy_policy()[seen]
+    policy = agent.greedy_policy()[seen]
+    if not hasattr(agent, "action_values"):
+        return policy, policy[:, None] == np.arange(int(policy.max()) + 1)
+    action_values = agent.action_values()
     slack = (TIE if isinstance(agent, Planner) else ROUNDING) * float(np.abs(action_values).max())
     shown = action_values[seen]
     best = shown >= shown.max(axis=1, keepdims=True) - slack

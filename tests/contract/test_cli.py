@@ -154,6 +154,17 @@ WRONG = {
     "plot a b --values": ["--values", "2 folders"],
     "watch nowhere --episodes many": ["--episodes", "'many'"],
     "watch nowhere": ["nowhere", "not a run folder"],
+    "animate value_iteration": ["ENV"],
+    "animate": ["ALGORITHM"],
+    "animate value_iteratoin Maze-v0": ["'value_iteratoin'", "'value_iteration'"],
+    "animate value_iteration Maze-v0 --out film.mp4": [".gif or .html", "'film.mp4'"],
+    "animate value_iteration Maze-v0 --frames 1": ["frames", "at least 2"],
+    "animate value_iteration Maze-v0 --frames many": ["--frames", "'many'"],
+    "animate value_iteration Maze-v0 --gama 0.9": ["'--gama'", "'--gamma'"],
+    "animate value_iteration Maze-v0 --env.slipp 0.1": ["'slipp'", "'slip'"],
+    "animate q_learning CartPole-v1": ["grid", "CartPole-v1"],
+    "animate mcts Maze-v0": ["mcts", "no values"],
+    "animate value_iteration Gambler-v0 --gamma 1": ["Gambler-v0", "curve"],
     "list algoritms": ["'algoritms'", "'algorithms'"],
     "explain pppo": ["'pppo'", "'ppo'"],
     "figure 6.44": ["'6.44'", "nearest"],
@@ -268,6 +279,16 @@ def test_plot_of_one_maze_run_adds_its_value_map(empty_folder: Path, trained: Pa
     assert (empty_folder / "run" / "value_map.png").read_bytes().startswith(b"\x89PNG")
     assert cli.main(["plot", "run", "--values", "--out", "map.svg"]) == 0
     assert capsys.readouterr().out == "map.svg\n" and (empty_folder / "map.svg").exists()
+
+
+def test_animate_writes_a_page_or_a_gif(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["animate", "value_iteration", "Maze-v0", "--env.slip", "0.1", "--gamma", "0.9"]) == 0
+    assert capsys.readouterr().out == "value_iteration-Maze-v0.html\n"
+    assert (empty_folder / "value_iteration-Maze-v0.html").read_text().startswith("<!doctype html>")
+    words = "animate q_learning CliffWalking-v1 --episodes 3 --frames 4 --alpha 0.5 --out cliff.gif --json"
+    assert cli.main(words.split()) == 0
+    assert json.loads(capsys.readouterr().out)["written"] == ["cliff.gif"]
+    assert (empty_folder / "cliff.gif").read_bytes().startswith(b"GIF8")
 
 
 def test_watch_plays_in_the_terminal_or_writes_a_gif(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

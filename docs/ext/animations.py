@@ -1,0 +1,58 @@
+"""Animations in the site, made when it is built: pages of their own, shown in a frame, so that they play from a file too.
+
+    {animation} value_iteration Maze-v0
+    gamma: 0.9
+
+The lines of the body are what `rlbook.plots.animate` takes, hyper-parameters included.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from rlbook.plots import filming
+
+FOLDER = "_animations"
+AROUND = 150                                 # pixels for the buttons, the title and the margins
+WIDTH = 680                                  # pixels of the picture in the frame, at most
+
+
+class Animation(SphinxDirective):
+    """An algorithm and an environment; what they are to be called with stands in the body, `name: value` a line."""
+
+    required_arguments = 2
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        algorithm, env = self.arguments
+        options = yaml.safe_load("\n".join(self.content)) or {}
+        name = "-".join([algorithm, env, *(f"{key}-{value}" for key, value in options.items())])
+        file = re.sub(r"[^\w.-]", "", name) + ".html"
+        path = filming.animate(algorithm, env, out=Path(self.env.app.outdir) / FOLDER / file, **options)
+        self.env.note_dependency(str(inspect.getsourcefile(filming)))
+        source = "../" * self.env.docname.count("/") + f"{FOLDER}/{file}"
+        title = f"{algorithm} on {env}, animated"
+        height = frame_height(path.read_text(encoding="utf-8"))
+        frame = f'<iframe class="animation" src="{source}" title="{title}" width="100%" height="{height}" loading="lazy"></iframe>'
+        return [nodes.raw("", frame, format="html")]
+
+
+def frame_height(page: str) -> int:
+    """Pixels that a page needs to be seen whole."""
+    found = re.search(r'viewBox="0 0 (\d+) (\d+)" width="(\d+)"', page)
+    assert found is not None
+    width, height, shown = map(int, found.groups())
+    return round(height * min(shown, WIDTH) / width) + AROUND
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("animation", Animation)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
