@@ -16,6 +16,7 @@ import numpy as np
 
 from rlbook.algorithms.tabular.compiled import linked
 from rlbook.algorithms.tabular.curves import record
+from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC
 from rlbook.algorithms.tabular.prediction import PredictionAgent
 from rlbook.algorithms.tabular.simulation import CHUNK, Clock, simulate
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, TableAgent
@@ -27,8 +28,9 @@ from rlbook.training import Budget
 
 
 def value_curves(
-    agent_class: type[TableAgent], config: Any, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0, time_limit: int | None = None
-) -> np.ndarray:
+    agent_class: type[TableAgent], config: Any, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
+    time_limit: int | None = None, states: slice = slice(None),
+) -> np.ndarray:  # fmt: skip
     """What `agent.values()` is before the first episode and after each.
 
     Args:
@@ -38,22 +40,23 @@ def value_curves(
         episodes: E, of one run.
         runs: how many, with seeds `seed`, `seed + 1`, ...
         time_limit: of an episode, in steps; None for none.
+        states: the states whose values are wanted, K of them; all of a large table after each episode would be much.
 
     Returns:
-        [runs, E + 1, S], in reward units.
+        [runs, E + 1, K], in reward units.
     """
-    curves = np.empty((runs, episodes + 1, model.num_states))
+    curves = np.empty((runs, episodes + 1, len(range(model.num_states)[states])))
     for curve, (agent, streams) in zip(curves, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
-        curve[0] = agent.values()
-        shape = _recorded(agent).shape if streams.compiled else ()
+        curve[0] = agent.values()[states]
+        shape = _recorded(agent, states).shape if streams.compiled else ()
         if len(shape) == 1:
-            _record(agent, streams, curve[1:])
+            _record(agent, streams, curve[1:], states)
         elif len(shape) == 2:
             tables = np.empty((episodes, math.prod(shape)))
-            _record(agent, streams, tables)
+            _record(agent, streams, tables, states)
             curve[1:] = tables.reshape(episodes, *shape).max(axis=2)
         else:
-            _ask_after_each(agent, streams, curve[1:])
+            _ask_after_each(agent, streams, curve[1:], states)
     return curves
 
 
@@ -93,26 +96,28 @@ def _starts(
         yield agent, streams
 
 
-def _recorded(agent: TableAgent) -> np.ndarray:
-    """The table that `agent.values()` reads off, V [S] or Q [S, A]; empty [] where it is computed from more than that."""
+def _recorded(agent: TableAgent, states: slice) -> np.ndarray:
+    """The rows of the table that `agent.values()` reads off, V [K] or Q [K, A]; empty [] where it is computed from more than that."""
     kind: Any = type(agent)
+    if kind is OffPolicyMC and agent.predicts:
+        return agent.memory.v[states]
     if isinstance(agent, ControlAgent) and (kind.values, kind.action_values) == (ControlAgent.values, ControlAgent.action_values):
-        return agent.memory.q
+        return agent.memory.q[states]
     if isinstance(agent, PredictionAgent) and kind.values is PredictionAgent.values:
-        return agent.memory.v
+        return agent.memory.v[states]
     return np.empty(())
 
 
-def _ask_after_each(agent: TableAgent, streams: TableStream, curve: np.ndarray) -> None:
+def _ask_after_each(agent: TableAgent, streams: TableStream, curve: np.ndarray, states: slice) -> None:
     budget = Budget(None, len(curve))
     while streams.episodes < len(curve):
         before = streams.episodes
         streams.advance(agent, budget)
         if streams.episodes > before:
-            curve[before] = agent.values()
+            curve[before] = agent.values()[states]
 
 
-def _record(agent: TableAgent, streams: TableStream, curve: np.ndarray) -> None:
+def _record(agent: TableAgent, streams: TableStream, curve: np.ndarray, states: slice) -> None:
     """As `_ask_after_each`, in one call for many episodes. `curve` is [E, K], K the entries of the table."""
     (choose, update), outcomes, row = agent.functions(), streams.model.outcomes, np.empty((1, 3))
     loop = linked(record, "compiled", run=linked(simulate, "compiled", choose=choose, update=update))
@@ -120,7 +125,7 @@ def _record(agent: TableAgent, streams: TableStream, curve: np.ndarray) -> None:
     while done < len(curve):
         agent.make_room(CHUNK)
         clock = streams._clock(budget, 0.0)._replace(steps=steps, episodes=done, last_step=steps + CHUNK, last_episode=len(curve))
-        table = _recorded(agent).reshape(-1)
+        table = _recorded(agent, states).reshape(-1)
         state, episode_return, length, steps, done = loop(
             outcomes, agent.memory, agent.settings, agent.rng, streams.world_rng, state, episode_return, length, clock, row, table,
             curve[done:],

@@ -32,10 +32,19 @@ FIGURES: dict[str, str] = {
     "4.1": "Policy evaluation, sweep by sweep, and the moves that are greedy by it",
     "4.2": "Jack's car rental: policies on the way to the best one, and what that is worth",
     "4.3": "The gambler: value iteration's sweeps, and the best stakes",
+    "5.1": "Blackjack: what hands are worth to a player who sticks on 20, after few games and after many",
+    "5.3": "One hand judged from another policy's games: weighted importance sampling errs less than ordinary",
     "6.2": "Batches of random walks: TD comes closer to the values than Monte Carlo",
     "6.3": "Beside a cliff: expected SARSA bears every step size",
     "6.4": "Beside a cliff: SARSA takes the safe way, Q-learning the shortest",
     "6.5": "Maximization bias: Q-learning goes the wrong way more often than double Q-learning",
+    "7.2": "A long random walk: n-step TD is best between TD(0) and Monte Carlo",
+    "8.2": "A maze: what takes twenty episodes without planning takes three with it",
+    "8.4": "The way is blocked: Dyna-Q+ soon goes another, Dyna-Q is long in finding one",
+    "8.5": "A shortcut opens: Dyna-Q+ finds it, Dyna-Q never does",
+    "12.3": "The long walk again: the offline λ-return is as good as the best n",
+    "12.6": "TD(λ) is as good as the λ-return, up to step sizes where it diverges",
+    "12.8": "True online TD(λ) is a little better, and bears larger step sizes",
 }
 """Number → what it shows, in the order of the book."""
 

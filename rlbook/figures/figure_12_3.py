@@ -7,10 +7,11 @@ Source: Sutton & Barto 2018, figure 12.3; averages over the first 10 episodes an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.figures.long_walk import Sweep, draw_sweep, lambda_sweep, n_step_sweep, told
+from rlbook.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, n_step_sweep, told
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
 class Result:
     """Figure 12.3."""
 
-    offline: Sweep                           # λ → [step sizes, runs]
-    n_step: Sweep                            # n → [step sizes, runs]
+    offline: Sweep                           # for each λ
+    n_step: Sweep                            # for each n
 
 
-def run(seed: int = 0, runs: int = 100) -> Result:
+def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
     """λ = 0, 0.4, ..., 1, and n = 1, 2, ..., 512, on the same walks."""
-    return Result(lambda_sweep("offline", seed, runs), n_step_sweep(seed, runs))
+    return Result(lambda_sweep("offline", seed, runs, alphas), n_step_sweep(seed, runs, alphas))
 
 
 def measured(result: Result) -> dict[str, float]:
-    """The lowest error of each λ and n, in reward units, with its standard error and the step size that it is reached with."""
+    """The lowest error of each λ and n, in reward units; of the best one also its standard error and step size."""
     return told(result.offline, "offline λ") | told(result.n_step, "n")
 
 

@@ -8,10 +8,11 @@ Source: Sutton & Barto 2018, figure 12.6; averages over the first 10 episodes an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.figures.long_walk import Sweep, draw_sweep, lambda_sweep, told
+from rlbook.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, told
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
 class Result:
     """Figure 12.6."""
 
-    accumulating: Sweep                      # λ → [step sizes, runs]
-    offline: Sweep                           # λ → [step sizes, runs]
+    accumulating: Sweep                      # for each λ
+    offline: Sweep                           # for each λ
 
 
-def run(seed: int = 0, runs: int = 100) -> Result:
+def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
     """λ = 0, 0.4, ..., 1, both on the same walks."""
-    return Result(lambda_sweep("accumulating", seed, runs), lambda_sweep("offline", seed, runs))
+    return Result(lambda_sweep("accumulating", seed, runs, alphas), lambda_sweep("offline", seed, runs, alphas))
 
 
 def measured(result: Result) -> dict[str, float]:
-    """The lowest error of each λ, in reward units, with its standard error and the step size that it is reached with."""
+    """The lowest error of each λ, in reward units; of the best one also its standard error and step size."""
     return told(result.accumulating, "TD(λ), λ") | told(result.offline, "offline λ")
 
 

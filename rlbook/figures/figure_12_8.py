@@ -3,17 +3,20 @@
 The online algorithm learns during the episode, from λ-returns cut off at the present step, and does a little better. It bears step sizes
 that make accumulating traces diverge. Replacing traces, the older cure, bear them too.
 
-Source: Sutton & Barto 2018, figure 12.8; section 12.5; averages over the first 10 episodes and 100 runs. The lower panels, TD(λ) with
-accumulating and replacing traces on the same walks, are ours. So is the error of λ = 0: the book draws one line for both algorithms, but
-while an episode lasts the online one has learnt already, so that with V as of the end of each episode the two differ.
+Source: Sutton & Barto 2018, figure 12.8, section 12.5; averages over the first 10 episodes and 100 runs. The lower panels, TD(λ) with
+accumulating and with replacing traces on the same walks, are ours.
+
+At λ = 1 the two are one: what is learnt in an episode is then the same at its end. At λ = 0 they are not, since within an episode the
+online algorithm, which is TD(0), uses what it has just learnt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.figures.long_walk import Sweep, draw_sweep, lambda_sweep, told
+from rlbook.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, told
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:
@@ -29,16 +32,16 @@ PANELS = {
 class Result:
     """Figure 12.8."""
 
-    errors: dict[str, Sweep]                 # traces → λ → [step sizes, runs]
+    errors: dict[str, Sweep]                 # traces → for each λ
 
 
-def run(seed: int = 0, runs: int = 100) -> Result:
+def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
     """λ = 0, 0.4, ..., 1, all four on the same walks."""
-    return Result({traces: lambda_sweep(traces, seed, runs) for traces in PANELS})
+    return Result({traces: lambda_sweep(traces, seed, runs, alphas) for traces in PANELS})
 
 
 def measured(result: Result) -> dict[str, float]:
-    """The lowest error of each λ, in reward units, with its standard error and the step size that it is reached with."""
+    """The lowest error of each λ, in reward units; of the best one also its standard error and step size."""
     return {name: value for traces, sweep in result.errors.items() for name, value in told(sweep, f"{traces} λ").items()}
 
 

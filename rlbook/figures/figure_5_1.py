@@ -91,7 +91,8 @@ def draw(result: Result) -> Figure:
 def _surface(axes: Any, values: np.ndarray) -> None:
     """One panel; `values` [10, 10] over sums and cards."""
     cards, sums = np.meshgrid(CARDS, SUMS)
-    axes.plot_surface(cards, sums, values, rstride=1, cstride=1, cmap="YlGnBu", vmin=-1.0, vmax=1.2, edgecolor=fraction_rgb(GREY), linewidth=0.5)
+    line = fraction_rgb(GREY)
+    axes.plot_surface(cards, sums, values, rstride=1, cstride=1, cmap="YlGnBu", vmin=-1.0, vmax=1.2, edgecolor=line, linewidth=0.5)
     axes.view_init(elev=32, azim=-52)
     axes.set_box_aspect((1, 1, 0.5))
     axes.set_xlabel("Dealer showing", **words(fontsize=8.5, labelpad=0))

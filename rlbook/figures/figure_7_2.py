@@ -8,10 +8,11 @@ Source: Sutton & Barto 2018, example 7.1, figure 7.2; averages over the first 10
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.figures.long_walk import Sweep, draw_sweep, n_step_sweep, told
+from rlbook.figures.long_walk import ALPHAS, Sweep, draw_sweep, n_step_sweep, told
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
 class Result:
     """Figure 7.2."""
 
-    errors: Sweep                            # n → [step sizes, runs]
+    errors: Sweep                            # for each n
 
 
-def run(seed: int = 0, runs: int = 100) -> Result:
+def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
     """n = 1, 2, 4, ..., 512."""
-    return Result(n_step_sweep(seed, runs))
+    return Result(n_step_sweep(seed, runs, alphas))
 
 
 def measured(result: Result) -> dict[str, float]:
-    """The lowest error of each n, in reward units, with its standard error and the step size that it is reached with."""
+    """The lowest error of each n, in reward units; of the best one also its standard error and step size."""
     return told(result.errors, "n")
 
 

@@ -7,7 +7,8 @@ Source: Sutton & Barto 2018, example 7.1: both ends 10 steps from the middle, -1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,8 +41,13 @@ TOP = 0.55
 FAR = 0.62
 """A curve that is so far above the chart is not followed to larger step sizes."""
 
-Sweep = dict[float, np.ndarray]
-"""λ or n → [step sizes, runs]: the error of each run, in reward units; NaN for step sizes to which the curve was not followed."""
+
+@dataclass(frozen=True)
+class Sweep:
+    """Errors for each λ or n and each step size."""
+
+    alphas: tuple[float, ...]                # the step sizes, increasing
+    errors: dict[float, np.ndarray]          # λ or n → [step sizes, runs], in reward units; NaN where the curve was not followed any more
 
 
 def long_walk_model() -> TabularMDP:
@@ -49,26 +55,29 @@ def long_walk_model() -> TabularMDP:
     return random_walk_model(19, 1, -1.0, 1.0)
 
 
-def n_step_sweep(seed: int, runs: int, lengths: Sequence[int] = LENGTHS) -> Sweep:
-    """n-step TD for each n and each of `ALPHAS`."""
-    return {n: _curve(NStepTD, lambda alpha, n=n: NStepTDConfig(n=n, alpha=alpha, gamma=1.0), seed, runs) for n in lengths}
+def n_step_sweep(seed: int, runs: int, alphas: Sequence[float] = ALPHAS) -> Sweep:
+    """n-step TD for each n of `LENGTHS` and each step size."""
+
+    def curve(n: int) -> np.ndarray:
+        return _curve(NStepTD, lambda alpha: NStepTDConfig(n=n, alpha=alpha, gamma=1.0), seed, runs, alphas)
+
+    return Sweep(tuple(alphas), {n: curve(n) for n in LENGTHS})
 
 
-def lambda_sweep(traces: str, seed: int, runs: int) -> Sweep:
-    """TD(λ) with these traces for each of `LAMBDAS` and `ALPHAS`."""
+def lambda_sweep(traces: str, seed: int, runs: int, alphas: Sequence[float] = ALPHAS) -> Sweep:
+    """TD(λ) with these traces for each of `LAMBDAS` and each step size."""
 
-    def config(alpha: Constant, decay: float) -> TDLambdaConfig:
-        return TDLambdaConfig(trace_decay=decay, traces=traces, alpha=alpha, gamma=1.0)
+    def curve(decay: float) -> np.ndarray:
+        return _curve(TDLambda, lambda alpha: TDLambdaConfig(trace_decay=decay, traces=traces, alpha=alpha, gamma=1.0), seed, runs, alphas)
 
-    return {decay: _curve(TDLambda, lambda alpha, decay=decay: config(alpha, decay), seed, runs) for decay in LAMBDAS}
+    return Sweep(tuple(alphas), {decay: curve(decay) for decay in LAMBDAS})
 
 
-def _curve(kind: type, config: Callable[[Constant], Any], seed: int, runs: int) -> np.ndarray:
+def _curve(kind: type, config: Callable[[Constant], Any], seed: int, runs: int, alphas: Sequence[float]) -> np.ndarray:
     """[step sizes, runs]"""
-    errors = np.full((len(ALPHAS), runs), np.nan)
-    errors[0] = BEFORE
-    for row, alpha in zip(errors[1:], ALPHAS[1:], strict=True):
-        row[:] = run_errors(kind, config(Constant(alpha)), seed, runs)
+    errors = np.full((len(alphas), runs), np.nan)
+    for row, alpha in zip(errors, alphas, strict=True):
+        row[:] = run_errors(kind, config(Constant(alpha)), seed, runs) if alpha > 0 else BEFORE
         if not row.mean() < FAR:
             break
     return errors
@@ -82,37 +91,34 @@ def run_errors(kind: type, config: Any, seed: int, runs: int) -> np.ndarray:
     return np.where(np.isfinite(errors), errors, np.inf)
 
 
-def best(errors: np.ndarray) -> tuple[float, float, float]:
-    """The lowest mean error of a curve, the step size α that it has it at, and its standard error over runs.
-
-    Args:
-        errors: [step sizes, runs].
-    """
-    means = np.where(np.isnan(errors[:, 0]), np.inf, errors.mean(axis=1))
-    place = int(means.argmin())
-    spread = errors[place].std(ddof=1) / np.sqrt(errors.shape[1]) if errors.shape[1] > 1 else float("nan")
-    return float(means[place]), ALPHAS[place], float(spread)
+def best(sweep: Sweep, key: float) -> tuple[float, float, float]:
+    """The lowest mean error of the curve of this λ or n, the step size α that it has it at, and its standard error over runs."""
+    errors = sweep.errors[key]
+    means = np.nan_to_num(errors.mean(axis=1), nan=np.inf)
+    place, runs = int(means.argmin()), errors.shape[1]
+    spread = errors[place].std(ddof=1) / np.sqrt(runs) if runs > 1 else float("nan")
+    return float(means[place]), sweep.alphas[place], float(spread)
 
 
 def told(sweep: Sweep, name: str) -> dict[str, float]:
-    """For `measured`: the lowest mean error of each curve, and where it is."""
-    numbers: dict[str, float] = {}
-    for key, errors in sweep.items():
-        lowest, alpha, spread = best(errors)
-        numbers |= {f"{name} = {key:g}, lowest error": lowest, f"{name} = {key:g}, at α": alpha, f"{name} = {key:g}, standard error": spread}
-    return numbers
+    """For `measured`: the lowest mean error of each curve, and of the best one also where it is and its standard error."""
+    lowest = {key: best(sweep, key) for key in sweep.errors}
+    numbers = {f"{name} = {key:g}, lowest error": error for key, (error, _, _) in lowest.items()}
+    key = min(lowest, key=lambda key: lowest[key][0])
+    return numbers | {f"{name}, best": float(key), f"{name}, best, at α": lowest[key][1], f"{name}, best, standard error": lowest[key][2]}
 
 
-def draw_sweep(axes: Axes, sweep: Mapping[float, np.ndarray], name: str, title: str = "") -> None:
+def draw_sweep(axes: Axes, sweep: Sweep, name: str, title: str = "") -> None:
     """A curve for each λ or n, with its name where it leaves the chart."""
-    labelled(axes, "Step size α", "RMS error over the first 10 episodes", title)
+    labelled(axes, "Step size α", "RMS error over the first 10 episodes")
+    axes.set_title(title, **words(fontsize=11, pad=22))
     at_top: list[tuple[float, str, tuple[float, float, float]]] = []
-    for place, (key, errors) in enumerate(sweep.items()):
-        colour, means = _colour(place / max(1, len(sweep) - 1)), errors.mean(axis=1)
-        axes.plot(ALPHAS, means, color=colour, linewidth=1.5)
-        leaves = _leaves(means)
+    for place, (key, errors) in enumerate(sweep.errors.items()):
+        colour, means = _colour(place / (len(sweep.errors) - 1)), errors.mean(axis=1)
+        axes.plot(sweep.alphas, means, color=colour, linewidth=1.5)
+        leaves = _leaves(sweep.alphas, means)
         if leaves is None:
-            axes.text(1.012, float(means[-1]), f"{name}={key:g}", va="center", **words(color=colour, fontsize=8.5))
+            axes.text(sweep.alphas[-1] + 0.012, float(means[-1]), f"{name}={key:g}", va="center", **words(color=colour, fontsize=8.5))
         else:
             at_top.append((leaves, f"{key:g}", colour))
     _names_on_top(axes, at_top, name)
@@ -120,13 +126,13 @@ def draw_sweep(axes: Axes, sweep: Mapping[float, np.ndarray], name: str, title: 
     axes.set_ylim(0.23, TOP)
 
 
-def _leaves(means: np.ndarray) -> float | None:
+def _leaves(alphas: Sequence[float], means: np.ndarray) -> float | None:
     """The α at which a curve leaves the chart on top; None where it stays."""
     over = np.flatnonzero(np.nan_to_num(means, nan=np.inf) > TOP)
     if not len(over):
         return None
-    after = int(over[0])
-    return float(np.interp(TOP, means[[after - 1, after]], [ALPHAS[after - 1], ALPHAS[after]]))
+    after = max(1, int(over[0]))
+    return float(np.interp(TOP, means[[after - 1, after]], [alphas[after - 1], alphas[after]]))
 
 
 def _names_on_top(axes: Axes, names: list[tuple[float, str, tuple[float, float, float]]], name: str) -> None:

@@ -50,7 +50,7 @@ def test_one_call_for_many_episodes_records_what_asking_after_each_episode_finds
     """700 walks are more steps than one call takes."""
     model, kind, config = random_walk_model(9, 1, -1.0, 1.0), table_agent(algorithm), config_of(algorithm, settings)
     recorded = experiments.value_curves(kind, config, model, episodes=700, runs=1)
-    monkeypatch.setattr(experiments, "_recorded", lambda agent: np.empty(()))
+    monkeypatch.setattr(experiments, "_recorded", lambda agent, states: np.empty(()))
     np.testing.assert_array_equal(experiments.value_curves(kind, config, model, episodes=700, runs=1), recorded)
     assert (recorded[0, 1:] != recorded[0, :-1]).any(axis=1).sum() > 600
 
