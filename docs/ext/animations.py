@@ -22,7 +22,7 @@ from rlbook.plots import filming
 
 FOLDER = "_animations"
 AROUND = 150                                 # pixels for the buttons, the title and the margins
-WIDTH = 680                                  # pixels of the picture in the frame, at most
+WIDTH = 760                                  # pixels of the picture in the frame, at most
 
 
 class Animation(SphinxDirective):

@@ -29,7 +29,7 @@ def page_of(film: Film, *, unit: str) -> str:
         "changes": changes(film.cells()),
     }  # fmt: skip
     heading = f"<p><b>{html.escape(film.title)}</b></p>\n"
-    return player_page(film.title, heading + picture, data, "film_page.js", unit=unit)
+    return player_page(film.title, heading + picture, data, "film_page.js", unit=unit, frames_per_second_log2=2.0)
 
 
 def changes(moments: list[list[Cell]]) -> list[list[list[Any]]]:
