@@ -63,6 +63,8 @@ class Agent(ABC):
     """"episodes": all N streams start together, and a finished one waits (`step.valid` is false) until the last one ends."""
     group_size: int = 1
     """With `rollout = "episodes"`: this many neighbouring streams start from the same reset seed."""
+    seeks_return: bool = True
+    """False: learns the values of a policy that it was given, so that playing it tells nothing."""
     progress: float = 0.0
     """Fraction of the training budget used so far, in [0, 1]; the loop sets it before each `act`. Schedules read it."""
 

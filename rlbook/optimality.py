@@ -17,7 +17,7 @@ LARGEST = 20_000
 
 JUDGED = {
     "value_error": "root mean square of V(s) - V*(s) over the states that are reachable and not terminal, in reward units; of an agent "
-    "that learns the values of a given policy π, V^π in place of V*; exact, without the time limit; ten times a run, or at evaluations",
+    "that learns the values of a given policy π, V^π in place of V*; exact, without the time limit; at evaluations",
     "policy_regret": "V*(s) - V^π(s) of the greedy policy π, averaged over where episodes begin, in reward units; exact; where "
     "value_error is, if the policy is sure to end the episode or gamma is below 1",
 }

@@ -256,14 +256,18 @@ class Run:
     def _evaluation_due(self, before: int) -> bool:
         if isinstance(self.agent, Planner):
             return False
-        if not self.request.eval_every:
+        if self.request.eval_every == 0:
+            return False
+        if self.request.eval_every is None:
             return _crossed(REPORTS // EVALUATIONS, before, self._marks)
         return _crossed(self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps)
 
     def _evaluate(self) -> Metrics:
-        """`eval_return`, where evaluations are wanted, and how far the agent's table is from the exact one, where that is known."""
-        judged = {} if self._judge is None else self._judge.judge(self.agent)
+        """`eval_return` of an agent that seeks it, and how far its table is from the exact one, where that is known."""
         if self.request.eval_every == 0:
+            return {}
+        judged = {} if self._judge is None else self._judge.judge(self.agent)
+        if not self.agent.seeks_return:
             return judged
         try:
             played = play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean

@@ -77,7 +77,7 @@ def test_every_evaluation_of_a_tabular_run_says_how_far_from_the_optimum_it_is(o
     assert set(run.agent.METRICS) >= {"value_error", "policy_regret"}
 
 
-def test_a_run_without_evaluations_is_judged_all_the_same() -> None:
+def test_an_agent_that_seeks_no_return_is_judged_and_not_played() -> None:
     """TD(0) on the walk of five states, judged against V^π(i) = i / 6."""
     run = rlbook.train("td_prediction", "RandomWalk-v0", episodes=2_000, alpha="inverse(1.0, 0.8)", gamma=1.0)
     errors = [report["value_error"] for report in run.metrics if "value_error" in report]

@@ -203,6 +203,7 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         """Raises ValueError where the target policy does not fit the environment."""
         self.predicts = config.task == PREDICTION
+        self.seeks_return = not self.predicts
         shape = int(env.observation_space.n), int(env.action_space.n)
         self._target = probabilities(config.policy, env, config.gamma) if self.predicts else np.full(shape, 1.0 / shape[1])
         super().__init__(env, config, seed)

@@ -77,6 +77,7 @@ class PredictionAgent(TableAgent):
     """An agent with a table V [S] of the policy that it follows. Its config is a `PredictionConfig`."""
 
     choose = staticmethod(follow)
+    seeks_return = False
     METRICS: ClassVar[dict[str, str]] = {
         "td_error": "mean of |δ|, how far the table was from its targets, in reward units",
         "alpha": "step size (not with a 1/N schedule)",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from operator import length_hint
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,7 +155,7 @@ def skip(rng: np.random.Generator, count: int) -> None:
 class Uniforms:
     """A generator's uniform numbers, drawn ahead in blocks: the same numbers as `rng.random()`, several times faster from Python."""
 
-    def __init__(self, rng: np.random.Generator, block: int = 1_024) -> None:
+    def __init__(self, rng: np.random.Generator, block: int = 512) -> None:
         self._rng, self._block, self._before = rng, block, rng.bit_generator.state
         self._left: Iterator[float] = iter(())
         self._used = 0
@@ -168,7 +169,7 @@ class Uniforms:
 
     def put_back(self) -> None:
         """Leaves the generator where drawing the numbers one by one would have left it."""
-        left = sum(1 for _ in self._left)
+        left = length_hint(self._left)
         if left:
             self._rng.bit_generator.state = self._before
             skip(self._rng, self._block - left)
