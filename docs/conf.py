@@ -17,7 +17,7 @@ author = "The rlbook authors"
 copyright = "The rlbook authors, MIT licence"
 version = release = rlbook.__version__
 
-extensions = ["myst_nb", "sphinx_copybutton", "mathml", "animations", "api_pages", "book_directives", "notebook_pages"]
+extensions = ["myst_nb", "sphinx_copybutton", "mathml", "animations", "api_pages", "beside", "book_directives", "notebook_pages"]
 exclude_patterns = ["_build", "ext", "jupyter_execute", "**.ipynb_checkpoints"]
 suppress_warnings = ["ref.python"]       # `seed` or `Recipe` in a signature may be one of several; the reader sees which
 

@@ -1,6 +1,6 @@
 """Measures every number that the site and the README state, by the commands they state beside it, and writes docs/results.json.
 
-    python docs/measure.py                   everything: about half an hour on two cores
+    python docs/measure.py                   everything: about three quarters of an hour on two cores
     python docs/measure.py ppo_maze grpo     only what begins so; the rest stays as it was
     python docs/measure.py figure            the book's figures, into docs/figures; figure_6 draws those of chapter 6
 
@@ -13,10 +13,12 @@ import json
 import os
 import platform
 import re
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +33,7 @@ PATH = HERE / "results.json"
 class Training:
     """`rlbook train` with one seed, and `rlbook evaluate` on what came of it."""
 
-    returns: list[float]                     # of the greedy evaluation episodes, in reward units
+    returns: list[float]                     # of the greedy evaluation episodes, in reward units; empty where none is asked for
     seconds: float                           # of training, evaluations on the way included
     facts: dict[str, Any]                    # what `rlbook train --json` printed
     logged: dict[str, float]                 # the last value of each number in metrics.jsonl
@@ -50,7 +52,7 @@ class Training:
 class Measurement:
     """What is measured: `train ARGUMENTS` for some seeds, each judged by `evaluate FOLDER EVALUATE`, told in one phrase.
 
-    With `sampled`, each is judged a second time, exploring: a language model then samples.
+    With `sampled`, each is judged a second time, exploring: a language model then samples. Without `evaluate` the log says it all.
     """
 
     what: str
@@ -65,19 +67,21 @@ class Measurement:
         folder = f"runs/{self.arguments.split()[0]}"
         seed = "" if self.seeds == 1 else " --seed 0"
         more = [] if self.seeds == 1 else [f"the same with --seed 1 … {self.seeds - 1}" if self.seeds > 2 else "the same with --seed 1"]
-        judges = [f"rlbook evaluate {folder} {self.evaluate}{how}" for how in ("", " --explore")[: 1 + self.sampled]]
+        ways = ("", " --explore")[: 1 + self.sampled] if self.evaluate else ()
+        judges = [f"rlbook evaluate {folder} {self.evaluate}{how}" for how in ways]
         return [f"rlbook train {self.arguments}{seed} --out {folder}", *judges, *more]
 
     def run(self) -> dict[str, Any]:
         """Runs the commands."""
         with tempfile.TemporaryDirectory() as folder:
             runs = [self._train(Path(folder) / str(seed), seed) for seed in range(self.seeds)]
-        told = {"what": self.what, "result": self.tell(runs), "commands": self.commands(), "means": [run.mean for run in runs]}
+        told = {"what": self.what, "result": self.tell(runs), "commands": self.commands()}
+        told |= {"means": [run.mean for run in runs]} if self.evaluate else {"errors": [run.logged["value_error"] for run in runs]}
         return told | ({"sampled_means": [run.sampled_mean for run in runs]} if self.sampled else {})
 
     def _train(self, folder: Path, seed: int) -> Training:
-        facts = called("train", *self.arguments.split(), "--seed", str(seed), "--out", str(folder))
-        judged = called("evaluate", str(folder), *self.evaluate.split())
+        facts = called("train", *shlex.split(self.arguments), "--seed", str(seed), "--out", str(folder))
+        judged = called("evaluate", str(folder), *self.evaluate.split()) if self.evaluate else {"returns": []}
         sampled = called("evaluate", str(folder), *self.evaluate.split(), "--explore")["returns"] if self.sampled else []
         return Training(judged["returns"], facts["seconds"], facts, logged(folder), sampled)
 
@@ -137,9 +141,29 @@ def log_ratios(runs: list[Training]) -> str:
 
 
 def planned(runs: list[Training]) -> str:
-    """The sweeps, and the value where episodes begin."""
-    last = runs[0].facts["metrics"]
-    return f"{runs[0].facts['steps']} sweeps; value of the start {last['value']:.6f}; mean greedy return {runs[0].mean:.4g}"
+    """The sweeps, the value where episodes begin, how far the values are from the exact ones, and what it earns."""
+    last, greedy = runs[0].facts["metrics"], f"; mean greedy return {runs[0].mean:.4g}" if runs[0].returns else ""
+    backups = f" ({last['backups']:.0f} backups)" if "backups" in last else ""
+    error = f", error {last['value_error']:.1g}" if "value_error" in last else ""
+    return f"{runs[0].facts['steps']} sweeps{backups}; value of the start {last['value']:.6f}{error}{greedy}"
+
+
+def improved(runs: list[Training]) -> str:
+    """As `planned`, for policy iteration, which counts policies."""
+    return planned(runs).replace(" sweeps", " policies", 1)
+
+
+def tally(runs: list[Training]) -> str:
+    """How many seeds have which mean return, the best first."""
+    counts = Counter(f"{run.mean:.4g}".replace("-", "−") for run in sorted(runs, key=lambda run: -run.mean))
+    each = ", ".join(f"{value} ({count})" for value, count in counts.items())
+    return f"greedy return, and how many of {len(runs)} seeds: {each}; {seconds(runs)} of training"
+
+
+def predicted(runs: list[Training]) -> str:
+    """How far from the exact values."""
+    errors = [run.logged["value_error"] for run in runs]
+    return f"value error {statistics.median(errors):.2g}, the median of {len(runs)} seeds ({min(errors):.2g} to {max(errors):.2g})"
 
 
 def seconds(runs: list[Training]) -> str:
@@ -149,6 +173,8 @@ def seconds(runs: list[Training]) -> str:
 
 ADDITION = "--episodes 512"
 BEFORE = "--steps 1 --eval-every 0"
+WALK = "RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 1 --episodes 1000"
+CLIFF = "CliffWalking-v1 --alpha 0.5 --epsilon 0.1 --gamma 1"
 ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
 
 MEASUREMENTS = {
@@ -159,10 +185,56 @@ MEASUREMENTS = {
     ),
     "value_iteration_cliff": Measurement("CliffWalking-v1", "value_iteration CliffWalking-v1", planned),
     "value_iteration_taxi": Measurement("Taxi-v4", "value_iteration Taxi-v4", planned, evaluate="--episodes 1000"),
+    "value_iteration_pole": Measurement(
+        "CartPole-v1, in a model of what its samples led to", "value_iteration CartPole-v1", mean_return, evaluate="--episodes 50"
+    ),
+    "policy_evaluation_maze": Measurement("the maze, acting at random", "policy_evaluation Maze-v0", planned, evaluate=""),
+    "policy_evaluation_grid": Measurement(
+        "the 4 × 4 grid of figure 4.1, acting at random", "policy_evaluation GridWorld-v0 --gamma 1", planned, evaluate=""
+    ),
+    "policy_iteration_maze": Measurement("the maze", "policy_iteration Maze-v0", improved),
+    "policy_iteration_cars": Measurement("car rental, γ = 0.9", "policy_iteration CarRental-v0 --gamma 0.9", improved),
+    "modified_policy_iteration_maze": Measurement("the maze", "modified_policy_iteration Maze-v0", planned),
+    "modified_policy_iteration_taxi": Measurement(
+        "Taxi-v4", "modified_policy_iteration Taxi-v4", planned, evaluate="--episodes 1000"
+    ),
+    "prioritized_sweeping_maze": Measurement("the maze", "prioritized_sweeping Maze-v0", planned),
+    "prioritized_sweeping_lake": Measurement(
+        "FrozenLake-v1 (slippery)", "prioritized_sweeping FrozenLake-v1", planned, evaluate="--episodes 10000"
+    ),
+    "certainty_equivalence_maze": Measurement("the maze", "certainty_equivalence Maze-v0", optimal(3.0), seeds=10),
+    "mcts_maze": Measurement(
+        "the maze, 5 000 simulations a move", "mcts Maze-v0 --episodes 1", optimal(3.0), seeds=10, evaluate="--episodes 1"
+    ),
+    "mc_prediction_walk": Measurement("the walk of 19 states", f"mc_prediction {WALK}", predicted, seeds=10, evaluate=""),
+    "td_prediction_walk": Measurement("the walk of 19 states", f"td_prediction {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
+    "n_step_td_walk": Measurement("the walk of 19 states, n = 4", f"n_step_td {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
+    "td_lambda_walk": Measurement("the walk of 19 states, λ = 0.8", f"td_lambda {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
+    "off_policy_mc_maze": Measurement("the maze", "off_policy_mc Maze-v0", optimal(3.0), seeds=10),
+    "off_policy_mc_prediction": Measurement(
+        "the values of the best policy in the maze, half of the moves at random", "off_policy_mc Maze-v0 --task prediction", predicted,
+        seeds=10, evaluate="",
+    ),
+    "mc_control_maze": Measurement("the maze", "mc_control Maze-v0", optimal(3.0), seeds=10),
+    "mc_control_forgetting": Measurement(
+        "the maze, forgetting old episodes", "mc_control Maze-v0 --alpha 0.1 --epsilon 'linear(1.0, 0.05)'", optimal(3.0), seeds=10
+    ),
+    "sarsa_maze": Measurement("the maze", "sarsa Maze-v0", optimal(3.0), seeds=10),
+    "sarsa_cliff": Measurement("the cliff", f"sarsa {CLIFF}", tally, seeds=10),
+    "expected_sarsa_maze": Measurement("the maze", "expected_sarsa Maze-v0", optimal(3.0), seeds=10),
+    "expected_sarsa_cliff": Measurement("the cliff", f"expected_sarsa {CLIFF}", tally, seeds=10),
     "q_learning_maze": Measurement("the maze", "q_learning Maze-v0 --episodes 500", optimal(3.0), seeds=10),
     "q_learning_shaped": Measurement(
         "the maze, shaped rewards", "q_learning Maze-v0 --episodes 500 --env.rewards shaped", optimal(9.2), seeds=10
     ),
+    "q_learning_cliff": Measurement("the cliff", f"q_learning {CLIFF}", tally, seeds=10),
+    "double_q_learning_maze": Measurement("the maze", "double_q_learning Maze-v0", optimal(3.0), seeds=10),
+    "double_q_learning_cliff": Measurement("the cliff", f"double_q_learning {CLIFF}", tally, seeds=10),
+    "n_step_sarsa_maze": Measurement("the maze", "n_step_sarsa Maze-v0", optimal(3.0), seeds=10),
+    "sarsa_lambda_maze": Measurement("the maze", "sarsa_lambda Maze-v0", optimal(3.0), seeds=10),
+    "watkins_q_lambda_maze": Measurement("the maze", "watkins_q_lambda Maze-v0", optimal(3.0), seeds=10),
+    "dyna_q_maze": Measurement("the maze, 100 episodes", "dyna_q Maze-v0", optimal(3.0), seeds=10),
+    "dyna_q_plus_maze": Measurement("the maze, 100 episodes", "dyna_q_plus Maze-v0", optimal(3.0), seeds=10),
     "dqn_maze": Measurement("the maze", "dqn Maze-v0", optimal(3.0), seeds=5),
     "dqn_cartpole": Measurement(
         "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--checkpoint best --episodes 50"
@@ -222,8 +294,9 @@ def with_results(text: str, known: dict[str, Any]) -> str:
 
 
 README = (
-    "value_iteration_maze", "q_learning_maze", "dqn_maze", "dqn_cartpole", "ppo_maze", "ppo_cartpole", "ppo_addition", "grpo_maze",
-    "grpo_addition", "dpo_maze", "dpo_addition", "addition_before",
+    "value_iteration_maze", "value_iteration_pole", "policy_iteration_cars", "mcts_maze", "mc_control_maze", "td_lambda_walk",
+    "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "dqn_maze", "dqn_cartpole", "ppo_maze", "ppo_cartpole",
+    "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition", "addition_before",
 )  # fmt: skip
 
 
