@@ -29,8 +29,9 @@ def q_learning_update(
     if alpha < 0.0:
         alpha = step_size(memory, settings, state, action)
     target = reward if terminated else reward + settings.gamma * largest(q[next_state])
-    error = target - q[state][action]
-    q[state][action] += alpha * error
+    row = q[state]
+    error = target - row[action]
+    row[action] += alpha * error
     return abs(error)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from operator import length_hint
 from typing import Any, NamedTuple
 
@@ -89,7 +90,7 @@ def simulate(
         episode_return += reward
         over = terminated or length >= limit
         size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
-        if size == NO_DELTA:
+        if size < 0.0:                       # NO_DELTA
             idle += 1
         else:
             error += size
@@ -117,7 +118,7 @@ def interact(
     Raises:
         FloatingPointError: a reward that is not finite; and whatever `step` raises.
     """
-    steps, episodes, error, updates, over = clock.steps, clock.episodes, 0.0, 0, False
+    steps, episodes, error, idle, over = clock.steps, clock.episodes, 0.0, 0, False
     moving, infinity, limit, by_episodes = settings.moving, math.inf, clock.time_limit, episodes / clock.budget_episodes
     for steps in range(clock.steps, clock.last_step):
         if moving:
@@ -131,9 +132,10 @@ def interact(
         episode_return += reward
         over = terminated or truncated or length >= limit
         size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
-        if size != NO_DELTA:
+        if size < 0.0:                       # NO_DELTA
+            idle += 1
+        else:
             error += size
-            updates += 1
         state = next_state
         if over:
             finished.append((steps + 1, float(episode_return), length))
@@ -143,7 +145,7 @@ def interact(
             state = reset()
             if episodes == clock.last_episode:
                 break
-    return state, episode_return, length, steps + 1, episodes, error, updates, over
+    return state, episode_return, length, steps + 1, episodes, error, steps + 1 - clock.steps - idle, over
 
 
 def skip(rng: np.random.Generator, count: int) -> None:
@@ -159,13 +161,13 @@ class Uniforms:
         self._rng, self._block, self._before = rng, block, rng.bit_generator.state
         self._left: Iterator[float] = iter(())
         self._used = 0
-        self.random = self._numbers().__next__
+        self.random = chain.from_iterable(self._blocks()).__next__
 
-    def _numbers(self) -> Iterator[float]:
+    def _blocks(self) -> Iterator[Iterator[float]]:
         while True:
             self._before = self._rng.bit_generator.state
             self._left = iter(self._rng.random(self._block).tolist())
-            yield from self._left
+            yield self._left
 
     def put_back(self) -> None:
         """Leaves the generator where drawing the numbers one by one would have left it."""
