@@ -145,13 +145,8 @@ def tabular_environments() -> dict[str, TabularMDP]:
 TABULAR = tabular_environments()
 
 
-def long_for(name: str, env: str) -> Any:
-    """CarRental's rows hold 441 successors each, and a backup tells all of their predecessors."""
-    marks = [pytest.mark.slow] if (name, env) == ("prioritized_sweeping", "CarRental-v0") else []
-    return pytest.param(PLANNERS[name], env, marks=marks, id=f"{name}-{env}")
-
-
-@pytest.mark.parametrize(("planner", "env"), [long_for(name, env) for name in PLANNERS for env in TABULAR])
+@pytest.mark.parametrize("env", TABULAR)
+@pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS)
 def test_planners_agree_with_a_dense_solve_on_every_environment(planner: Planner, env: str) -> None:
     model, gamma = TABULAR[env], 0.9
     expected = dense_optimal_values(model, gamma)

@@ -72,19 +72,44 @@ class PrioritizedSweeping(TablePlanner):
         self._backups = 0
         self._horizon = 1.0 / (1.0 - config.gamma) if config.gamma < 1 else 1.0
         self._rows: Rows | None = None
+        self._arrays: tuple[np.ndarray, np.ndarray] | None = None
 
     def _sweep(self, model: TabularMDP) -> None:
-        if self._rows is None:
-            self._rows = rows_of(model)
         if not self._priority:
             self._priority = np.abs(model.rewards.max(axis=1)).tolist()
+        if is_dense(model):
+            self._back_up_dense(model)
         self._heap = [(-p, s) for s, p in enumerate(self._priority) if p > 0]    # afresh, without what was passed over
         heapq.heapify(self._heap)
+        if not is_dense(model):
+            self._back_up_listed(model)
+        self._finished = self._is_close(model) or self._sweeps_done + 1 >= self.config.max_sweeps
+
+    def _back_up_listed(self, model: TabularMDP) -> None:
+        if self._rows is None:
+            self._rows = rows_of(model)
         values, end = self._values.tolist(), self._backups + self._num_states
         while self._backups < end and self._largest() * self._horizon > self.config.tolerance:
             self._backup(values, heapq.heappop(self._heap)[1], self._rows)
         self._values = np.array(values)
-        self._finished = self._is_close(model) or self._sweeps_done + 1 >= self.config.max_sweeps
+
+    def _back_up_dense(self, model: TabularMDP) -> None:
+        """The same with whole rows at a time and without a heap, since nearly every state precedes nearly every other."""
+        if self._arrays is None:
+            self._arrays = arrays_of(model)
+        chances, weights = self._arrays
+        gamma, values, priority = self.config.gamma, self._values, np.array(self._priority)
+        for _ in range(self._num_states):
+            state = int(priority.argmax())
+            if priority[state] * self._horizon <= self.config.tolerance:
+                break
+            best = (model.rewards[state] + gamma * (chances[state] @ values)).max()
+            change = abs(best - values[state])
+            values[state], priority[state] = best, 0.0
+            self._backups += 1
+            if change > 2 * EPS * abs(best):
+                priority += (gamma * change) * weights[state]
+        self._priority = priority.tolist()
 
     def _backup(self, values: list[float], state: int, rows: Rows) -> None:
         """Updates one state, and raises the priority of its predecessors."""
@@ -151,6 +176,18 @@ class Rows(NamedTuple):
     first: list[int]                         # [S + 1]; the predecessors of s are first[s] : first[s + 1]
     predecessor: list[int]
     weight: list[float]                      # max_a P(s | predecessor, a)
+
+
+def is_dense(model: TabularMDP) -> bool:
+    """Whether at least half of all transitions are possible."""
+    rows = model.continues_by_state
+    return 2 * rows.nnz >= rows.shape[0] * rows.shape[1]
+
+
+def arrays_of(model: TabularMDP) -> tuple[np.ndarray, np.ndarray]:
+    """P(s'|s, a), the episode going on: [S, A, S]; and max_a P(s|u, a) at [s, u]: [S, S]."""
+    chances = model.continues_by_state.toarray().reshape(*model.rewards.shape, model.num_states)
+    return chances, np.ascontiguousarray(chances.max(axis=1).T)
 
 
 def rows_of(model: TabularMDP) -> Rows:
