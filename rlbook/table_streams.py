@@ -88,6 +88,7 @@ class TableStream(ChunkedStream):
         self.noisy = bool((outcomes.reward_std > 0).any())
         self.sure = len(outcomes.successor) == len(outcomes.first) - 1 and len(outcomes.start_state) == 1 and not self.noisy
         self._tables: Any = outcomes if self.compiled else _as_lists(outcomes)
+        self._rows: Any = np.empty((EPISODES, 3)) if self.compiled else [[0.0, 0.0, 0] for _ in range(EPISODES)]   # of episodes that end
 
     def start(self) -> None:
         self.world_rng, _ = np_random(draw_seed(self.rng))
@@ -99,13 +100,12 @@ class TableStream(ChunkedStream):
         here = (self.obs, self._return, self._length, clock)
         if self.compiled:
             loop = linked(simulate, "compiled", choose=choose, update=update)
-            finished: Any = np.empty((EPISODES, 3))
-            out = loop(self._tables, agent.memory, agent.settings, agent.rng, self.world_rng, *here, finished)
+            out = loop(self._tables, agent.memory, agent.settings, agent.rng, self.world_rng, *here, self._rows)
         else:
             how, memory = _lists(agent.memory)
             loop = linked(simulate, how, choose=choose, update=update)
-            rng, world_rng, finished = Uniforms(agent.rng), Uniforms(self.world_rng), _Finished()
-            out = loop(self._tables, memory, agent.settings, rng, world_rng, *here, finished)
+            rng, world_rng = Uniforms(agent.rng), Uniforms(self.world_rng)
+            out = loop(self._tables, memory, agent.settings, rng, world_rng, *here, self._rows)
             _write_back(memory, agent.memory)
             rng.put_back()
             world_rng.put_back()
@@ -113,7 +113,7 @@ class TableStream(ChunkedStream):
         if self.sure:
             skip(self.world_rng, steps - self.steps + episodes - self.episodes)
         self.steps = steps
-        self.finished += episodes_of(finished[: episodes - self.episodes])
+        self.finished += episodes_of(self._rows[: episodes - self.episodes])
         self.episodes = episodes
         return error, updates
 
@@ -240,18 +240,6 @@ def _sampled(env: FittedEnv) -> TabularMDP | None:
     except ValueError:
         return None
     return model if model.observable and env.fit.act is None else None
-
-
-class _Finished(list[Any]):
-    """Rows that come into being where they are written."""
-
-    def __len__(self) -> int:
-        return EPISODES
-
-    def __getitem__(self, index: Any) -> Any:
-        while isinstance(index, int) and list.__len__(self) <= index:
-            self.append([0.0, 0.0, 0])
-        return super().__getitem__(index)
 
 
 def _as_lists(tables: Any) -> Any:

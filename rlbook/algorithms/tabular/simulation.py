@@ -96,7 +96,8 @@ def simulate(
             error += size
         state = next_state
         if over:
-            finished[count][0], finished[count][1], finished[count][2] = steps + 1, episode_return, length
+            row = finished[count]
+            row[0], row[1], row[2] = steps + 1, episode_return, length
             count += 1
             episodes += 1
             by_episodes = episodes / clock.budget_episodes
