@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 USAGE = """\
 usage: rlbook COMMAND ...
 
-Reinforcement learning as a book that runs: six agents, one loop, a maze and a language model.
+Reinforcement learning as a book that runs: one file an algorithm, one loop, from a maze to a language model.
 
 commands:
   train ALGORITHM ENV   learn, in front of your eyes: rlbook train ppo Maze-v0
@@ -211,10 +211,17 @@ def plot(words: Sequence[str]) -> int:
         raise RequestError("plot needs the folder of a run, or several")
     if options.values and len(folders) > 1:
         raise RequestError(f"--values draws one run, got {len(folders)} folders")
-    from rlbook.plots import plot_curves, plot_value_map
+    tree = word(options.tree)
+    if tree is not None and (len(folders) > 1 or options.values or out is not None):
+        raise RequestError("--tree draws one run, and takes neither --values nor --out")
+    from rlbook.plots import draw_search, plot_curves, plot_value_map
     from rlbook.plots.curves import has_map, read_curve
 
     written = []
+    if tree is not None:
+        written.append(str(draw_search(folders[0], tree)))
+        show(options.json, ({"folders": folders, "written": written}, written[0]))
+        return 0
     if not options.values:
         written.append(out or str(Path(folders[0]) / "curve.png"))
         plot_curves(folders, written[0])

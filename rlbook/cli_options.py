@@ -113,6 +113,7 @@ class Plot:
 
     folders: Positional[Folders]  # one run's folder, or several
     values: Flag = False  # draw the value map instead of curves, with the policy as arrows, numbers or letters
+    tree: File = None  # of an mcts run: the .svg of its search at the start, or the .html that plays it, instead of curves
     out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the first folder; value_map.png too for one run on a grid)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error

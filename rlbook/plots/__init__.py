@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rlbook.plots.filming import animate as animate
     from rlbook.plots.filming import animate_learning as animate_learning
     from rlbook.plots.filming import animate_planning as animate_planning
+    from rlbook.plots.search_tree import draw_search as draw_search
     from rlbook.plots.search_tree import search_frames as search_frames
     from rlbook.plots.search_tree import search_tree_svg as search_tree_svg
     from rlbook.plots.value_map import ValueMap as ValueMap
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
 _HOME = {
     "ValueMap": "value_map", "animate": "filming", "animate_learning": "filming", "animate_planning": "filming",
     "plot_curves": "curves", "plot_value_map": "value_map", "save_curve": "curves", "save_gif": "animation",
-    "search_frames": "search_tree", "search_tree_svg": "search_tree", "watch": "watching",
+    "draw_search": "search_tree", "search_frames": "search_tree", "search_tree_svg": "search_tree", "watch": "watching",
 }  # fmt: skip
 
 __all__ = [
     "ValueMap", "animate", "animate_learning", "animate_planning", "plot_curves", "plot_value_map", "save_curve", "save_gif",
-    "search_frames", "search_tree_svg", "watch",
+    "draw_search", "search_frames", "search_tree_svg", "watch",
 ]  # fmt: skip
 
 

@@ -22,6 +22,9 @@ from rlbook.errors import RequestError
 from rlbook.plots.colours import GREY, INK, PALE, PAPER, Colour, ramp, readable_on
 from rlbook.plots.figure import FONT, save_bytes
 from rlbook.plots.player import player_page
+from rlbook.registry import fit_to
+from rlbook.runs import load
+from rlbook.spaces import FittedEnv
 
 ACROSS, DOWN, RADIUS, MARGIN = 46, 84, 17, 34      # pixels: between neighbours, between levels, of a circle, around
 WIDEST = 9.0                                       # pixels, the line of an action that every simulation took
@@ -93,6 +96,32 @@ def search_frames(
         if path.suffix.lower() != ".html":
             save_bytes(path / f"frame_{number:04}.svg", drawn(found, items, scale).encode())
     return save_bytes(path, _page(drawn(whole, items, scale), items, frames, scale).encode()) if path.suffix.lower() == ".html" else path
+
+
+def draw_search(folder: str | Path, path: str | Path, *, seed: int = 0) -> Path:
+    """The search that the agent of an `mcts` run makes at the start of an episode: a picture (.svg), or a page that plays it (.html).
+
+    Args:
+        folder: a run's folder.
+        path: where to write it.
+        seed: of the reset, and of what is tried.
+
+    Raises:
+        RequestError: a run of another algorithm, another ending, or a file that cannot be written.
+    """
+    run = load(folder)
+    if not isinstance(run.agent, MCTS):
+        raise RequestError(f"{folder} has no search to draw: it was trained with {run.request.algorithm}, not mcts")
+    if Path(path).suffix.lower() not in (".svg", ".html"):
+        raise RequestError(f"a search is written to a file ending in .svg or .html, got {path}")
+    env = run.request.recipe.make()
+    env = FittedEnv(env, fit_to(MCTS, env, run.agent.config))
+    agent = run.agent.playing_in(env)
+    observation, _ = env.reset(seed=seed)
+    actions = getattr(env.unwrapped, "action_names", None) or None
+    if Path(path).suffix.lower() == ".html":
+        return search_frames(agent, observation, path, actions=actions, seed=seed)
+    return search_tree_svg(agent.search(observation, np.random.default_rng(seed)), path, actions=actions)
 
 
 # ---- what is drawn, and where

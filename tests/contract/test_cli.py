@@ -105,6 +105,16 @@ def test_list_shows_algorithms_and_environments(capsys: pytest.CaptureFixture[st
     assert {"Maze-v0", "Addition-v0", "Taxi-v4"} <= set(capsys.readouterr().out.split())
 
 
+def test_plot_draws_the_search_of_an_mcts_run(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main("train mcts Maze-v0 --episodes 1 --simulations 20 --out run".split()) == 0
+    assert cli.main("plot run --tree tree.svg".split()) == 0 and cli.main("plot run --tree tree.html".split()) == 0
+    assert "<svg" in Path("tree.svg").read_text() and "simulation" in Path("tree.html").read_text()
+    capsys.readouterr()
+    for words, part in ((["run", "--tree", "tree.png"], ".svg or .html"), ([str(trained), "--tree", "t.svg"], "trained with ppo, not mcts")):
+        assert cli.main(["plot", *words]) == 2
+        assert part in capsys.readouterr().err
+
+
 # Requests that are wrong
 
 
@@ -152,6 +162,8 @@ WRONG = {
     "plot": ["folder"],
     "plot nowhere": ["nowhere"],
     "plot a b --values": ["--values", "2 folders"],
+    "plot a b --tree tree.svg": ["--tree", "one run"],
+    "plot nowhere --tree tree.svg": ["nowhere", "not a run folder"],
     "watch nowhere --episodes many": ["--episodes", "'many'"],
     "watch nowhere": ["nowhere", "not a run folder"],
     "animate value_iteration": ["ENV"],
