@@ -145,7 +145,8 @@ def _fields(cls: type) -> Iterator[str]:
             yield f"````{{py:attribute}} {item.name}\n:type: {item.type}{default}\n\n{meaning[item.name]}\n````"
     elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
         for name in cls._fields:
-            yield f"````{{py:attribute}} {name}\n:type: {cls.__annotations__[name]}\n````"
+            kind = cls.__annotations__.get(name)             # there is none where `namedtuple` made the class
+            yield f"````{{py:attribute}} {name}\n" + (f":type: {kind}\n" if kind else "") + "````"
 
 
 def _signature(item: Any, kind: str) -> str:

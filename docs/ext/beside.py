@@ -2,7 +2,7 @@
 
     {beside} rlbook/algorithms/tabular/q_learning.py q_learning_update
     :from: target = reward                      the first line begins so; without it, the whole function
-    :to: q[state][action] +=                    the last line begins so; without it, one line
+    :to: row[action] +=                            the last line begins so; without it, one line
     :tests: tests/unit/test_q_learning.py::test_the_scripted_updates_give_the_recorded_table
                                                 one or more
     The equation, and a sentence about it.
@@ -33,7 +33,7 @@ class Beside(SphinxDirective):
         path, name = self.arguments
         try:
             code = excerpts.excerpt(path, name, self.options.get("from"), self.options.get("to"))
-            tests = {reference: excerpts.test_source(reference) for reference in self.options["tests"].split()}
+            tests = {reference: excerpts.source_of_test(reference) for reference in self.options["tests"].split()}
         except (ValueError, KeyError) as error:
             raise self.error(f"beside: {error}") from None
         for file in (path, *(reference.split("::")[0] for reference in tests)):

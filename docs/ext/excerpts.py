@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BESIDE = re.compile(r"^```\{beside\} (\S+) (\S+)\n((?::\w+: .*\n)+)(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+BESIDE = re.compile(r"^```\{beside\} (\S+) (\S+)\n((?::\w+: [^\n]*\n)+)(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
 def lines_of(path: str, name: str) -> list[str]:
@@ -52,7 +52,7 @@ def _find(lines: list[str], beginning: str, start: int, where: str) -> int:
     raise ValueError(f"no line of {where} begins with {beginning!r}")
 
 
-def test_source(reference: str) -> str:
+def source_of_test(reference: str) -> str:
     """The test that `tests/unit/test_x.py::test_name` names. ValueError where there is none."""
     path, _, name = reference.partition("::")
     if not path.startswith("tests/") or not (ROOT / path).exists():

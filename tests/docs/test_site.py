@@ -17,6 +17,8 @@ from rlbook.registry import ALGORITHMS, agent_class
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+CHAPTERS = ["planning", "monte-carlo", "temporal-difference", "n-step-and-lambda", "model-based", "trees"]
+CHAPTER = ["The question", "The equations", "The algorithms", "What to look at", "Notebook", "Exercises"]
 FORM = ["Idea", "Quick facts", "Equation", "Pseudocode", "The code", "Hyper-parameters", "Logged numbers", "Measured", "Exercises"]
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts and "generated" not in path.parts)
 
@@ -32,6 +34,7 @@ def from_file(path):
 
 api_pages = from_file(DOCS / "ext" / "api_pages.py")
 results = from_file(DOCS / "ext" / "results.py")
+excerpts = from_file(DOCS / "ext" / "excerpts.py")
 measure = from_file(DOCS / "measure.py")
 
 
@@ -56,6 +59,50 @@ def test_every_agent_has_a_page_in_the_one_form(algorithm):
     assert "$$" in text.split("## Equation")[1].split("## ")[0]
     assert len(re.findall(r"^\d\. ", text.split("## Exercises")[1], flags=re.MULTILINE)) == 3
     assert f"algorithms/{algorithm}\n" in (DOCS / "index.md").read_text()
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_every_chapter_has_the_one_form(name):
+    text = (DOCS / "chapters" / f"{name}.md").read_text()
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == CHAPTER
+    equations = text.split("## The equations")[1].split("\n## ")[0]
+    found = excerpts.besides(equations)
+    assert len(found) == equations.count("{beside}") == len(re.findall(r"^### ", equations, flags=re.MULTILINE)) >= 4
+    assert sum("$$" in item[3] for item in found) >= 4
+    assert "```{measured} " in text
+    assert "](../figures.md)" in text or name == "trees"
+    assert re.search(r"\]\(\.\./notebooks/[\w-]+\.ipynb\)", text.split("## Notebook")[1])
+    assert len(re.findall(r"^\d\. ", text.split("## Exercises")[1], flags=re.MULTILINE)) == 3
+    assert f"\nchapters/{name}\n" in (DOCS / "index.md").read_text()
+
+
+def test_the_chapters_lead_to_every_algorithm_of_part_one():
+    text = "".join((DOCS / "chapters" / f"{name}.md").read_text() for name in CHAPTERS)
+    assert sorted(path.stem for path in (DOCS / "chapters").glob("*.md")) == sorted(CHAPTERS)
+    for algorithm in ALGORITHMS.keys() - {"dqn", "ppo", "grpo", "dpo"}:
+        assert f"](../algorithms/{algorithm}.md)" in text, algorithm
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "{beside}" in page.read_text()], ids=lambda path: path.stem)
+def test_beside_each_equation_stand_lines_that_exist_and_tests_that_exist(page):
+    found = excerpts.besides(page.read_text())
+    assert len(found) == page.read_text().count("```{beside}")
+    for path, name, options, _ in found:
+        assert options.keys() <= {"from", "to", "tests"}
+        assert excerpts.excerpt(path, name, options.get("from"), options.get("to")).strip()
+        for reference in options["tests"].split():
+            assert re.search(r"\bassert(_\w+)?\b", excerpts.source_of_test(reference)), reference
+
+
+def test_an_excerpt_is_found_by_what_it_says():
+    path, name = "docs/ext/excerpts.py", "excerpt"
+    assert excerpts.excerpt(path, name, "begin =") == excerpts.excerpt(path, name, "begin =", "end =").splitlines()[0]
+    assert excerpts.excerpt(path, name, "begin =", "end =").splitlines()[1].startswith("end = _find(lines, last, begin")
+    assert excerpts.excerpt(path, name).startswith("def excerpt(")
+    with pytest.raises(ValueError, match="begins with 'nothing'"):
+        excerpts.excerpt(path, name, "nothing")
+    with pytest.raises(ValueError, match="has no test_of_nothing"):
+        excerpts.source_of_test("tests/unit/test_q_learning.py::test_of_nothing")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
@@ -128,6 +175,12 @@ def test_hyper_parameters_and_logged_numbers_all_have_a_meaning(algorithm):
     assert all(agent.METRICS.values())
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_overviews_lead_to_every_algorithm(algorithm):
+    assert f"```{{logged-numbers}} {algorithm}\n" in (DOCS / "logged-numbers.md").read_text()
+    assert f"]({algorithm}.md) |" in (DOCS / "algorithms" / "index.md").read_text()
+
+
 def test_a_docstring_becomes_parameters_and_results():
     text = api_pages.as_markdown("Adds.\n\nArgs:\n    a, b: numbers, in\n        metres.\n\nReturns:\n    The sum.\n\nSource: Peano, $1.")
     assert text == "Adds.\n\n:param a: numbers, in metres.\n:param b: numbers, in metres.\n\n:returns: The sum.\n\nSource: Peano, \\$1."
@@ -137,7 +190,7 @@ def test_the_readme_shows_the_measured_results():
     text = (ROOT / "README.md").read_text()
     assert measure.with_results(text, results.read()) == text
     for algorithm in ALGORITHMS:
-        assert f"| `{algorithm}` |" in text
+        assert f"| [`{algorithm}`](rlbook/algorithms/" in text
 
 
 def test_the_example_of_the_readme_runs():
