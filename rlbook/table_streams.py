@@ -208,7 +208,8 @@ def stream_for(agent: Agent, env: FittedEnv, recipe: Recipe, rng: np.random.Gene
     model = _sampled(env)
     if model is not None and (model.num_states, model.num_actions) != (agent.num_states, agent.num_actions):
         model = None
-    sampled = agent.sampled_model(model if agent.config.simulate else None)
+    steps_unseen = env.unwrapped.render_mode is None       # where they are to be shown, they are taken
+    sampled = agent.sampled_model(model if agent.config.simulate and steps_unseen else None)
     streams = EnvStream(env, rng) if sampled is None else TableStream(sampled, rng, _time_limit(env) or recipe.time_limit)
     streams.model = model
     return streams

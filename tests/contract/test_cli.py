@@ -110,7 +110,7 @@ def test_plot_draws_the_search_of_an_mcts_run(trained: Path, empty_folder: Path,
     assert cli.main("plot run --tree tree.svg".split()) == 0 and cli.main("plot run --tree tree.html".split()) == 0
     assert "<svg" in Path("tree.svg").read_text() and "simulation" in Path("tree.html").read_text()
     capsys.readouterr()
-    for words, part in ((["run", "--tree", "tree.png"], ".svg or .html"), ([str(trained), "--tree", "t.svg"], "trained with ppo, not mcts")):
+    for words, part in ((["run", "--tree", "tree.png"], ".svg or .html"), ([str(trained), "--tree", "t.svg"], "with ppo, not mcts")):
         assert cli.main(["plot", *words]) == 2
         assert part in capsys.readouterr().err
 
