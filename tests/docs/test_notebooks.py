@@ -27,6 +27,22 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "    V = model.policy_values(np.zeros(model.num_states, dtype=int), gamma)\n"
         "    return model.policy_values(model.backup(V, gamma).argmax(axis=1), gamma)",
     ),
+    "monte-carlo-and-importance-sampling": (
+        # without the discount
+        "def returns_of(rewards, gamma): return [sum(rewards[t:]) for t in range(len(rewards))]",
+        # upside down
+        "def weight_of(actions, pi, b): return np.prod([b[action] / max(pi[action], 1e-3) for action in actions])",
+        # E[ρ] = 1, squared
+        "def second_moment(p): return 1.0",
+    ),
+    "sarsa-against-q-learning": (
+        # Q-learning's
+        "def target(reward, next_row, ended, epsilon, gamma=1.0): return reward + (0.0 if ended else gamma * next_row.max())",
+        # the first digit only
+        "def threshold(): return 0.01",
+        # chooses and judges with the same numbers
+        "def double_estimate(first, second): return first.max(axis=1)",
+    ),
 }
 """Notebook → an answer to each exercise with a mistake that is easily made."""
 
