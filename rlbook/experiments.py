@@ -26,6 +26,9 @@ from rlbook.seeding import stream
 from rlbook.table_streams import TableStream
 from rlbook.training import Budget
 
+LARGE = 1_000
+"""Entries of an agent's tables. In plain Python lists are faster than arrays, but not if so many change back and forth every episode."""
+
 
 def value_curves(
     agent_class: type[TableAgent], config: Any, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
@@ -48,7 +51,8 @@ def value_curves(
     curves = np.empty((runs, episodes + 1, len(range(model.num_states)[states])))
     for curve, (agent, streams) in zip(curves, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
         curve[0] = agent.values()[states]
-        shape = _recorded(agent, states).shape if streams.compiled else ()
+        at_once = streams.compiled or sum(table.size for table in agent.memory) > LARGE
+        shape = _recorded(agent, states).shape if at_once else ()
         if len(shape) == 1:
             _record(agent, streams, curve[1:], states)
         elif len(shape) == 2:
@@ -99,7 +103,7 @@ def _starts(
 def _recorded(agent: TableAgent, states: slice) -> np.ndarray:
     """The rows of the table that `agent.values()` reads off, V [K] or Q [K, A]; empty [] where it is computed from more than that."""
     kind: Any = type(agent)
-    if kind is OffPolicyMC and agent.predicts:
+    if isinstance(agent, OffPolicyMC) and agent.predicts:
         return agent.memory.v[states]
     if isinstance(agent, ControlAgent) and (kind.values, kind.action_values) == (ControlAgent.values, ControlAgent.action_values):
         return agent.memory.q[states]
@@ -119,8 +123,9 @@ def _ask_after_each(agent: TableAgent, streams: TableStream, curve: np.ndarray, 
 
 def _record(agent: TableAgent, streams: TableStream, curve: np.ndarray, states: slice) -> None:
     """As `_ask_after_each`, in one call for many episodes. `curve` is [E, K], K the entries of the table."""
-    (choose, update), outcomes, row = agent.functions(), streams.model.outcomes, np.empty((1, 3))
-    loop = linked(record, "compiled", run=linked(simulate, "compiled", choose=choose, update=update))
+    (choose, update), outcomes, row = agent.functions(), streams._tables, np.empty((1, 3))
+    how = "compiled" if streams.compiled else "arrays"
+    loop = linked(record, how, run=linked(simulate, how, choose=choose, update=update))
     state, episode_return, length, steps, done, budget = streams.obs, 0.0, 0, 0, 0, Budget(None, len(curve))
     while done < len(curve):
         agent.make_room(CHUNK)

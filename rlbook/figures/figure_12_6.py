@@ -1,7 +1,7 @@
 """Figure 12.6: TD(λ) with accumulating traces beside the offline λ-return algorithm that it approximates, on the walk of 19 states.
 
-With step sizes that are best or smaller there is no telling them apart. With larger ones TD(λ) is the worse of the two, and the larger λ
-the sooner: a state that is visited often has a trace of more than 1, its error is corrected more than once, and the values diverge.
+Up to the step sizes that are best both do about equally well. With larger ones TD(λ) is the worse of the two, and the larger λ the sooner:
+a state that is visited often has a trace of more than 1, its error is corrected more than once, and the values diverge.
 
 Source: Sutton & Barto 2018, figure 12.6; averages over the first 10 episodes and 100 runs.
 """
