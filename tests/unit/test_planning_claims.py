@@ -14,7 +14,7 @@ import pytest
 from scipy import sparse
 
 import rlbook
-from rlbook.algorithms.planning import prioritized_sweeping
+from rlbook.algorithms.planning import prioritized_sweeping, value_iteration
 from rlbook.algorithms.planning.modified_policy_iteration import ModifiedPolicyIteration
 from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
@@ -295,3 +295,24 @@ def test_automatic_goes_on_bit_for_bit_where_it_was_saved(stop: int) -> None:
     second.load_state_dict({key: np.copy(value) if isinstance(value, np.ndarray) else value for key, value in first.state_dict().items()})
     assert head + list(second.plan(model)) == metrics
     np.testing.assert_array_equal(second.values(), whole.values())
+
+
+@pytest.mark.skipif(not available(), reason="numba is not installed")
+@pytest.mark.parametrize("ending", [False, True])
+@pytest.mark.parametrize("gamma", [0.5, 0.95, 0.999])
+def test_sweeps_made_in_one_go_are_those_made_one_by_one(monkeypatch: pytest.MonkeyPatch, gamma: float, ending: bool) -> None:
+    transitions, rewards = arrays(np.random.default_rng(1), 3_000, 3)
+    terminal = np.arange(3_000) % 50 == 0 if ending else None
+    for model in (TabularMDP.from_arrays(transitions, rewards, terminal=terminal), slippery_grid(40)):
+        config: dict[str, Any] = {"gamma": gamma, "tolerance": 1e-6, "max_sweeps": 900}
+        ahead = ValueIteration(Spaces(model), ValueIteration.Config(**config))
+        metrics = list(ahead.plan(model))
+        at_once = ValueIteration.solve(model, **config)
+        with monkeypatch.context() as patch:
+            patch.setattr(value_iteration, "AHEAD", 1)
+            patch.setattr(value_iteration, "AT_ONCE", 1)
+            single = ValueIteration(Spaces(model), ValueIteration.Config(**config))
+            assert list(single.plan(model)) == metrics
+        for other in (ahead, at_once):
+            np.testing.assert_array_equal(other.values(), single.values())
+            assert {**other.state_dict(), "values": 0} == {**single.state_dict(), "values": 0}

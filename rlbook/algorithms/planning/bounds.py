@@ -10,7 +10,7 @@ Source: MacQueen 1966, doi:10.1016/0022-247X(66)90060-9; Puterman 1994, theorem 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlbook.algorithms.planning.greedy import TIE
 
@@ -48,6 +48,19 @@ def extrapolated(change: float, last_change: float, apart: int = 1) -> float:
     return change * rate / (1 - rate) if rate < 1 else math.inf
 
 
+class Stop(NamedTuple):
+    """When sweeps that are made in one go have to come back: the error is within the tolerance, a change is next to nothing beside what
+    the changes add up to, or the interval has shrunk too little since the last time that it was looked at."""
+
+    factor: float                            # γ / (1 - γ)
+    tolerance: float                         # in reward units
+    travelled: float                         # the changes so far, added up
+    sweeps: int                              # so far
+    period: int                              # sweeps from one look to the next
+    width: float                             # of the interval, at the last look
+    shrinking: float                         # the interval is to have shrunk by this factor; ∞: no matter how
+
+
 class ErrorBound:
     """What the sweeps so far prove about the values and about the policy that is greedy by them.
 
@@ -59,9 +72,10 @@ class ErrorBound:
 
     def __init__(self, gamma: float, *, centred: bool = False, in_place: bool = False) -> None:
         self.gamma, self.centred, self.in_place = gamma, centred, in_place
-        self.change = self.error = self.policy_loss = math.inf
+        self.change = self.error = math.inf
         self.travelled = 0.0                   # the changes so far, added up: no value is larger
-        self.shift = 0.0
+        self._extremes = (0.0, 0.0)
+        self._loss = math.inf
 
     def swept(self, low: float, high: float, *, apart: int = 1) -> None:
         """Takes in the extreme changes of a sweep, `apart` sweeps after the last one that was taken in."""
@@ -70,10 +84,19 @@ class ErrorBound:
         if gamma == 1:
             self.error = extrapolated(self.change, last_change, apart)
             return
+        self._extremes = (low, high)
         self.error = half_width(low, high, gamma) if self.centred else from_largest_change(self.change, gamma)
-        self.shift = middle(low, high, gamma) if self.centred else 0.0
-        loss = 2 * self.error if self.in_place else gamma * (high - low)
-        self.policy_loss = (loss + self.tie(self.travelled)) / (1 - gamma)
+        self._loss = 2 * self.error if self.in_place else gamma * (high - low)
+
+    @property
+    def shift(self) -> float:
+        """From V to the middle of the interval, where it is to be moved there; in reward units."""
+        return middle(*self._extremes, self.gamma) if self.centred else 0.0
+
+    @property
+    def policy_loss(self) -> float:
+        """V* minus the value of the greedy policy, at most, in reward units; ∞ where that is not known."""
+        return (self._loss + self.tie(self.travelled)) / (1 - self.gamma) if self._loss < math.inf else math.inf
 
     def is_rounding(self, largest: float) -> bool:
         """Whether the last change is no more than float64 rounds values of which the largest is `largest`."""

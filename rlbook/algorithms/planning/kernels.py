@@ -99,6 +99,38 @@ def optimal_sweep(
     return low, high
 
 
+def optimal_sweeps(
+    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, history: Any, at: int,
+    first: int, last: int, policy: Any, lead: Any, drift: float, size: float, can_end: bool, extremes: Any, stop: Any,
+) -> tuple[int, float, float]:  # fmt: skip
+    """`optimal_sweep` again and again: from `history[at]` into the next row, and so on around; at most as often as `extremes` has rows.
+
+    `extremes` [N, 2] gets the smallest and the largest change of each sweep; 0 is among them where episodes can end. Comes back early
+    after a sweep that something may follow from (`rlbook.algorithms.planning.bounds.Stop`). Returns how many sweeps there were, the
+    drift, and a number that no value exceeds.
+    """
+    factor, tolerance, travelled, sweeps, period, width, shrinking = stop
+    for i in range(len(extremes)):
+        values, out = history[(at + i) % len(history)], history[(at + i + 1) % len(history)]
+        low, high = optimal_sweep(
+            starts, stops, indices, data, rewards, num_actions, gamma, values, out, first, last, policy, lead, drift, 1e-9 * size
+        )
+        if can_end:
+            low, high = min(low, 0.0), max(high, 0.0)
+        extremes[i, 0], extremes[i, 1] = low, high
+        change = max(-low, high)
+        drift += gamma * (high - low)
+        size += change
+        travelled += change
+        error = factor * change if can_end else factor * (high - low) / 2
+        looked_at = (sweeps + i + 1) % period == 0
+        if error <= tolerance or change <= 1e-15 * travelled or (looked_at and high - low > width * shrinking):
+            return i + 1, drift, size
+        if looked_at:
+            width = high - low
+    return len(extremes), drift, size
+
+
 def policy_sweep(
     starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, out: Any,
     first: int, last: int, policy: Any,

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from rlbook.algorithms.planning.kernels import compiled, in_place_sweep, optimal_sweep, policy_sweep, solved_sweep
-from rlbook.algorithms.tabular.compiled import available
+from rlbook.algorithms.planning.bounds import Stop
+from rlbook.algorithms.planning.kernels import compiled, in_place_sweep, optimal_sweep, optimal_sweeps, policy_sweep, solved_sweep
+from rlbook.algorithms.tabular.compiled import available, linked
 
 WORTH_COMPILING = 10_000
 """Transitions, or pairs of state and action, from which machine code pays for loading numba."""
@@ -102,6 +103,8 @@ class CompiledSweeps(Sweeps):
         self._policy = np.zeros(len(rewards), dtype=np.uint32)
         self._lead = np.full(len(rewards), -1.0)
         self._drift, self._size = 0.0, -1.0
+        self._history: list[np.ndarray] | None = None
+        self._at = 0
         self._last: np.ndarray | None = None   # what follows from the sweeps so far; the leads hold for it alone
 
     def in_place(self, values: np.ndarray) -> Extremes:
@@ -118,10 +121,35 @@ class CompiledSweeps(Sweeps):
     def policy(self, values: np.ndarray) -> np.ndarray:
         return self._policy
 
-    def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
+    @property
+    def is_shared(self) -> bool:
+        """Whether two threads run over the states."""
+        return len(self._shares) > 1
+
+    def optimal_many(self, values: np.ndarray, count: int, kept: int, stop: Stop) -> list[tuple[Extremes, np.ndarray]]:
+        """Up to `count` sweeps in one go, one thread: for each what `optimal` returns, and V [S], of which the last `kept` stand."""
+        if values is not self._last or self._history is None:
+            self._follow_from(values)
+            self._history, self._at = [*np.empty((kept + 1, len(values)))], 0
+            self._history[0][:] = values
+        history, at, extremes = self._history, self._at, np.empty((count, 2))
+        kernel = linked(optimal_sweeps, "compiled")
+        done, self._drift, self._size = kernel(
+            *self._model, history[0].base, at, *_numbers(0, len(values)), self._policy, self._lead, self._drift, self._size, self.can_end,
+            extremes, tuple(stop),
+        )  # fmt: skip
+        self._at = (at + done) % len(history)
+        self._last = history[self._at]
+        return [((low, high), history[(at + i + 1) % len(history)]) for i, (low, high) in enumerate(extremes[:done].tolist())]
+
+    def _follow_from(self, values: np.ndarray) -> None:
+        """Forgets the leads, unless `values` follow from the sweeps so far."""
         if values is not self._last:
             self._lead.fill(-1.0)
             self._drift, self._size = 0.0, largest(values) + largest(self.rewards)
+
+    def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
+        self._follow_from(values)
         kernel, margin = compiled(optimal_sweep), 1e-9 * self._size
         extremes = self._share(
             lambda first, last: kernel(*self._model, values, out, *_numbers(first, last), self._policy, self._lead, self._drift, margin)

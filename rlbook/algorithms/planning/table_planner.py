@@ -35,6 +35,7 @@ class TablePlanner(Planner):
         self._values = np.zeros(self._num_states)
         self._sweeps_done = 0
         self._finished = False
+        self._unobserved = False                       # nobody looks at V between two sweeps
         self._model: TabularMDP | None = None
         self._sweeps: Sweeps | None = None
         self._spare = np.empty(0)                      # [S] to sweep into
@@ -57,6 +58,7 @@ class TablePlanner(Planner):
         """
         agent = cls(_Spaces(_Size(model.num_states), _Size(model.num_actions)), cls.Config(**config))
         agent.check_model(model)
+        agent._unobserved = True
         while not agent._finished:
             agent._sweep(model)
             agent._sweeps_done += 1

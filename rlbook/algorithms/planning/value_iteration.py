@@ -38,16 +38,22 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from rlbook.agent import Metrics, State
-from rlbook.algorithms.planning.bounds import ErrorBound
+from rlbook.algorithms.planning.bounds import ErrorBound, Stop
 from rlbook.algorithms.planning.planner_config import PlannerConfig
-from rlbook.algorithms.planning.sweeps import CompiledSweeps, Sweeps, largest
+from rlbook.algorithms.planning.sweeps import CompiledSweeps, Extremes, Sweeps, largest
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
 
 LOOK = 4
 """Sweeps from one look at the interval to the next."""
+AHEAD, SMALL = 8, 4_096
+"""Sweeps made in one go with numba where a model has no more states than this; each is then reported as if it came alone."""
+AT_ONCE = 32
+"""The same where nobody looks between them."""
 SLOW = 0.995
 """The interval shrinks slowly where each sweep leaves more of it than this times γ."""
 
@@ -86,6 +92,7 @@ class ValueIteration(TablePlanner):
         super().__init__(env, config, seed)
         self._bound = ErrorBound(config.gamma, in_place=config.sweep == "gauss-seidel")
         self._alternating = False              # "automatic" has changed to sweeps in place, forwards and backwards in turn
+        self._ahead: list[tuple[Extremes, np.ndarray]] = []        # sweeps made but not yet taken in, the next one last
         self._width = math.inf                 # high - low when "automatic" last looked
 
     def _sweep(self, model: TabularMDP) -> None:
@@ -104,11 +111,32 @@ class ValueIteration(TablePlanner):
     def _sweep_synchronously(self, sweeps: Sweeps) -> None:
         bound = self._bound
         bound.centred = not sweeps.can_end
-        low, high = sweeps.optimal(self._values, self._spare)
+        low, high = self._next(sweeps)
         bound.swept(low, high)
-        self._values, self._spare = self._spare, self._values
         if self.config.sweep == "automatic" and bound.error > self.config.tolerance and isinstance(sweeps, CompiledSweeps):
             self._look(low, high)
+
+    def _next(self, sweeps: Sweeps) -> Extremes:
+        """V after one more sweep, which may have been made already."""
+        if not self._ahead and isinstance(sweeps, CompiledSweeps) and not sweeps.is_shared and self.config.gamma < 1:
+            count = AT_ONCE if self._unobserved else AHEAD if self._num_states <= SMALL else 1
+            if count > 1:
+                self._make(sweeps, count)
+        if self._ahead:
+            extremes, self._values = self._ahead.pop()
+            return extremes
+        extremes = sweeps.optimal(self._values, self._spare)
+        self._values, self._spare = self._spare, self._values
+        return extremes
+
+    def _make(self, sweeps: CompiledSweeps, count: int) -> None:
+        """Makes the next sweeps, up to one that ends the iteration or changes its ways."""
+        config, done = self.config, self._sweeps_done
+        shrinking = (SLOW * config.gamma) ** LOOK if config.sweep == "automatic" and config.gamma > 0 else math.inf
+        factor = config.gamma / (1 - config.gamma)
+        stop = Stop(factor, config.tolerance, self._bound.travelled, done, LOOK, self._width, shrinking)
+        count = min(count, config.max_sweeps - done)
+        self._ahead = sweeps.optimal_many(self._values, count, 1 if self._unobserved else count, stop)[::-1]
 
     def _look(self, low: float, high: float) -> None:
         """Changes to sweeps in place where the interval shrinks no faster than γ makes it. Then V starts from its lower end."""
@@ -118,7 +146,7 @@ class ValueIteration(TablePlanner):
         before, self._width = self._width, high - low
         if math.isfinite(before) and self._width > before * (SLOW * gamma) ** LOOK:
             self._alternating = self._bound.in_place = True
-            self._bound.centred, self._bound.shift = False, 0.0
+            self._bound.centred = False
             self._values += gamma / (1 - gamma) * low
 
     def _metrics(self, model: TabularMDP) -> Metrics:
@@ -131,6 +159,7 @@ class ValueIteration(TablePlanner):
         return self._bound.state_dict() | {"alternating": self._alternating, "width": self._width}
 
     def _set_progress(self, state: State) -> None:
+        self._ahead = []
         self._bound.load_state_dict(state)
         self._alternating, self._width = bool(state["alternating"]), float(state["width"])
         self._bound.in_place = self._alternating or self.config.sweep == "gauss-seidel"

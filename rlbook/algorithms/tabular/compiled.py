@@ -23,7 +23,12 @@ OFF = "RLBOOK_PLAIN"
 
 def available() -> bool:
     """Whether functions can be compiled here."""
-    return not os.environ.get(OFF) and find_spec("numba") is not None
+    return not os.environ.get(OFF) and _installed()
+
+
+@functools.cache
+def _installed() -> bool:
+    return find_spec("numba") is not None
 
 
 def on_lists(faster: Callable[..., Any]) -> Callable[[Any], Any]:
