@@ -197,6 +197,7 @@ def as_markdown(docstring: str) -> str:
     """A docstring of the house as MyST: headings become bold lines, `Args:` and its sisters field lists, `Source:` a paragraph."""
     docstring = re.sub(r"^#+ (.*)$", r"**\1**", docstring, flags=re.MULTILINE)
     docstring = re.sub(r"(`[^`]*`|^    .*$)|\$", lambda match: match[1] or r"\$", docstring, flags=re.MULTILINE)    # no formulas here
+    docstring = docstring.replace("](", "]\\(")                                                                      # nor links
     pieces = SECTION.split(docstring)
     text = [pieces[0].rstrip()]
     for name, body in zip(pieces[1::2], pieces[2::2], strict=True):

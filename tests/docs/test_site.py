@@ -108,10 +108,18 @@ def test_an_excerpt_is_found_by_what_it_says():
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 def test_included_code_is_where_the_page_says(page):
     for path, body in re.findall(r"```\{literalinclude\} (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL):
-        file = (page.parent / path).resolve()
+        file = (page.parent / path).resolve().relative_to(ROOT)
         for name in re.findall(r":pyobject: (\S+)", body):
-            source = file.read_text()
-            assert re.search(rf"^ *(?:def|class) {name.split('.')[-1]}\b", source, flags=re.MULTILINE), f"{name} is not in {path}"
+            assert excerpts.lines_of(str(file), name), f"{name} is not in {path}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_that_exist(page):
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
+        beside, below = page.parent / target, ROOT / "docs" / target
+        generated = "api/generated" in target                        # made when the site is built
+        notebook = ROOT / "notebooks" / Path(target).name            # copied into docs/ when the site is built
+        assert beside.exists() or below.exists() or generated or notebook.exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
