@@ -93,6 +93,7 @@ PLANNERS = ("value_iteration", "policy_iteration", "modified_policy_iteration", 
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{(name, env): settings | {"eval_episodes": 512} for name, settings in TOKENS.items() for env in ("Addition-v0", "Reverse-v0")},
     **{(name, "CartPole-v1"): {"bins": 16, "sampled_steps": 200_000} for name in PLANNERS},
+    **{(name, "TabularMDP"): {"eval_every": 0} for name in PLANNERS},      # playing it would take far longer than planning
     ("certainty_equivalence", "CartPole-v1"): {"steps": 200_000, "plan_every": 10_000, "tolerance": 1e-2, "bins": 16},
     ("mcts", "Maze-v0"): {"simulations": 5_000},
     ("mcts", "Acrobot-v1"): {"simulations": 10},

@@ -71,7 +71,7 @@ def train(
     Args:
         algorithm: a name from `rlbook.algorithms()`.
         env: an environment id, an environment made by `rlbook.make` or `gymnasium.make`, or a `TabularMDP`: episodes are then drawn from
-            it, at most 1 000 steps long.
+            it, at most 1 000 steps long, and a planner plays none unless `eval_every` asks for it.
         steps, episodes: the budget, in environment steps or finished episodes (planners: sweeps). Neither: a sensible one for the pair.
         seed: feeds every source of randomness; the same seed gives the same bytes.
         folder: where to keep config, metrics and checkpoints; None keeps nothing.

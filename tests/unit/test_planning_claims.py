@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -316,3 +317,18 @@ def test_sweeps_made_in_one_go_are_those_made_one_by_one(monkeypatch: pytest.Mon
         for other in (ahead, at_once):
             np.testing.assert_array_equal(other.values(), single.values())
             assert {**other.state_dict(), "values": 0} == {**single.state_dict(), "values": 0}
+
+
+def test_a_planner_plays_a_model_only_where_that_is_asked_for() -> None:
+    model = slippery_grid(4)
+    assert "eval_return" not in rlbook.train("value_iteration", model, gamma=0.9).metrics[-1]
+    assert "eval_return" in rlbook.train("value_iteration", model, gamma=0.9, eval_every=1, eval_episodes=1).metrics[-1]
+
+
+@pytest.mark.parametrize("planner", ["value_iteration", "policy_iteration", "prioritized_sweeping"])
+def test_a_run_without_a_folder_reports_the_sweeps_that_one_with_a_folder_does(planner: str, tmp_path: Path) -> None:
+    runs = [rlbook.train(planner, slippery_grid(6), gamma=0.9, folder=folder) for folder in (None, tmp_path / "run")]
+    watched = rlbook.train(planner, slippery_grid(6), gamma=0.9, on_report=lambda run: None)
+    assert runs[0].metrics == runs[1].metrics == watched.metrics and len(watched.metrics) > 2
+    cut = [rlbook.train(planner, slippery_grid(6), gamma=0.9, steps=2, folder=folder) for folder in (None, tmp_path / "cut")]
+    assert cut[0].metrics == cut[1].metrics and cut[0].steps == 2

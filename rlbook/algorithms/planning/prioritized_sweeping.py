@@ -180,7 +180,7 @@ class Rows(NamedTuple):
 
 def is_dense(model: TabularMDP) -> bool:
     """Whether at least half of all transitions are possible."""
-    rows = model.continues_by_state
+    rows: Any = model.continues_by_state
     return 2 * rows.nnz >= rows.shape[0] * rows.shape[1]
 
 
