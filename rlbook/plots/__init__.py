@@ -35,8 +35,18 @@ _HOME = {
 }  # fmt: skip
 
 __all__ = [
-    "ValueMap", "animate", "animate_learning", "animate_planning", "plot_curves", "plot_value_map", "save_curve", "save_gif",
-    "draw_search", "search_frames", "search_tree_svg", "watch",
+    "ValueMap",
+    "animate",
+    "animate_learning",
+    "animate_planning",
+    "draw_search",
+    "plot_curves",
+    "plot_value_map",
+    "save_curve",
+    "save_gif",
+    "search_frames",
+    "search_tree_svg",
+    "watch",
 ]  # fmt: skip
 
 
