@@ -35,7 +35,7 @@ docs: .venv/.docs  ## build the site into docs/_build/html; warnings are errors
 notebooks: .venv/.dev  ## run every notebook from top to bottom
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=600 notebooks
 
-measure: .venv/.dev  ## measure every number of the site and the README again (half an hour)
+measure: .venv/.dev  ## measure every number of the site and the README again (three quarters of an hour)
 	@OMP_NUM_THREADS=1 $(BIN)/python docs/measure.py
 
 bench: .venv/.bench  ## measure speed beside the peers
