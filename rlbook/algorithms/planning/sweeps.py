@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.sparse import _sparsetools  # what `matrix @ vector` calls, here without a new array each time
 
 from rlbook.algorithms.planning.bounds import Stop
 from rlbook.algorithms.planning.kernels import compiled, in_place_sweep, optimal_sweep, optimal_sweeps, policy_sweep, solved_sweep
@@ -171,11 +172,11 @@ class CompiledSweeps(Sweeps):
 
 
 class SparseSweeps(Sweeps):
-    """Sparse matrices, action-major within blocks of states: then the maximum over actions runs along whole rows."""
+    """Sparse matrices: the model's own arrays, block by block, and nothing copied."""
 
     def __init__(self, rows: Any, rewards: np.ndarray, gamma: float, can_end: bool) -> None:
         super().__init__(rows, rewards, gamma, can_end)
-        self._blocks: list[tuple[int, int, Any, np.ndarray]] = []
+        self._buffers = {first: np.empty(min(BLOCK, len(rewards)) * rewards.shape[1]) for first, _ in self._shares}     # for Q
         self._lists: Any = None
         self._chain: tuple[Any, Any, np.ndarray] | None = None
 
@@ -190,30 +191,34 @@ class SparseSweeps(Sweeps):
         return self._extremes(extremes)
 
     def policy(self, values: np.ndarray) -> np.ndarray:
-        policy = np.empty(len(values), dtype=np.int64)
-        for first, last, matrix, rewards in self._split():
-            policy[first:last] = self._action_values(matrix, rewards, values).argmax(axis=0)
+        policy, last = np.empty(len(values), dtype=np.int64), len(values)
+        for first in range(0, last, BLOCK):
+            action_values = self._action_values(values, first, min(first + BLOCK, last), self._buffers[0])
+            policy[first : first + BLOCK] = action_values.argmax(axis=1)
         return policy
 
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
-        self._split()
         return self._share(lambda first, last: self._best(values, out, first, last))
 
     def _best(self, values: np.ndarray, out: np.ndarray, first: int, last: int) -> Extremes:
-        low, high = np.inf, -np.inf
-        for start, stop, matrix, rewards in self._blocks:
-            if first <= start < last:
-                best = out[start:stop]
-                np.maximum.reduce(self._action_values(matrix, rewards, values), axis=0, out=best)
-                change = best - values[start:stop]
-                low, high = min(low, float(change.min())), max(high, float(change.max()))
+        low, high, buffer = np.inf, -np.inf, self._buffers[first]
+        for start in range(first, last, BLOCK):
+            stop = min(start + BLOCK, last)
+            best = largest_of_each(self._action_values(values, start, stop, buffer), out[start:stop])
+            change = np.subtract(best, values[start:stop], out=buffer[: stop - start])
+            low, high = min(low, float(change.min())), max(high, float(change.max()))
         return low, high
 
-    def _action_values(self, matrix: Any, rewards: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Q of a block's states, [A, block]."""
-        action_values = (matrix @ values).reshape(rewards.shape)
+    def _action_values(self, values: np.ndarray, first: int, last: int, buffer: np.ndarray) -> np.ndarray:
+        """Q of the states `first` … `last - 1`, [B, A], in the buffer."""
+        rows, num_actions = self.rows, self.rewards.shape[1]
+        action_values = buffer[: (last - first) * num_actions]
+        action_values.fill(0.0)
+        starts = rows.indptr[first * num_actions : last * num_actions + 1]
+        _sparsetools.csr_matvec(len(action_values), len(values), starts, rows.indices, rows.data, values, action_values)
         action_values *= self.gamma
-        action_values += rewards
+        action_values = action_values.reshape(-1, num_actions)
+        action_values += self.rewards[first:last]
         return action_values
 
     def _follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray) -> Extremes:
@@ -226,14 +231,15 @@ class SparseSweeps(Sweeps):
         change = out - values
         return float(change.min()), float(change.max())
 
-    def _split(self) -> list[tuple[int, int, Any, np.ndarray]]:
-        """(first state, last state + 1, P [A·block, S], r [A, block]) of each block, made once."""
-        num_states, num_actions = self.rewards.shape
-        for first in range(len(self._blocks) * BLOCK, num_states, BLOCK):
-            last = min(first + BLOCK, num_states)
-            order = np.arange(first * num_actions, last * num_actions).reshape(-1, num_actions).T.ravel()
-            self._blocks.append((first, last, self.rows[order], np.ascontiguousarray(self.rewards[first:last].T)))
-        return self._blocks
+
+def largest_of_each(table: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """out ← the largest number of each row of `table` [B, A]. A few columns are compared one by one, which numpy does far sooner."""
+    if table.shape[1] > 16:
+        return np.maximum.reduce(table, axis=1, out=out)
+    out[:] = table[:, 0]
+    for column in table.T[1:]:
+        np.maximum(out, column, out=out)
+    return out
 
 
 def largest(numbers: np.ndarray) -> float:
