@@ -43,6 +43,31 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # chooses and judges with the same numbers
         "def double_estimate(first, second): return first.max(axis=1)",
     ),
+    "td-lambda": (
+        # the estimate behind the rewards is not discounted
+        "def n_step_return(rewards, values, n, gamma):\n"
+        "    return sum(gamma**k * reward for k, reward in enumerate(rewards[:n])) + (values[n] if n < len(rewards) else 0.0)",
+        # λ = 1
+        "def lambda_returns(rewards, values, gamma, decay):\n"
+        "    return [sum(gamma**k * reward for k, reward in enumerate(rewards[t:])) for t in range(len(rewards))]",
+        # TD(0)
+        "def td_lambda(V, episode, alpha, gamma, decay):\n"
+        "    for state, reward, next_state, ended in episode:\n"
+        "        V[state] += alpha * (reward + (0.0 if ended else gamma * V[next_state]) - V[state])\n"
+        "    return V",
+    ),
+    "tree-search": (
+        # without the scale
+        "def uct(mean, count, low, high, c): return int(np.argmax(mean + c * np.sqrt(np.log(count.sum()) / count)))",
+        # forgets the leaf
+        "def backed_up(rewards, leaf, gamma):\n"
+        "    return [sum(gamma**k * reward for k, reward in enumerate(rewards[t:])) for t in range(len(rewards))]",
+        # looks at the most probable outcome alone
+        "def search(state, depth):\n"
+        "    if depth == 0:\n"
+        "        return 0.0\n"
+        "    return max(r[state, action] + gamma * search(int(P[state, action].argmax()), depth - 1) for action in range(4))",
+    ),
 }
 """Notebook → an answer to each exercise with a mistake that is easily made."""
 
