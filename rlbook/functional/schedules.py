@@ -24,7 +24,10 @@ class Numbers(NamedTuple):
 
 
 def scheduled(numbers: Numbers, progress: float, count: int) -> float:
-    """The value of any schedule. `progress` in [0, 1]; `count` at least 1, which only an inverse schedule reads."""
+    """The value of any schedule. `progress` in [0, 1]; `count` at least 1, which only an inverse schedule reads.
+
+    Source: for the inverse one Robbins & Monro 1951, doi:10.1214/aoms/1177729586; the others are nobody's in particular.
+    """
     if numbers.kind == CONSTANT:
         return numbers.start
     if numbers.kind == INVERSE:
