@@ -77,12 +77,13 @@ def _check_rows(rows: Any, num_actions: int) -> None:
     _check_indices(rows)
     if len(rows.data) and not rows.data.min() >= 0.0:  # NaN is not
         raise ValueError(f"transitions must be probabilities of at least 0, got {rows.data[~(rows.data >= 0.0)][0]}.")
-    totals = rows @ np.ones(rows.shape[1])
-    if float(np.abs(totals - 1.0).max()) <= TOLERANCE:
+    excess = rows @ np.ones(rows.shape[1])
+    excess -= 1.0
+    if float(excess.min()) >= -TOLERANCE and float(excess.max()) <= TOLERANCE:
         return
-    row = int(np.flatnonzero(~(np.abs(totals - 1.0) <= TOLERANCE))[0])
+    row = int(np.flatnonzero(~(np.abs(excess) <= TOLERANCE))[0])
     state, action = divmod(row, num_actions)
-    raise ValueError(f"transitions must add up to 1 in each row, but state {state}, action {action} adds up to {totals[row]:.9g}.")
+    raise ValueError(f"transitions must add up to 1 in each row, but state {state}, action {action} adds up to {excess[row] + 1.0:.9g}.")
 
 
 def _check_indices(rows: Any) -> None:
@@ -124,8 +125,11 @@ def _stay_where(ends: np.ndarray, rows: sparse.csr_array, num_actions: int) -> s
 
 
 def _initial(initial: Any, ends: np.ndarray | None, num_states: int) -> np.ndarray:
+    if initial is None and (ends is None or ends.all()):
+        return np.full(num_states, 1.0 / num_states)
     if initial is None:
-        begins = np.ones(num_states, dtype=bool) if ends is None or ends.all() else ~ends
+        assert ends is not None
+        begins = ~ends
         return begins / np.count_nonzero(begins)
     initial = np.array(initial, dtype=np.float64)
     if initial.shape != (num_states,):
