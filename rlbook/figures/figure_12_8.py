@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlbook.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, told
-from rlbook.plots.figure import new_figure
+from rlbook.plots.figure import new_figure, words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS = {
-    "true-online": "Online λ-return algorithm = true online TD(λ)", "offline": "Offline λ-return algorithm",
+    "true-online": "Online λ-return: true online TD(λ)", "offline": "Offline λ-return",
     "accumulating": "TD(λ), accumulating traces", "replacing": "TD(λ), replacing traces",
 }  # fmt: skip
 
@@ -47,10 +47,10 @@ def measured(result: Result) -> dict[str, float]:
 
 def draw(result: Result) -> Figure:
     """The book's two panels above, the two common forms of TD(λ) below."""
-    figure = new_figure(11.0, 9.0)
+    figure = new_figure(7.4, 5.7)
     panels = figure.subplots(2, 2, sharey=True)
     for axes, (traces, title) in zip(panels.flat, PANELS.items(), strict=True):
-        draw_sweep(axes, result.errors[traces], "λ", title)
-    for axes in panels[:, 1]:
-        axes.set_ylabel("")
+        draw_sweep(axes, result.errors[traces], "λ", title, wide=3.6)
+        axes.set_xlabel("Step size α" if axes in panels[1] else "", **words(fontsize=10))
+        axes.set_ylabel("RMS error, first 10 episodes" if axes in panels[:, 0] else "", **words(fontsize=10))
     return figure

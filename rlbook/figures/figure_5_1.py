@@ -77,7 +77,7 @@ def measured(result: Result) -> dict[str, float]:
 
 def draw(result: Result) -> Figure:
     """Surfaces over the player's sum and the dealer's card, as in the book."""
-    figure = new_figure(9.0, 7.6)
+    figure = new_figure(7.4, 6.1)
     axes = figure.subplots(2, 2, subplot_kw={"projection": "3d"})
     for column, (games, values) in enumerate(result.values.items()):
         for row, ace in enumerate((1, 0)):

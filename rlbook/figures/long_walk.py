@@ -41,6 +41,9 @@ TOP = 0.55
 FAR = 0.62
 """A curve that is so far above the chart is not followed to larger step sizes."""
 
+Named = tuple[float, str, tuple[float, float, float]]
+"""Where a curve leaves the chart, its name, its colour."""
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -108,20 +111,22 @@ def told(sweep: Sweep, name: str) -> dict[str, float]:
     return numbers | {f"{name}, best": float(key), f"{name}, best, at α": lowest[key][1], f"{name}, best, standard error": lowest[key][2]}
 
 
-def draw_sweep(axes: Axes, sweep: Sweep, name: str, title: str = "") -> None:
-    """A curve for each λ or n, with its name where it leaves the chart."""
+def draw_sweep(axes: Axes, sweep: Sweep, name: str, title: str = "", *, wide: float = 5.5) -> None:
+    """A curve for each λ or n, with its name where it leaves the chart; the axes are about `wide` inches wide."""
     labelled(axes, "Step size α", "RMS error over the first 10 episodes")
     axes.set_title(title, **words(fontsize=11, pad=22))
-    at_top: list[tuple[float, str, tuple[float, float, float]]] = []
+    at_top: list[Named] = []
+    at_right: list[Named] = []
     for place, (key, errors) in enumerate(sweep.errors.items()):
         colour, means = _colour(place / (len(sweep.errors) - 1)), errors.mean(axis=1)
         axes.plot(sweep.alphas, means, color=colour, linewidth=1.5)
         leaves = _leaves(sweep.alphas, means)
         if leaves is None:
-            axes.text(sweep.alphas[-1] + 0.012, float(means[-1]), f"{name}={key:g}", va="center", **words(color=colour, fontsize=8.5))
+            at_right.append((float(means[-1]), f"{name}={key:g}", colour))
         else:
             at_top.append((leaves, f"{key:g}", colour))
-    _names_on_top(axes, at_top, name)
+    _names_on_top(axes, at_top, name, wide)
+    _names_on_the_right(axes, at_right, sweep.alphas[-1] + 0.012)
     axes.set_xlim(0, 1)
     axes.set_ylim(0.23, TOP)
 
@@ -135,15 +140,24 @@ def _leaves(alphas: Sequence[float], means: np.ndarray) -> float | None:
     return float(np.interp(TOP, means[[after - 1, after]], [alphas[after - 1], alphas[after]]))
 
 
-def _names_on_top(axes: Axes, names: list[tuple[float, str, tuple[float, float, float]]], name: str) -> None:
+def _names_on_top(axes: Axes, names: list[Named], name: str, wide: float) -> None:
     """Beside each other, each as near to its curve as there is room."""
-    free = -1.0
+    letter, free = 0.09 / wide, -1.0
     for place, (leaves, text, colour) in enumerate(sorted(names)):
         text = f"{name}={text}" if place == len(names) - 1 else text
-        width = 0.016 * len(text) + 0.012
+        width = letter * (len(text) + 0.8)
         centre = max(leaves, free + width / 2)
         free = centre + width / 2
         axes.text(centre, TOP + 0.003, text, ha="center", va="bottom", **words(color=colour, fontsize=8.5))
+
+
+def _names_on_the_right(axes: Axes, names: list[Named], across: float) -> None:
+    """One above the other, each as near to its curve as there is room."""
+    free = 0.0
+    for height, text, colour in sorted(names):
+        free = max(height, free)
+        axes.text(across, free, text, va="center", **words(color=colour, fontsize=8.5))
+        free += 0.018
 
 
 def _colour(share: float) -> tuple[float, float, float]:
