@@ -154,7 +154,7 @@ class EnvStream(ChunkedStream):
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
         try:
-            out = loop(*self._ways(), memory, agent.settings, rng, *here)
+            out = loop(*self._ways(finished), memory, agent.settings, rng, *here)
         except TrainingError:
             raise
         except Exception as error:
@@ -171,15 +171,17 @@ class EnvStream(ChunkedStream):
                 item._elapsed_steps = self._length
         return size, updates
 
-    def _ways(self) -> tuple[Any, Any, Any]:
-        """To step, to reset, and to remember an action."""
-        if self._bare:
-            return self.env.unwrapped.step, self._next_episode, self._recorder.actions.append
-        return self.env.step, self._next_episode, deque(maxlen=0).append
+    def _ways(self, finished: list[Episode]) -> tuple[Any, Any, Any]:
+        """To step, to begin an episode after the last one that `finished` has, and to remember an action."""
 
-    def _next_episode(self) -> int:
-        self._reset(None)
-        return self.obs
+        def next_episode() -> int:
+            self.steps = finished[-1][0]
+            self._reset(None)
+            return self.obs
+
+        if self._bare:
+            return self.env.unwrapped.step, next_episode, self._recorder.actions.append
+        return self.env.step, next_episode, deque(maxlen=0).append
 
 
 def _reaching(mark: int, marks: int, budget: int | None) -> int:
@@ -202,15 +204,14 @@ def _failure(error: Exception, step: int) -> TrainingError:
 
 def stream_for(agent: Agent, env: FittedEnv, recipe: Recipe, rng: np.random.Generator) -> OneStream:
     """The fastest stream of scalars for this agent: from the environment's model, in chunks, or step by step."""
-    kind = type(agent)
-    if not isinstance(agent, TableAgent) or (kind.act, kind.learn) != (TableAgent.act, TableAgent.learn):
-        return OneStream(env, rng)
-    model = _sampled(env)
-    if model is not None and (model.num_states, model.num_actions) != (agent.num_states, agent.num_actions):
+    kind, model = type(agent), _sampled(env) if agent.observations == "index" else None
+    if model is not None and model.num_states != env.observation_space.n:  # type: ignore[attr-defined]
         model = None
-    steps_unseen = env.unwrapped.render_mode is None       # where they are to be shown, they are taken
-    sampled = agent.sampled_model(model if agent.config.simulate and steps_unseen else None)
-    streams = EnvStream(env, rng) if sampled is None else TableStream(sampled, rng, _time_limit(env) or recipe.time_limit)
+    streams = OneStream(env, rng)
+    if isinstance(agent, TableAgent) and (kind.act, kind.learn) == (TableAgent.act, TableAgent.learn):
+        unseen = env.unwrapped.render_mode is None         # steps that are to be shown are taken
+        sampled = agent.sampled_model(model if agent.config.simulate and unseen else None)
+        streams = EnvStream(env, rng) if sampled is None else TableStream(sampled, rng, _time_limit(env) or recipe.time_limit)
     streams.model = model
     return streams
 

@@ -74,7 +74,7 @@ def test_a_wrong_request_is_one_sentence_and_nothing_is_written(
 
 @pytest.mark.parametrize("env", [None, 3, object(), gymnasium.make_vec("CartPole-v1", num_envs=2)])
 def test_what_is_no_environment_is_refused(env: Any) -> None:
-    with pytest.raises(rlbook.RequestError, match=r"env must be an environment id or a gymnasium\.Env, got \w+$"):
+    with pytest.raises(rlbook.RequestError, match=r"env must be an environment id, a gymnasium\.Env or a TabularMDP, got \w+$"):
         rlbook.train("ppo", env)
 
 

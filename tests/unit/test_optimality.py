@@ -85,6 +85,11 @@ def test_an_agent_that_seeks_no_return_is_judged_and_not_played() -> None:
     assert not any("eval_return" in report or "policy_regret" in report for report in run.metrics)
 
 
+def test_a_learnt_model_is_judged_by_what_is_planned_in_it() -> None:
+    run = rlbook.train("certainty_equivalence", "Maze-v0", steps=4_000, seed=0)
+    assert run.metrics[-1]["policy_regret"] == pytest.approx(0.0, abs=1e-6) and run.metrics[-1]["value_error"] >= 0.0
+
+
 def test_an_environment_without_a_model_is_not_judged() -> None:
     run = rlbook.train("q_learning", "Blackjack-v1", steps=500, seed=0)
     assert not any("value_error" in report for report in run.metrics)

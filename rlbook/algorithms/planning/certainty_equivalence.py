@@ -35,6 +35,7 @@ from rlbook.checks import at_least, check_fields, check_schedules, one_of, posit
 from rlbook.envs.estimate import TransitionCounts
 from rlbook.envs.mdp import TabularMDP
 from rlbook.functional.schedules import Linear, Schedule
+from rlbook.optimality import JUDGED
 from rlbook.seeding import rng_state, set_rng_state, stream
 
 
@@ -73,6 +74,7 @@ class CertaintyEquivalence(Agent):
         "sweeps": "sweeps that the last plan took",
         "value": "by the last plan, the value of the states where episodes begin, in reward units",
         "epsilon": "probability of a random action",
+        **JUDGED,
     }
 
     def __init__(self, env: Any, config: CertaintyEquivalenceConfig, seed: int = 0) -> None:
