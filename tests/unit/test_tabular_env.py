@@ -244,7 +244,9 @@ def chain() -> TabularMDP:
     return from_entries(entries, 4, 2, initial=[1, 0, 0, 0])
 
 
-@pytest.mark.parametrize(("algorithm", "options"), [("value_iteration", {"eval_every": 1}), ("q_learning", {"steps": 3000}), ("dqn", {"steps": 500})])
+@pytest.mark.parametrize(
+    ("algorithm", "options"), [("value_iteration", {"eval_every": 1}), ("q_learning", {"steps": 3000}), ("dqn", {"steps": 500})]
+)
 def test_algorithms_train_on_a_model_as_on_an_environment(algorithm: str, options: dict[str, Any]) -> None:
     """3 successes with .8 each take 3 / .8 = 3.75 steps: V*(0) = 1 - 3.75 · .1 = .625, and always going right is the way."""
     run = rlbook.train(algorithm, chain(), gamma=1.0, **options)
