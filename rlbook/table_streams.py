@@ -105,7 +105,7 @@ class TableStream(ChunkedStream):
             how, memory = _lists(agent.memory)
             loop = linked(simulate, how, choose=choose, update=update)
             rng, world_rng = Uniforms(agent.rng), Uniforms(self.world_rng)
-            out = loop(self._tables, memory, agent.settings, rng, world_rng, *here, self._rows)
+            out = loop(self._tables, memory, _Fields(agent.settings), rng, world_rng, *here, self._rows)
             _write_back(memory, agent.memory)
             rng.put_back()
             world_rng.put_back()
@@ -154,7 +154,7 @@ class EnvStream(ChunkedStream):
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
         try:
-            out = loop(*self._ways(finished), memory, agent.settings, rng, *here)
+            out = loop(*self._ways(finished), memory, _Fields(agent.settings), rng, *here)
         except TrainingError:
             raise
         except Exception as error:
@@ -248,14 +248,23 @@ def _as_lists(tables: Any) -> Any:
     return type(tables)(*(item.tolist() if isinstance(item, np.ndarray) else item for item in tables))
 
 
+class _Fields:
+    """A namedtuple's fields as plain attributes, which Python reads several times faster."""
+
+    def __init__(self, fields: Any) -> None:
+        for name in fields._fields:
+            setattr(self, name, getattr(fields, name))
+
+
 def _lists(memory: Any) -> tuple[str, Any]:
     """Lists are several times faster than arrays where single entries are read and written from Python. Also says how to link."""
     if any(table.size > LARGEST_LISTS for table in memory):
         return "arrays", memory
-    return "lists", type(memory)(*(table.tolist() for table in memory))
+    return "lists", _Fields(type(memory)(*(table.tolist() for table in memory)))
 
 
 def _write_back(lists: Any, arrays: Any) -> None:
-    for source, target in zip(lists, arrays, strict=True):
+    for name in arrays._fields:
+        source, target = getattr(lists, name), getattr(arrays, name)
         if source is not target:
             target[...] = source
