@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent, Metrics, Planner, State, Totals
-from rlbook.checkpoints import discard_after, latest, load_checkpoint, mark_best, read_best, save_checkpoint
+from rlbook.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint
 from rlbook.errors import RequestError, TrainingError
 from rlbook.evaluation import fitted_vector, play
 from rlbook.metrics_log import MetricsLog, read_episodes, read_metrics
@@ -20,7 +19,8 @@ from rlbook.optimality import Judge, judge_of
 from rlbook.recorder import Recorder
 from rlbook.registry import agent_class, fit_to
 from rlbook.request import Request, whole_number
-from rlbook.safe_files import CheckpointError, lock, write_file
+from rlbook.run_folder import check_free, locked, told, write_config
+from rlbook.safe_files import CheckpointError
 from rlbook.seeding import stream
 from rlbook.spaces import FittedEnv
 from rlbook.state_encoding import StateError, encode
@@ -107,11 +107,11 @@ class Run:
         check_free(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder), MetricsLog(folder) as self._log:
+            with locked(folder), MetricsLog(folder) as self._log:
                 check_free(folder)
                 self.folder = folder
                 self.save()
-                _write_config(folder, config)
+                write_config(folder, config)
         except OSError as error:
             raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
 
@@ -124,7 +124,7 @@ class Run:
         if self.folder is None:
             return
         assert self._log is not None
-        with _told(self.folder):
+        with told(self.folder):
             self._log.flush()
             save_checkpoint(self.folder, self.steps, self._state(self._log))
             if best and self._best is not None:
@@ -172,8 +172,8 @@ class Run:
         with contextlib.ExitStack() as stack:
             stack.enter_context(single_threaded())
             if self.folder is not None:
-                stack.enter_context(_locked(self.folder))
-                with _told(self.folder):
+                stack.enter_context(locked(self.folder))
+                with told(self.folder):
                     self._log = stack.enter_context(MetricsLog(self.folder))
                     if restored is not None:
                         self._rewind(self.folder, self._log, restored)
@@ -302,7 +302,7 @@ class Run:
         report |= {name: total / count for name, (total, count) in self._sums.items()}
         report |= evaluated
         if self._log is not None:
-            with _told(self.folder):
+            with told(self.folder):
                 for item in finished:
                     self._log.episode(*item)
                 self._log.report(self.steps, report)
@@ -348,8 +348,8 @@ class Run:
             raise RequestError(f"the run has already taken {done}; give a larger budget")
         self.request = dataclasses.replace(self.request, budget=budget)
         self._marks = math.floor(progress * REPORTS)
-        with _locked(folder), _told(folder):
-            _write_config(folder, self.request.as_yaml())
+        with locked(folder), told(folder):
+            write_config(folder, self.request.as_yaml())
 
 
 def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: Any = None) -> Run:
@@ -385,44 +385,6 @@ def _model_for(request: Request) -> tuple[TabularMDP, tuple[str, ...]]:
     from rlbook.planning_models import planning_model
 
     return planning_model(request)
-
-
-def check_free(folder: Path) -> None:
-    """Raises RequestError where the folder holds a run, or cannot be looked into."""
-    try:
-        taken = (folder / "config.yaml").exists() or latest(folder) is not None
-    except OSError as error:
-        raise RequestError(f"cannot read {folder}: {error.strerror}") from error
-    if taken:
-        raise RequestError(f"{folder} already holds a run; continue it with --resume (resume=True), or choose another folder")
-
-
-def _write_config(folder: Path, text: str) -> None:
-    """All of it or nothing."""
-    write_file(folder / ".tmp-config.yaml", text.encode())
-    os.replace(folder / ".tmp-config.yaml", folder / "config.yaml")
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the folder for this process; RequestError where another one does."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(lock(folder))
-        except CheckpointError as error:
-            raise RequestError(str(error).removesuffix(".")) from error
-        yield
-
-
-@contextlib.contextmanager
-def _told(folder: Path | None) -> Iterator[None]:
-    """What goes wrong with the disk ends the training with one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise TrainingError(f"cannot write to {folder}: {error.strerror or error}") from error
-    except CheckpointError as error:
-        raise TrainingError(str(error).removesuffix(".")) from error
 
 
 def _crossed(period: int, before: int, after: int) -> bool:

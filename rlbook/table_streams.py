@@ -6,6 +6,7 @@ They do what `OneStream` and the loop do together, and leave the same table: see
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ ENDLESS = 2**62
 PLAIN_WRAPPERS = (FittedEnv, Recorder, TimeLimit, OrderEnforcing, PassiveEnvChecker)
 
 
-class ChunkedStream(OneStream):
+class ChunkedStream(OneStream, ABC):
     """One stream that is advanced by many steps at once; `marks` is how many parts the budget has, and no chunk goes beyond one."""
 
     marks = 100
@@ -61,9 +62,9 @@ class ChunkedStream(OneStream):
 
     noisy, sure = False, False
 
+    @abstractmethod
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
-        """Σ |δ| and how many of them."""
-        raise NotImplementedError
+        """Takes the steps. Returns Σ |δ| and how many of them there were."""
 
 
 class TableStream(ChunkedStream):

@@ -93,7 +93,8 @@ def train(
         TrainingError: training failed; the last good checkpoint stays.
     """
     from rlbook.request import Request
-    from rlbook.runs import Run, check_free, load
+    from rlbook.run_folder import check_free
+    from rlbook.runs import Run, load
 
     options = {"steps": steps, "episodes": episodes, "num_envs": num_envs, "eval_every": eval_every, "eval_episodes": eval_episodes}
     request = Request.build(

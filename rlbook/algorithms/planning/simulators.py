@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from abc import ABC, abstractmethod
 from typing import Any
 
 import gymnasium
@@ -38,7 +39,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 """Class → the attributes that a step replaces, and never changes in place."""
 
 
-class Simulator:
+class Simulator(ABC):
     """A copy of an environment that can be moved to any state met before. See the module docstring for its three forms.
 
     Args:
@@ -90,12 +91,13 @@ class Simulator:
         """The state of the copy."""
         return self._read(self.copy)
 
+    @abstractmethod
     def _read(self, env: Any) -> Any:
-        raise NotImplementedError
+        """The state of either environment."""
 
+    @abstractmethod
     def load(self, state: Any) -> None:
         """Moves the copy to a state."""
-        raise NotImplementedError
 
     def step(self, action: int) -> tuple[float, int]:
         """One step of the copy: the reward, and what it led to."""

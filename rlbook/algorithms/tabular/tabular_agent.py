@@ -10,6 +10,7 @@ The loop may call them through `act` and `learn`, one step at a time, or hand bo
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -79,13 +80,13 @@ class TableAgent(Agent):
         self.settings: Any = self.make_settings()
         self.memory: Any = self.make_memory()
 
+    @abstractmethod
     def make_settings(self) -> Any:
         """The config as numbers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make_memory(self) -> Any:
         """The tables before the first step."""
-        raise NotImplementedError
 
     def sampled_model(self, model: Any) -> Any:
         """The `TabularMDP` to draw training episodes from, given the environment's own; None: the environment is stepped instead."""
@@ -118,17 +119,17 @@ class TableAgent(Agent):
         """The schedules' values now, where they are one number."""
         return {}
 
+    @abstractmethod
     def greedy_action(self, state: int) -> int:
         """The action taken without exploration."""
-        raise NotImplementedError
 
     def greedy_policy(self) -> np.ndarray:
         """[S] int: the action taken without exploration."""
         return np.array([self.greedy_action(state) for state in range(self.num_states)])
 
+    @abstractmethod
     def values(self) -> np.ndarray:
         """V(s): [S], in reward units."""
-        raise NotImplementedError
 
     def state_dict(self) -> State:
         return {"memory": {name: np.array(table) for name, table in self._tables().items()}, "rng": rng_state(self.rng)}
