@@ -16,13 +16,13 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.runtime  ## train on the maze, then teach a small language model to add
-	@$(BIN)/python -m rlbook.demo
+	@$(BIN)/python -m rlbook.book.demo
 
 test: .venv/.dev  ## the tests without the slow ones
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test-all: .venv/.docs  ## all tests, the slow ones included
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 check: .venv/.dev  ## lint and types
 	@$(BIN)/ruff check .

@@ -6,9 +6,9 @@ import numpy as np
 
 from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.agent import Step
-from rlbook.algorithms.deep.dqn import DQN, DQNConfig
-from rlbook.environments import Recipe
-from rlbook.evaluation import fitted_vector
+from rlbook.algorithms.value.dqn import DQN, DQNConfig
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.playing import adapted_vector
 
 GRADIENT_STEPS, ROUNDS, STORED = 500, 7, 10_000
 
@@ -26,7 +26,7 @@ def our_agent() -> DQN:
     config = DQNConfig(
         hidden_sizes=(256, 256), batch_size=64, buffer_size=STORED, learning_rate=1e-4, double=False, gradient_steps=GRADIENT_STEPS
     )
-    agent = DQN(fitted_vector(DQN, Recipe.of("CartPole-v1"), 1, config), config)
+    agent = DQN(adapted_vector(DQN, Recipe.of("CartPole-v1"), 1, config), config)
     for obs, action, reward, next_obs, terminated in transitions():
         agent.replay.add(Step(obs, action, reward, next_obs, terminated, np.zeros(1, bool), np.ones(1, bool)))
     return agent

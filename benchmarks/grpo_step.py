@@ -22,10 +22,10 @@ from transformers.utils import logging
 
 from benchmarks.timing import Comparison
 from rlbook.algorithms.policy.grpo import GRPO, GRPOConfig
+from rlbook.interaction.interaction import VectorInteraction
+from rlbook.interaction.loop import Budget, loop
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.llm.models import small_llama
-from rlbook.streams import ManyStreams
-from rlbook.training import Budget, loop
 
 PROMPTS, GROUP, PROMPT_LENGTH, NEW_TOKENS, VOCABULARY = 4, 8, 16, 32, 128
 STEPS, ROUNDS = 8, 4
@@ -74,7 +74,7 @@ def our_steps() -> list[float]:
     """Seconds of each step, the first two dropped."""
     env = FixedLengthTokens()
     agent = GRPO(env, GRPOConfig(group_size=GROUP, learning_rate=1e-6, max_grad_norm=1.0))
-    streams = ManyStreams(env, np.random.default_rng(0), rollout="episodes", group_size=GROUP)
+    streams = VectorInteraction(env, np.random.default_rng(0), rollout="episodes", group_size=GROUP)
     times, start = [], time.perf_counter()
     for metrics in loop(agent, streams, Budget(env.num_envs * NEW_TOKENS * STEPS, None)):
         if metrics:

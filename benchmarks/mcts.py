@@ -18,10 +18,10 @@ import numpy as np
 
 import rlbook
 from benchmarks.timing import Comparison, in_turn, seconds
-from rlbook.algorithms.planning import table_search
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search_tree import empty_tree
 from rlbook.envs import Maze
+from rlbook.fast import table_search
 
 DEPTH, GAMMA, ROUNDS = 10, 0.99, 9
 CHANCE = random.Random(0)

@@ -12,10 +12,10 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks.timing import Comparison, in_turn, seconds
-from rlbook.algorithms.planning import sweeps
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.algorithms.tabular.compiled import available
 from rlbook.envs import TabularMDP
+from rlbook.fast import sweeps
+from rlbook.fast.compiled import available
 
 ERROR = 1e-3
 RANDOM = {1_000: (4.0, 25), 10_000: (3.0, 15), 100_000: (2.5, 7), 1_000_000: (3.0, 3)}     # states → goal with numba, rounds

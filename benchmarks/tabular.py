@@ -10,7 +10,7 @@ import numpy as np
 
 import rlbook
 from benchmarks.timing import Comparison, in_turn, seconds
-from rlbook.algorithms.tabular.compiled import OFF, available
+from rlbook.fast.compiled import OFF, available
 
 ENV, EPSILON, ALPHA, GAMMA = "CliffWalking-v1", 0.1, 0.1, 0.9
 USUAL, PLAIN, COMPILED = 60_000, 1_000_000, 40_000_000

@@ -303,7 +303,7 @@ README = (
 
 def measure_figures(wanted: list[str]) -> None:
     """Draws the book's figures by `rlbook figure`, and keeps what was measured beside them."""
-    from rlbook.figures import FIGURES
+    from rlbook.book.figures import FIGURES
 
     path = HERE / "figures" / "figures.json"
     known = json.loads(path.read_text(encoding="utf-8"))["figures"] if path.exists() else {}

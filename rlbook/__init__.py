@@ -12,24 +12,27 @@ if TYPE_CHECKING:
     from rlbook.agent import Agent as Agent
     from rlbook.agent import Planner as Planner
     from rlbook.agent import Step as Step
-    from rlbook.environments import environments as environments
-    from rlbook.environments import make as make
     from rlbook.errors import RequestError as RequestError
     from rlbook.errors import TrainingError as TrainingError
     from rlbook.evaluation import evaluate as evaluate
+    from rlbook.interaction.environments import environments as environments
+    from rlbook.interaction.environments import make as make
     from rlbook.registry import algorithms as algorithms
-    from rlbook.runs import Run as Run
-    from rlbook.runs import load as load
+    from rlbook.runs.run import Run as Run
+    from rlbook.runs.run import load as load
     from rlbook.training import train as train
 
 _HOME = {
-    "Agent": "agent", "Planner": "agent", "Step": "agent", "environments": "environments", "make": "environments",
-    "RequestError": "errors", "TrainingError": "errors", "evaluate": "evaluation", "algorithms": "registry", "Run": "runs",
-    "load": "runs", "train": "training", "PPO": "algorithms.policy.ppo", "GRPO": "algorithms.policy.grpo",
-    "DPO": "algorithms.policy.dpo", "DQN": "algorithms.deep.dqn", "QLearning": "algorithms.tabular.q_learning",
+    "Agent": "agent", "Planner": "agent", "Step": "agent", "environments": "interaction.environments", "make": "interaction.environments",
+    "RequestError": "errors", "TrainingError": "errors", "evaluate": "evaluation", "algorithms": "registry", "Run": "runs.run",
+    "load": "runs.run", "train": "training", "PPO": "algorithms.policy.ppo", "GRPO": "algorithms.policy.grpo",
+    "DPO": "algorithms.policy.dpo", "DQN": "algorithms.value.dqn", "QLearning": "algorithms.tabular.q_learning",
     "ValueIteration": "algorithms.planning.value_iteration",
 }  # fmt: skip
-_MODULES = ("agent", "envs", "functional", "policies", "llm", "plots", "figures", "spaces", "training", "evaluation", "registry", "runs")
+_MODULES = (
+    "agent", "algorithms", "book", "data", "envs", "evaluation", "functional", "interaction", "llm", "plots",
+    "policies", "registry", "runs", "training",
+)  # fmt: skip
 
 __all__ = ["__version__", *_HOME]
 

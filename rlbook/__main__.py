@@ -2,6 +2,6 @@
 
 import sys
 
-from rlbook.cli import main
+from rlbook.cli.main import main
 
 sys.exit(main())

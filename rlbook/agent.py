@@ -54,7 +54,7 @@ class Agent(ABC):
     batched: ClassVar[bool] = False
     """True: acts in a VectorEnv with N streams, arrays [N, ...]. False: acts in one Env, scalars."""
     observations: ClassVar[str] = "any"
-    """What `rlbook.spaces` turns observations into: "index" (one integer), "vector" (float32 [O]), "policy" (what it takes), "any"."""
+    """What observations are turned into: "index" (one integer), "vector" (float32 [O]), "policy" (what the policy takes), "any"."""
     actions: ClassVar[str] = "any"
     """What the environment's actions must look like: "discrete" or "any" (discrete or a bounded box)."""
     default_num_envs: ClassVar[int] = 1
@@ -69,13 +69,13 @@ class Agent(ABC):
     """Fraction of the training budget used so far, in [0, 1]; the loop sets it before each `act`. Schedules read it."""
 
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
-        """`env` has been fitted by `rlbook.spaces`; read its spaces, do not step it."""
+        """`env` has been fitted by `rlbook.interaction.spaces`; read its spaces, do not step it."""
         self.config = config
-        self.fit = getattr(env, "fit", None)
+        self.adaptation = getattr(env, "adaptation", None)
 
-    def fitted(self, observations: Any) -> Any:
+    def adapted(self, observations: Any) -> Any:
         """The environment's own observations [N, ...] as this agent sees them."""
-        return observations if self.fit is None or self.fit.observe is None else self.fit.observe(observations)
+        return observations if self.adaptation is None or self.adaptation.observe is None else self.adaptation.observe(observations)
 
     @abstractmethod
     def act(self, observation: Any, *, explore: bool = True) -> Any:
@@ -83,9 +83,9 @@ class Agent(ABC):
 
     @abstractmethod
     def learn(self, step: Step) -> Metrics:
-        """Learns from the step that followed the last `act`. Returns {} when nothing was learnt."""
+        """Learns from the step that followed the last `act`. Returns {} when nothing was learned."""
 
-    def playing_in(self, env: Any) -> Agent:
+    def bind_env(self, env: Any) -> Agent:
         """The agent to ask for actions in another environment than the one it was made for: itself, unless it looks into it."""
         return self
 

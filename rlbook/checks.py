@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+from rlbook.errors import RequestError
 from rlbook.functional.schedules import Inverse, parse_schedule
 
 
@@ -113,3 +114,10 @@ def nearest(name: Any, allowed: Iterable[str]) -> str | None:
     by_lower = {choice.lower(): choice for choice in allowed}
     matches = difflib.get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=0.5)
     return by_lower[matches[0]] if matches else None
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """The value as an int. Raises RequestError where it is none, or too small."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return int(value)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from rlbook.agent import Agent, Planner
-from rlbook.environments import Recipe, environments
 from rlbook.errors import RequestError
-from rlbook.spaces import Fit, FittedEnv, fit
+from rlbook.interaction.environments import Recipe, environments
+from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
 if TYPE_CHECKING:
     from rlbook.envs.mdp import TabularMDP
@@ -22,14 +22,14 @@ ALGORITHMS = {
     "modified_policy_iteration": "rlbook.algorithms.planning.modified_policy_iteration:ModifiedPolicyIteration",
     "value_iteration": "rlbook.algorithms.planning.value_iteration:ValueIteration",
     "prioritized_sweeping": "rlbook.algorithms.planning.prioritized_sweeping:PrioritizedSweeping",
-    "certainty_equivalence": "rlbook.algorithms.planning.certainty_equivalence:CertaintyEquivalence",
+    "certainty_equivalence": "rlbook.algorithms.model_based.certainty_equivalence:CertaintyEquivalence",
     "mcts": "rlbook.algorithms.planning.mcts:MCTS",
     "mc_prediction": "rlbook.algorithms.tabular.mc_prediction:MCPrediction",
     "mc_control": "rlbook.algorithms.tabular.mc_control:MCControl",
     "off_policy_mc": "rlbook.algorithms.tabular.off_policy_mc:OffPolicyMC",
     "q_learning": "rlbook.algorithms.tabular.q_learning:QLearning",
-    "dyna_q": "rlbook.algorithms.tabular.dyna_q:DynaQ",
-    "dyna_q_plus": "rlbook.algorithms.tabular.dyna_q_plus:DynaQPlus",
+    "dyna_q": "rlbook.algorithms.model_based.dyna_q:DynaQ",
+    "dyna_q_plus": "rlbook.algorithms.model_based.dyna_q_plus:DynaQPlus",
     "td_prediction": "rlbook.algorithms.tabular.td_prediction:TDPrediction",
     "sarsa": "rlbook.algorithms.tabular.sarsa:Sarsa",
     "expected_sarsa": "rlbook.algorithms.tabular.expected_sarsa:ExpectedSarsa",
@@ -39,7 +39,7 @@ ALGORITHMS = {
     "n_step_sarsa": "rlbook.algorithms.tabular.n_step_sarsa:NStepSarsa",
     "sarsa_lambda": "rlbook.algorithms.tabular.sarsa_lambda:SarsaLambda",
     "watkins_q_lambda": "rlbook.algorithms.tabular.watkins_q_lambda:WatkinsQLambda",
-    "dqn": "rlbook.algorithms.deep.dqn:DQN",
+    "dqn": "rlbook.algorithms.value.dqn:DQN",
     "ppo": "rlbook.algorithms.policy.ppo:PPO",
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",
     "dpo": "rlbook.algorithms.policy.dpo:DPO",
@@ -143,22 +143,14 @@ def preset(algorithm: str, env_name: str) -> dict[str, Any]:
     return budget | settings
 
 
-def fit_to(agent: type[Agent], env: Any, config: Any) -> Fit:
-    """The translation between `env` (an Env or a VectorEnv) and an agent class; see `rlbook.spaces.fit`."""
-    observation_space = getattr(env, "single_observation_space", None) or env.observation_space
-    action_space = getattr(env, "single_action_space", None) or env.action_space
-    bins = {name: getattr(config, name) for name in ("bins", "action_bins") if hasattr(config, name)}
-    return fit(observation_space, action_space, agent, own_policy=hasattr(env.unwrapped, "build_policy"), **bins)
-
-
-def misfit(algorithm: str, env_name: str) -> str | None:
+def why_not(algorithm: str, env_name: str) -> str | None:
     """Why this algorithm does not train on this environment; None where it does."""
     from rlbook.envs.enumeration import NoModel
 
     agent = agent_class(algorithm)
     try:
         env = Recipe.of(env_name).make()
-        fitted = FittedEnv(env, fit_to(agent, env, agent.Config()))
+        fitted = AdaptedEnv(env, adapt_to(agent, env, agent.Config()))
         if issubclass(agent, Planner):
             agent(fitted, agent.Config()).check_model(model_of(env))
     except NoModel:                          # then a planner has one estimated
@@ -177,4 +169,4 @@ def model_of(env: gymnasium.Env) -> TabularMDP:
 
 def table() -> dict[str, dict[str, str | None]]:
     """Algorithm → environment → None (it trains) or the reason why not."""
-    return {algorithm: {env: misfit(algorithm, env) for env in environments()} for algorithm in ALGORITHMS}
+    return {algorithm: {env: why_not(algorithm, env) for env in environments()} for algorithm in ALGORITHMS}

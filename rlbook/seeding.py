@@ -1,4 +1,4 @@
-"""One seed feeds independent streams of randomness; nothing touches a global generator."""
+"""One seed feeds independent generators, one for each purpose; nothing touches a global generator."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-STREAMS = ("environment", "exploration", "initialisation", "minibatches", "evaluation")
+PURPOSES = ("environment", "exploration", "initialisation", "minibatches", "evaluation")
 
 
-def stream(seed: int, name: str) -> np.random.Generator:
-    """The generator for one purpose; streams of one seed are independent of each other."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(STREAMS.index(name),)))
+def rng_for(seed: int, purpose: str) -> np.random.Generator:
+    """The generator for one purpose; the generators of one seed are independent of each other."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(PURPOSES.index(purpose),)))
 
 
 def torch_generator(rng: np.random.Generator) -> Any:

@@ -1,63 +1,15 @@
-"""The loop, and `train`, which sets it going."""
+"""`rlbook.train`: an algorithm, an environment, and everything that may be said about the run."""
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any
 
-from rlbook.agent import Agent, Metrics, Totals
 from rlbook.errors import RequestError
-
-if TYPE_CHECKING:
-    from rlbook.runs import Run
-    from rlbook.streams import ManyStreams, OneStream
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How long to train: environment steps, finished episodes, or whichever is used up first."""
-
-    steps: int | None
-    episodes: int | None
-
-    def progress(self, steps: int, episodes: int) -> float:
-        """The fraction used so far, in [0, 1]."""
-        by_steps = steps / self.steps if self.steps else 0.0
-        by_episodes = episodes / self.episodes if self.episodes else 0.0
-        return min(1.0, max(by_steps, by_episodes))
-
-
-@runtime_checkable
-class Chunked(Protocol):
-    """Streams that take many steps at once."""
-
-    def advance(self, agent: Any, budget: Budget) -> Totals: ...
-
-
-def loop(agent: Agent, streams: OneStream | ManyStreams, budget: Budget) -> Iterator[Metrics | Totals]:
-    """Acts and learns until the budget is used up; one item a (vector) step. Between two items everything may be saved.
-
-    The same loop serves every algorithm: planners have planned before it, TD learns at each step, PPO when its rollout is full.
-    An agent with a table has a stream that does the same for many steps at once (`rlbook.table_streams`).
-    """
-    if streams.obs is None:
-        streams.start()
-        agent.begin()
-    agent.progress = budget.progress(streams.steps, streams.episodes)
-    while isinstance(streams, Chunked) and agent.progress < 1.0:
-        yield streams.advance(agent, budget)
-    while agent.progress < 1.0:
-        step = streams.step(agent.act(streams.obs))
-        metrics = agent.learn(step)
-        if streams.reset_finished():
-            agent.begin()
-        agent.progress = budget.progress(streams.steps, streams.episodes)
-        yield metrics
+from rlbook.runs.folder import check_free
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run, load
 
 
 def train(
@@ -92,10 +44,6 @@ def train(
         RequestError: the request was wrong; nothing was written.
         TrainingError: training failed; the last good checkpoint stays.
     """
-    from rlbook.request import Request
-    from rlbook.run_folder import check_free
-    from rlbook.runs import Run, load
-
     options = {"steps": steps, "episodes": episodes, "num_envs": num_envs, "eval_every": eval_every, "eval_episodes": eval_episodes}
     request = Request.build(
         algorithm, env, **options, seed=seed, allow_import=allow_import, env_kwargs=env_kwargs, hyperparameters=hyperparameters
@@ -113,39 +61,3 @@ def train(
     run = Run(request)
     run.claim(Path(folder))
     return run.train(on_report=on_report)
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal asked the run to stop, and it has: the checkpoint is written where the run has a folder."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signal.Signals(signum).name)
-        self.signum = signum
-
-
-@contextmanager
-def interruptible() -> Iterator[Callable[[], None]]:
-    """While open, SIGINT and SIGTERM wait for the next call of the yielded function, which then raises `Interrupted`.
-
-    A second SIGINT does not wait. Outside the main thread nothing is changed.
-    """
-    received: list[int] = []
-
-    def remember(signum: int, _frame: Any) -> None:
-        if received and signum == signal.SIGINT:
-            raise KeyboardInterrupt
-        received.append(signum)
-
-    def check() -> None:
-        if received:
-            raise Interrupted(received[0])
-
-    if threading.current_thread() is not threading.main_thread():
-        yield check
-        return
-    previous = {signum: signal.signal(signum, remember) for signum in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield check
-    finally:
-        for signum, handler in previous.items():
-            signal.signal(signum, handler or signal.SIG_DFL)

@@ -21,7 +21,7 @@ from typing import Any
 import rlbook
 
 SECTION = re.compile(r"^(Args|Returns|Raises):[ \t]*$", re.MULTILINE)
-LEFT_OUT = {"rlbook.__main__", "rlbook.callable_module"}
+LEFT_OUT = {"rlbook.__main__"}
 
 GROUPS = {
     "Everyday use": ("agent", "training", "evaluation", "runs", "environments", "errors"),
@@ -135,7 +135,7 @@ def _class_members(cls: type) -> Iterator[tuple[Any, str]]:
 
 def _fields(cls: type) -> Iterator[str]:
     """The fields of a dataclass, or those that a named tuple declares."""
-    from rlbook.explain import comments, default_text
+    from rlbook.cli.explain import comments, default_text
 
     if dataclasses.is_dataclass(cls):
         meaning = comments(cls)

@@ -26,8 +26,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from rlbook.agent import Agent, Planner
-from rlbook.explain import comments, default_text
-from rlbook.figures import FIGURES, home
+from rlbook.book.figures import FIGURES, home
+from rlbook.cli.explain import comments, default_text
 from rlbook.registry import ALGORITHMS, PRESETS, agent_class
 
 ROOT = Path(__file__).parents[2]

@@ -1,16 +1,20 @@
-"""The algorithms, one file each. `rlbook.algorithms()` gives them by name."""
+"""The algorithms, one file each. `rlbook.algorithms()` gives them by name.
+
+Importing a module sets it on its package, where this one hides the function of the same name; so the module itself can be called.
+"""
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
-from rlbook.callable_module import make_callable
+
+class _CallableModule(ModuleType):
+    def __call__(self) -> dict[str, Any]:
+        from rlbook.registry import algorithms
+
+        return algorithms()
 
 
-def _by_name() -> dict[str, Any]:
-    from rlbook.registry import algorithms
-
-    return algorithms()
-
-
-make_callable(__name__, _by_name)
+sys.modules[__name__].__class__ = _CallableModule

@@ -21,7 +21,7 @@ class Transitions(NamedTuple):
     terminated: Tensor   # [B] bool; a time limit is not a termination
 
 
-class Replay:
+class ReplayBuffer:
     """A ring of `capacity` transitions. Successors are stored, not inferred from the next row, so no row lies across a reset.
 
     One row holds a whole transition, obs | next_obs | action | reward | terminated, so that a sample is one gather.

@@ -1,4 +1,4 @@
-"""Any Hugging Face causal language model, through its own forward pass; slower than `rlbook.llm.llama`, and right for any architecture."""
+"""Any Hugging Face causal language model, through its own forward pass; slower than `rlbook.fast.llama`, and right for any architecture."""
 
 from __future__ import annotations
 

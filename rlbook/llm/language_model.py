@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlbook.data.rollout import Batch, Rollout
-from rlbook.llm import causal_lm, llama
+from rlbook.fast import llama
+from rlbook.llm import causal_lm
 from rlbook.llm.acting import ActingState
 from rlbook.llm.rows import Rows, rows_of
 from rlbook.policies.distributions import Categorical, mode_categorical, sample_categorical

@@ -28,14 +28,14 @@ from tqdm import tqdm
 
 from rlbook.data.rollout import Batch
 from rlbook.errors import TrainingError
+from rlbook.fast.flat_adam import FlatAdam
+from rlbook.fast.threads import single_threaded
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.llm.models import folder_model, small_llama
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.token_rows import padded
 from rlbook.llm.tokenizer import character_codec, character_tokenizer
-from rlbook.policies.flat import FlatAdam
-from rlbook.seeding import stream, torch_generator
-from rlbook.threads import single_threaded
+from rlbook.seeding import rng_for, torch_generator
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def policy_for(task: Task, *, model: str | None, model_seed: int, critic: bool, 
 
 def warm_model(task: Task, seed: int = 0, recipe: Recipe = Recipe(), cache: Path | None = None) -> Any:
     """The warmed-up `LlamaForCausalLM`, from the cache where it is there and whole, made anew (and cached, if possible) where not."""
-    model = small_llama(torch_generator(stream(seed, "initialisation")))
+    model = small_llama(torch_generator(rng_for(seed, "initialisation")))
     key = _key(task, seed, recipe, model)
     folder = (cache or cache_folder()) / f"{task.name}-{seed}-{key[:16]}"
     if not _load(model, folder, key):
@@ -103,7 +103,7 @@ def warm_up(model: Any, task: Task, seed: int, recipe: Recipe = Recipe()) -> flo
     Raises:
         TrainingError: the target was not reached in `max_steps` steps.
     """
-    policy, answers, rng = LanguageModelPolicy(model), Answers(task), stream(seed, "minibatches")
+    policy, answers, rng = LanguageModelPolicy(model), Answers(task), rng_for(seed, "minibatches")
     with single_threaded(), _progress(task, recipe) as bar:
         optimizer = FlatAdam([policy.model], recipe.learning_rate, betas=(0.9, 0.98))
         apart, before = answers.batch(slice(recipe.set_apart)), optimizer.flat.clone()
@@ -170,7 +170,7 @@ def _key(task: Task, seed: int, recipe: Recipe, model: Any) -> str:
 def _code() -> str:
     """A digest of the code that the weights depend on: the language model's and the policies' (the optimiser is there)."""
     package = Path(__file__).parents[1]
-    files = sorted([*package.glob("llm/**/*.py"), *package.glob("policies/*.py")])
+    files = sorted([*package.glob("llm/**/*.py"), *package.glob("policies/*.py"), *package.glob("fast/*.py")])
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 

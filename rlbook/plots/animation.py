@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlbook.environments import Recipe
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
 from rlbook.plots.colours import INK, PAPER, RED, readable_on
 from rlbook.plots.figure import FONT, save_bytes
 from rlbook.plots.playing import Frame, play_frames, render_modes

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlbook.environments import Recipe
 from rlbook.envs.car_rental import COUNTS, CarRental
 from rlbook.envs.gambler import TARGET, Gambler
 from rlbook.envs.grids import Grid
@@ -17,6 +16,7 @@ from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.random_walk import RandomWalk
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
 
 DIRECTIONS = {
     "up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1), "stay": (0, 0),

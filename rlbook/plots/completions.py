@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlbook.agent import Step
-from rlbook.environments import Recipe
+from rlbook.interaction.environments import Recipe
 from rlbook.plots.colours import readable_on
 from rlbook.plots.terminal import Terminal, advantage_paper, visible_length
 
@@ -61,10 +61,10 @@ def write(agent: Any, recipe: Recipe, starts: Sequence[int], *, samples: int | N
         seed: of the sampling.
         greedy: take the likeliest token instead of sampling.
     """
-    from rlbook.evaluation import fitted_vector
+    from rlbook.interaction.playing import adapted_vector
 
     count = samples or (agent.group_size if agent.group_size > 1 else SAMPLES)
-    env = fitted_vector(type(agent), recipe, len(starts) * count, agent.config)
+    env = adapted_vector(type(agent), recipe, len(starts) * count, agent.config)
     rng = None if greedy else np.random.default_rng(seed)
     rollout = _played(agent.policy, env, [start for start in starts for _ in range(count)], rng)
     batch = agent.policy.batch(rollout, "episode")

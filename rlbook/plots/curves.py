@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from rlbook.environments import Recipe, find
 from rlbook.errors import RequestError
-from rlbook.metrics_log import read_metrics
+from rlbook.interaction.environments import Recipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.optimum import optimal_return
+from rlbook.runs.log import read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from rlbook.runs import Run
+    from rlbook.runs.run import Run
 
 RESAMPLES = 2_000
 POINTS = 200                                 # of a curve that is the mean of several
@@ -36,7 +36,7 @@ DOTTED = 40                                  # sweeps up to which each has a dot
 
 Points = tuple[np.ndarray, np.ndarray]
 """Steps [R] and values [R]."""
-JUDGED = {"value_error": "value error (reward units)", "policy_regret": "policy regret (reward units)"}
+EXACT_METRICS = {"value_error": "value error (reward units)", "policy_regret": "policy regret (reward units)"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
     if not curves:
         raise RequestError("there is no run to draw; give at least one folder")
     panels = list(dict.fromkeys((curve.world, curve.unit) for curve in curves))
-    judged = [name for name in JUDGED if any(name in curve.judged for curve in curves)]
+    judged = [name for name in EXACT_METRICS if any(name in curve.judged for curve in curves)]
     figure = new_figure(max(6.4, 5.2 * len(panels)), 4.4 + 2.2 * len(judged))
     grid = figure.subplots(1 + len(judged), len(panels), squeeze=False, height_ratios=[1.7, *[1.0] * len(judged)])
     for column, panel in zip(grid.T, panels, strict=True):
@@ -146,7 +146,7 @@ def read_curve(run: Run | str | Path) -> Curve:
     env = str(config["env"]).removeprefix("rlbook/")
     unit = "environment steps" if quantity == "return" else "sweeps"
     evaluations = _points(metrics, "eval_return") if quantity == "return" else (np.zeros(0), np.zeros(0))
-    judged = {name: points for name in JUDGED if (points := _points(metrics, name))[0].size and quantity == "return"}
+    judged = {name: points for name in EXACT_METRICS if (points := _points(metrics, name))[0].size and quantity == "return"}
     return Curve(str(config["algorithm"]), env, config.get("env_kwargs") or {}, settings, unit, steps, returns, *evaluations, judged)
 
 
@@ -257,7 +257,7 @@ def _draw_judged(axes: Axes, name: str, curves: list[Curve], above: Axes) -> Non
     else:                                    # 0 has a place too, below the smallest number that is not
         axes.set_yscale("symlog", linthresh=min((value for value in shown if value > ROUNDING), default=1.0))
         axes.set_ylim(bottom=0.0)
-    axes.set_ylabel(JUDGED[name], **words(fontsize=9))
+    axes.set_ylabel(EXACT_METRICS[name], **words(fontsize=9))
     axes.set_xlabel(curves[0].unit, **words(fontsize=9))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlbook.errors import RequestError
 from rlbook.plots.colours import GREY, INK, fraction_rgb
-from rlbook.safe_files import write_file
+from rlbook.runs.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlbook.agent import Agent, Planner
-from rlbook.environments import Recipe
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
 from rlbook.plots.boards import Board, boards_of
 from rlbook.plots.figure import save_bytes
 from rlbook.plots.film import Film, Still
 from rlbook.plots.value_map import ValueMap, maps_on
 
 if TYPE_CHECKING:
-    from rlbook.request import Request
-    from rlbook.runs import Run
+    from rlbook.runs.request import Request
+    from rlbook.runs.run import Run
 
 FRAMES = 60                                  # where nobody says how many at most
 MOST_FRAMES = 1_000
@@ -95,7 +95,8 @@ def _checked(
     algorithm: str, env: Any, out: str | Path, frames: int | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[Request, Path, int]:
     """The request, the file and the number of frames, before anything is computed."""
-    from rlbook.request import Request, whole_number
+    from rlbook.checks import whole_number
+    from rlbook.runs.request import Request
 
     path = Path(out)
     if path.suffix.lower() not in (".gif", ".html"):
@@ -120,7 +121,7 @@ def _boards(recipe: Recipe, steps: int | None = None) -> list[Board]:
 
 def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
     """One before the first sweep, and one after each."""
-    from rlbook.runs import Run
+    from rlbook.runs.run import Run
 
     run = Run(request)
     name = request.algorithm
@@ -139,7 +140,7 @@ def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
 
 def _snapshots(request: Request) -> Iterator[Still]:
     """Before the first step, at growing distances, and at the end."""
-    from rlbook.training import loop
+    from rlbook.interaction.loop import loop
 
     agent, streams = _parts(request)
     changing = getattr(request.recipe.make().unwrapped, "changes", False)
@@ -162,21 +163,20 @@ def _snapshots(request: Request) -> Iterator[Still]:
 
 def _parts(request: Request) -> tuple[Agent, Any]:
     """The agent and its streams, as a run has them, but taking one step at a time."""
-    from rlbook.evaluation import fitted_vector
-    from rlbook.registry import fit_to
-    from rlbook.seeding import stream
-    from rlbook.spaces import FittedEnv
-    from rlbook.streams import ManyStreams, OneStream
+    from rlbook.interaction.interaction import SingleInteraction, VectorInteraction
+    from rlbook.interaction.playing import adapted_vector
+    from rlbook.interaction.spaces import AdaptedEnv, adapt_to
+    from rlbook.seeding import rng_for
 
-    kind, rng = _class(request.algorithm), stream(request.seed, "environment")
+    kind, rng = _class(request.algorithm), rng_for(request.seed, "environment")
     try:
         if kind.batched:
-            many = fitted_vector(kind, request.recipe, request.num_envs, request.config)
+            many = adapted_vector(kind, request.recipe, request.num_envs, request.config)
             agent = kind(many, request.config, request.seed)
-            return agent, ManyStreams(many, rng, rollout=agent.rollout, group_size=agent.group_size)
+            return agent, VectorInteraction(many, rng, rollout=agent.rollout, group_size=agent.group_size)
         raw = request.recipe.make()
-        env = FittedEnv(raw, fit_to(kind, raw, request.config))
-        return kind(env, request.config, request.seed), OneStream(env, rng)
+        env = AdaptedEnv(raw, adapt_to(kind, raw, request.config))
+        return kind(env, request.config, request.seed), SingleInteraction(env, rng)
     except ValueError as error:
         raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from error
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlbook.environments import Recipe
+from rlbook.interaction.environments import Recipe
 
 if TYPE_CHECKING:
     from rlbook.envs.mdp import TabularMDP

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlbook.agent import Agent
-from rlbook.environments import Recipe
 from rlbook.errors import RequestError
-from rlbook.seeding import stream
+from rlbook.interaction.environments import Recipe
+from rlbook.seeding import rng_for
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int
     Raises:
         RequestError: something that the environment needs for drawing is not installed.
     """
-    from rlbook.registry import fit_to
+    from rlbook.interaction.spaces import adapt_to
 
     env = with_mode(recipe, mode).make()
-    translation = fit_to(type(agent), env, agent.config)
-    agent = agent.playing_in(env)
-    starts = stream(seed, "evaluation").integers(2**31 - 1, size=episodes)
+    translation = adapt_to(type(agent), env, agent.config)
+    agent = agent.bind_env(env)
+    starts = rng_for(seed, "evaluation").integers(2**31 - 1, size=episodes)
     try:
         for episode, start in enumerate(starts, start=1):
             yield from _episode(agent, env, translation, int(start), episode)

@@ -19,12 +19,11 @@ import numpy as np
 from rlbook.algorithms.planning.mcts import MCTS
 from rlbook.algorithms.planning.search_tree import SearchTree
 from rlbook.errors import RequestError
+from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.plots.colours import GREY, INK, PALE, PAPER, Colour, ramp, readable_on
 from rlbook.plots.figure import FONT, save_bytes
 from rlbook.plots.player import player_page
-from rlbook.registry import fit_to
-from rlbook.runs import load
-from rlbook.spaces import FittedEnv
+from rlbook.runs.run import load
 
 ACROSS, DOWN, RADIUS, MARGIN = 46, 84, 17, 34      # pixels: between neighbours, between levels, of a circle, around
 WIDEST = 9.0                                       # pixels, the line of an action that every simulation took
@@ -115,8 +114,8 @@ def draw_search(folder: str | Path, path: str | Path, *, seed: int = 0) -> Path:
     if Path(path).suffix.lower() not in (".svg", ".html"):
         raise RequestError(f"a search is written to a file ending in .svg or .html, got {path}")
     env = run.request.recipe.make()
-    env = FittedEnv(env, fit_to(MCTS, env, run.agent.config))
-    agent = run.agent.playing_in(env)
+    env = AdaptedEnv(env, adapt_to(MCTS, env, run.agent.config))
+    agent = run.agent.bind_env(env)
     observation, _ = env.reset(seed=seed)
     actions = getattr(env.unwrapped, "action_names", None) or None
     if Path(path).suffix.lower() == ".html":

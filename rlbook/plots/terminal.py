@@ -161,7 +161,7 @@ def _cell(chart: ValueMap, state: int, width: int, arrows: str) -> tuple[str, st
 
 
 def _action(chart: ValueMap, state: int, arrows: str) -> str:
-    """The greedy action in one or two characters; nothing where the agent only predicts."""
+    """The greedy action in one or two characters; nothing where the agent only is_prediction."""
     action = int(chart.policy[state])
     if action < 0:
         return ""

@@ -14,8 +14,8 @@ import numpy as np
 
 from rlbook.agent import Agent, Planner
 from rlbook.algorithms.planning.greedy import TIE
-from rlbook.environments import Recipe
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
 from rlbook.plots.boards import Board, boards_of
 from rlbook.plots.figure import format_of, save_figure
 from rlbook.plots.optimum import horizon_of, horizon_values
@@ -23,7 +23,7 @@ from rlbook.plots.optimum import horizon_of, horizon_values
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from rlbook.runs import Run
+    from rlbook.runs.run import Run
 
 CHUNK = 1_024                                # states that a network sees at once
 ROUNDING = 1e-12                             # a learner's action values that differ by no more are equal, relative to the largest
@@ -37,7 +37,7 @@ class ValueMap:
 
     board: Board
     values: np.ndarray                       # [S] float, in reward units; NaN where nothing is decided: walls, ends, walled-off cells
-    policy: np.ndarray                       # [S] int, the greedy action; -1 there, and everywhere if the agent only predicts
+    policy: np.ndarray                       # [S] int, the greedy action; -1 there, and everywhere if the agent only is_prediction
     best: np.ndarray                         # [S, A] bool: the actions that are as good as any; the greedy one is among them
     meaning: str                             # what the values are
     title: str
@@ -67,7 +67,7 @@ def value_maps(target: Run | Agent | str | Path, env: Any = None, **options: Any
     """The value maps of an agent: one, or for Blackjack one with and one without a usable ace.
 
     Values are the agent's own: a table's V, a critic's V, max_a Q of a Q-network. An agent that has none (GRPO, DPO) is shown with the
-    return that its greedy policy earns from each cell, computed from the model. One that only predicts has no arrows.
+    return that its greedy policy earns from each cell, computed from the model. One that only is_prediction has no arrows.
 
     Args:
         target: a run, a run's folder, or an agent (which then needs `env`).
@@ -78,7 +78,7 @@ def value_maps(target: Run | Agent | str | Path, env: Any = None, **options: Any
         RequestError: an environment that cannot be drawn so, an agent that came without one, or one that has neither values nor a policy
             for every state.
     """
-    from rlbook.runs import Run, load
+    from rlbook.runs.run import Run, load
 
     if isinstance(target, Agent):
         if env is None:
@@ -158,7 +158,7 @@ def _part(observations: Any, places: slice) -> Any:
 def _values(agent: Any, observations: Any) -> Any:
     """[N], or None for an agent without values."""
     if not agent.batched:
-        return agent.values()[agent.fitted(observations)]
+        return agent.values()[agent.adapted(observations)]
     if hasattr(agent, "value"):
         return agent.value(observations)
     return agent.action_values(observations).max(axis=1) if hasattr(agent, "action_values") else None
@@ -167,9 +167,9 @@ def _values(agent: Any, observations: Any) -> Any:
 def _choices(agent: Any, chunks: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     """What the agent does without exploring, [S] int, and all that is as good, [S, A] bool."""
     if agent.batched:
-        policy = np.concatenate([np.asarray(agent.act(agent.fitted(chunk), explore=False)) for chunk in chunks])
+        policy = np.concatenate([np.asarray(agent.act(agent.adapted(chunk), explore=False)) for chunk in chunks])
         return policy, policy[:, None] == np.arange(int(policy.max()) + 1)
-    seen = np.concatenate([agent.fitted(chunk) for chunk in chunks])
+    seen = np.concatenate([agent.adapted(chunk) for chunk in chunks])
     if hasattr(agent, "target_policy"):      # it learns how good a given policy is, and seeks none
         return np.full(len(seen), -1), np.zeros((len(seen), 1), dtype=bool)
     policy = agent.greedy_policy()[seen]

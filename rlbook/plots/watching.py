@@ -16,8 +16,8 @@ from rlbook.plots.playing import Frame, play_frames, render_modes
 from rlbook.plots.terminal import Terminal, picture_text
 
 if TYPE_CHECKING:
-    from rlbook.environments import Recipe
-    from rlbook.runs import Run
+    from rlbook.interaction.environments import Recipe
+    from rlbook.runs.run import Run
 
 PROMPTS = 5                                  # for a language model, where nobody says how many
 FRAMES_PER_SECOND = 8.0                      # where the environment names no pace
@@ -46,7 +46,7 @@ def watch(
         RequestError: `episodes` below 1, a negative seed, or a GIF of an environment that draws nothing.
     """
     from rlbook.plots.completions import writes
-    from rlbook.runs import Run, load
+    from rlbook.runs.run import Run, load
 
     _check(episodes, seed)
     run = target if isinstance(target, Run) else load(target, **options)
@@ -73,9 +73,9 @@ def _check(episodes: Any, seed: Any) -> None:
 def _watch_writing(agent: Any, recipe: Recipe, terminal: Terminal, prompts: int, seed: int) -> list[float]:
     """Samples completions and shows each token's probability and advantage."""
     from rlbook.plots.completions import write, written_text
-    from rlbook.seeding import stream
+    from rlbook.seeding import rng_for
 
-    rng = stream(seed, "evaluation")
+    rng = rng_for(seed, "evaluation")
     written = write(agent, recipe, rng.integers(2**31 - 1, size=prompts).tolist(), seed=int(rng.integers(2**31)))
     terminal.write(written_text(written, terminal))
     terminal.write()

@@ -15,7 +15,7 @@ def build_policy(
     env: Any, rng: np.random.Generator, *, critic: bool, hidden_sizes: tuple[int, ...], temperature: float = 1.0,
     shared: bool = False, orthogonal: bool = True, normalize_observation: bool = False,
 ) -> Policy:  # fmt: skip
-    """The policy for `env` (a VectorEnv fitted by `rlbook.spaces`).
+    """The policy for `env` (a VectorEnv fitted by `rlbook.interaction.spaces`).
 
     An environment may bring its own through a method `build_policy`; a token environment brings its language model.
     """

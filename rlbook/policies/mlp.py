@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlbook.data.rollout import Batch, Rollout, as_rows
+from rlbook.fast.matrix_product import product
 from rlbook.policies.distributions import Categorical, Distribution, Gaussian, mode_categorical, sample_categorical
-from rlbook.policies.matrix_product import product
 from rlbook.policies.policy import Policy, Unit
 
 

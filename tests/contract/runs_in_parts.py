@@ -16,8 +16,8 @@ from typing import Any
 import rlbook
 from rlbook.agent import Metrics, Planner
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
-from rlbook.table_streams import ChunkedStream
-from rlbook.training import Interrupted
+from rlbook.fast.table_interaction import ChunkedStream
+from rlbook.runs.interrupts import Interrupted
 
 
 def whole(root: Path, case: dict[str, Any]) -> None:

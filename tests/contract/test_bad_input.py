@@ -15,8 +15,8 @@ import pytest
 from gymnasium import spaces
 
 import rlbook
-from rlbook.checkpoints import latest
-from rlbook.safe_files import lock
+from rlbook.runs.checkpoints import latest
+from rlbook.runs.files import lock
 
 REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
     ("ppo", "Maze-v0", {"gamma": 1.5}, "gamma must be a number in [0, 1], got 1.5"),

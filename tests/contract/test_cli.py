@@ -16,12 +16,12 @@ import pytest
 import yaml
 
 import rlbook
-from rlbook import cli
-from rlbook.checkpoints import latest
-from rlbook.cli_options import convert, scalar
-from rlbook.cli_train import parse_train
+from rlbook.cli import main as cli
+from rlbook.cli.options import convert, scalar
+from rlbook.cli.train import parse_train
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS
+from rlbook.runs.checkpoints import latest
 
 ROOT = Path(rlbook.__file__).parents[1]
 SMALL = ["--steps", "512", "--num-envs", "4", "--rollout-steps", "32", "--batch-size", "64", "--hidden-sizes", "16", "--eval-every", "0"]
@@ -404,7 +404,7 @@ def test_resume_refuses_to_change_the_run(trained: Path, capsys: pytest.CaptureF
 
 
 def test_a_folder_that_is_being_written_is_left_alone(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rlbook.checkpoints import lock
+    from rlbook.runs.checkpoints import lock
 
     with lock(trained):
         assert cli.main(["train", "--resume", str(trained)]) == 2
@@ -449,7 +449,8 @@ def test_failed_training_names_the_last_good_checkpoint(empty_folder: Path) -> N
 
 
 def test_a_file_size_limit_ends_the_run_with_one_line(empty_folder: Path) -> None:
-    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); from rlbook.cli import main; sys.exit(main())"
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))"
+    code = f"{limit}; from rlbook.cli.main import main; sys.exit(main())"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     words = ["train", "ppo", "Maze-v0", *SMALL, "--out", "a"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, env=environment, cwd=empty_folder)
@@ -549,7 +550,7 @@ def test_a_tuple_is_written_with_spaces_or_commas() -> None:
 
 
 def test_a_number_that_is_none_of_the_allowed_types_is_refused() -> None:
-    from rlbook.cli_options import Given
+    from rlbook.cli.options import Given
 
     assert convert("--x", Given(("none",)), float | None) is None
     assert convert("--x", Given(("1e3",)), int) == 1000

@@ -15,7 +15,7 @@ import pytest
 
 import rlbook
 from rlbook.agent import Agent
-from rlbook.state_encoding import encode
+from rlbook.runs.state_encoding import encode
 
 CODE = "import sys, {module}; heavy = {heavy} & set(sys.modules); assert not heavy, heavy"
 
@@ -24,7 +24,7 @@ CODE = "import sys, {module}; heavy = {heavy} & set(sys.modules); assert not hea
     ("module", "heavy"),
     [
         ("rlbook", {"torch", "transformers", "gymnasium", "numpy"}),
-        ("rlbook.runs", {"torch", "transformers", "scipy", "matplotlib"}),
+        ("rlbook.runs.run", {"torch", "transformers", "scipy", "matplotlib"}),
         ("rlbook.algorithms.tabular.q_learning", {"torch", "transformers", "scipy", "matplotlib"}),
     ],
 )
@@ -175,7 +175,7 @@ def test_exactly_so_many_whole_episodes_are_played(algorithm: str, episodes: int
 def test_more_episodes_than_streams_are_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     run = rlbook.train("ppo", "CartPole-v1", steps=3000, seed=2, eval_every=0)
     at_once = rlbook.evaluate(run, episodes=20, seed=9)
-    monkeypatch.setattr("rlbook.evaluation.MAX_STREAMS", 3)
+    monkeypatch.setattr("rlbook.interaction.playing.MAX_ENVS", 3)
     in_turn = rlbook.evaluate(run, episodes=20, seed=9)
     np.testing.assert_array_equal(at_once.returns, in_turn.returns)
     assert len(set(at_once.returns)) > 1

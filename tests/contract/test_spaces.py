@@ -11,8 +11,8 @@ import pytest
 from gymnasium import spaces
 
 import rlbook
-from rlbook.environments import Recipe
-from rlbook.spaces import Fit, fit
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.spaces import Adaptation, adapt
 
 FLAT = spaces.Discrete(2)
 
@@ -29,11 +29,11 @@ class Policy:
     observations, actions = "policy", "any"
 
 
-def fitted(space: spaces.Space, agent: Any, **options: Any) -> Fit:
-    return fit(space, FLAT, agent, **options)
+def fitted(space: spaces.Space, agent: Any, **options: Any) -> Adaptation:
+    return adapt(space, FLAT, agent, **options)
 
 
-def shown(made: Fit, x: Any) -> Any:
+def shown(made: Adaptation, x: Any) -> Any:
     return x if made.observe is None else made.observe(x)
 
 
@@ -124,7 +124,7 @@ def test_where_no_fit_exists_the_reason_is_given(space: spaces.Space, agent: Any
     ],
 )
 def test_actions_are_joined_or_binned(space: spaces.Space, agent: Any, size: int, example: tuple[int, Any]) -> None:
-    made = fit(spaces.Discrete(2), space, agent)
+    made = adapt(spaces.Discrete(2), space, agent)
     assert made.action_space == spaces.Discrete(size)
     assert made.act is not None
     one, many = made.act(np.int64(example[0])), made.act(np.arange(size))
@@ -135,12 +135,12 @@ def test_actions_are_joined_or_binned(space: spaces.Space, agent: Any, size: int
 
 def test_a_gaussian_action_is_clipped_and_takes_the_shape_that_the_environment_wants() -> None:
     space = spaces.Box(np.array([[-1.0], [-np.inf]]), np.array([[1.0], [5.0]]), dtype=np.float64)
-    made = fit(spaces.Discrete(2), space, Policy)
+    made = adapt(spaces.Discrete(2), space, Policy)
     assert made.action_space == spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 5], np.float32), dtype=np.float32)
     assert made.act is not None
     np.testing.assert_array_equal(made.act(np.array([3.0, -40.0], np.float32)), [[1.0], [-40.0]])
     assert made.act(np.zeros((7, 2), np.float32)).shape == (7, 2, 1)
-    whole = fit(spaces.Discrete(2), spaces.Box(0, 9, (1,), np.int64), Policy)
+    whole = adapt(spaces.Discrete(2), spaces.Box(0, 9, (1,), np.int64), Policy)
     assert whole.act is not None and whole.act(np.array([3.7], np.float32)) == np.array([4])
 
 
@@ -156,7 +156,7 @@ def test_a_gaussian_action_is_clipped_and_takes_the_shape_that_the_environment_w
 )
 def test_actions_that_no_agent_can_choose_are_refused(space: spaces.Space, agent: Any, reason: str) -> None:
     with pytest.raises(rlbook.RequestError, match=reason):
-        fit(spaces.Discrete(2), space, agent)
+        adapt(spaces.Discrete(2), space, agent)
 
 
 def test_an_environment_with_its_own_policy_shows_it_the_observation_itself() -> None:
@@ -295,7 +295,7 @@ def test_an_argument_that_is_not_data_cannot_be_written_down(tmp_path: Any) -> N
 
 @pytest.mark.parametrize("algorithm", ["value_iteration", "q_learning", "dqn", "ppo", "grpo", "dpo"])
 def test_a_request_survives_its_file(algorithm: str) -> None:
-    from rlbook.request import Request
+    from rlbook.runs.request import Request
 
     env = "FrozenLake-v1"
     request = Request.build(algorithm, env, steps=7, seed=2**70, eval_every=3, env_kwargs={"is_slippery": False, "map_name": "8x8"})
@@ -304,7 +304,7 @@ def test_a_request_survives_its_file(algorithm: str) -> None:
 
 
 def test_a_small_file_cannot_stand_for_a_vast_one() -> None:
-    from rlbook.request import Request
+    from rlbook.runs.request import Request
 
     bomb = "a: &a [1, 1]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
     with pytest.raises(rlbook.RequestError, match="aliases are not allowed"):

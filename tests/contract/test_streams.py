@@ -13,11 +13,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import rlbook
 from rlbook.agent import Agent, Metrics, State, Step
-from rlbook.recorder import Recorder
-from rlbook.state_encoding import decode, encode
-from rlbook.streams import ManyStreams, OneStream
-from rlbook.sync_streams import SyncStreams
-from rlbook.training import Budget, loop
+from rlbook.interaction.interaction import SingleInteraction, VectorInteraction
+from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.sync_vector import SyncVector
+from rlbook.runs.state_encoding import decode, encode
 
 
 class Counter(gymnasium.Env):
@@ -82,7 +82,7 @@ def counters(count: int) -> list[Any]:
 
 
 KINDS = {
-    "SyncStreams": lambda: SyncStreams([Counter(i) for i in range(5)]),
+    "SyncVector": lambda: SyncVector([Counter(i) for i in range(5)]),
     "SyncVectorEnv": lambda: SyncVectorEnv(counters(5), autoreset_mode=AutoresetMode.DISABLED),
     "AsyncVectorEnv": lambda: AsyncVectorEnv(counters(5), autoreset_mode=AutoresetMode.DISABLED),
 }
@@ -95,8 +95,9 @@ def env(request: pytest.FixtureRequest) -> Iterator[Any]:
     made.close()
 
 
-def watch(env: Any, steps: int, *, rollout: str = "steps", group_size: int = 1) -> tuple[Witness, ManyStreams]:
-    agent, streams = Witness(env.num_envs, rollout), ManyStreams(env, np.random.default_rng(0), rollout=rollout, group_size=group_size)
+def watch(env: Any, steps: int, *, rollout: str = "steps", group_size: int = 1) -> tuple[Witness, VectorInteraction]:
+    agent = Witness(env.num_envs, rollout)
+    streams = VectorInteraction(env, np.random.default_rng(0), rollout=rollout, group_size=group_size)
     for _ in loop(agent, streams, Budget(steps, None)):
         pass
     return agent, streams
@@ -124,7 +125,7 @@ def test_every_step_leads_to_its_true_successor_and_every_action_is_stored(env: 
 
 def test_one_stream_does_the_same() -> None:
     env, agent = Counter(), Witness()
-    streams = OneStream(env, np.random.default_rng(0))
+    streams = SingleInteraction(env, np.random.default_rng(0))
     for _ in loop(agent, streams, Budget(300, None)):
         pass
     assert len(agent.steps) == streams.steps == env.actions == 300
@@ -137,7 +138,7 @@ def test_one_stream_does_the_same() -> None:
 
 
 def test_episodes_are_told_with_their_return_and_length() -> None:
-    streams = OneStream(Counter(), np.random.default_rng(0))
+    streams = SingleInteraction(Counter(), np.random.default_rng(0))
     for _ in loop(Witness(), streams, Budget(None, 2)):
         pass
     # episode 1 starts at 10 and lasts 2 + 1 steps: 11 + 12 + 13; episode 2 starts at 13 + 10 and lasts 2 + 2: 24 + 25 + 26 + 27
@@ -145,13 +146,13 @@ def test_episodes_are_told_with_their_return_and_length() -> None:
 
 
 def test_both_flags_at_once_are_a_termination() -> None:
-    env = SyncStreams([Counter(1)])                                                # its first episode, number 2, ends with both
+    env = SyncVector([Counter(1)])                                                # its first episode, number 2, ends with both
     agent, _ = watch(env, 4)
     assert [(bool(step.terminated[0]), bool(step.truncated[0])) for step in agent.steps] == [(False, False)] * 3 + [(True, False)]
 
 
 def test_in_whole_rounds_a_finished_stream_waits_for_the_others() -> None:
-    env = SyncStreams([Counter(i) for i in range(4)])                              # the first round's lengths are 3, 4, 5, 6
+    env = SyncVector([Counter(i) for i in range(4)])                              # the first round's lengths are 3, 4, 5, 6
     agent, streams = watch(env, 3 + 4 + 5 + 6 + 1, rollout="episodes")
     valid = np.stack([step.valid for step in agent.steps[:6]])
     np.testing.assert_array_equal(valid.sum(0), [3, 4, 5, 6])
@@ -164,7 +165,7 @@ def test_in_whole_rounds_a_finished_stream_waits_for_the_others() -> None:
 
 
 def test_a_group_starts_from_one_place() -> None:
-    many = SyncStreams([rlbook.make("CartPole-v1") for _ in range(6)])
+    many = SyncVector([rlbook.make("CartPole-v1") for _ in range(6)])
     agent, _ = watch(many, 600, rollout="episodes", group_size=3)
     begins = [index for index, step in enumerate(agent.steps) if index == 0 or step.valid.sum() > agent.steps[index - 1].valid.sum()]
     starts = [agent.steps[index].obs for index in begins]
@@ -178,7 +179,7 @@ def test_a_group_starts_from_one_place() -> None:
 def test_a_native_vector_environment_is_seen_as_its_single_form() -> None:
     options: dict[str, Any] = {"slip": 0.3, "max_episode_steps": 9, "observation": "coordinates", "layout": "S..\n.#G"}
     native = gymnasium.make_vec("rlbook/Maze-v0", num_envs=4, **options)
-    singles = SyncStreams([rlbook.make("Maze-v0", **options) for _ in range(4)])
+    singles = SyncVector([rlbook.make("Maze-v0", **options) for _ in range(4)])
     seen = [watch(env, 2000)[0].steps for env in (native, singles)]
     for one, other in zip(*seen, strict=True):
         for left, right in zip(one, other, strict=True):
@@ -187,38 +188,38 @@ def test_a_native_vector_environment_is_seen_as_its_single_form() -> None:
 
 
 def cart(num_envs: int = 3) -> Any:
-    return SyncStreams([rlbook.make("CartPole-v1", max_episode_steps=12) for _ in range(num_envs)])
+    return SyncVector([rlbook.make("CartPole-v1", max_episode_steps=12) for _ in range(num_envs)])
 
 
 def mazes(num_envs: int = 3) -> Any:
     options: dict[str, Any] = {"slip": 0.3, "layout": "S..\n.#G"}
-    return SyncStreams([rlbook.make("Maze-v0", max_episode_steps=7, **options) for _ in range(num_envs)])
+    return SyncVector([rlbook.make("Maze-v0", max_episode_steps=7, **options) for _ in range(num_envs)])
 
 
 def native(num_envs: int = 3) -> Any:
     return gymnasium.make_vec("rlbook/Maze-v0", num_envs=num_envs, max_episode_steps=7, slip=0.3, layout="S..\n.#G")
 
 
-def one_of(many: Any) -> Recorder:
-    return Recorder(many(1).envs[0].env)
+def one_of(many: Any) -> ResumableEnv:
+    return ResumableEnv(many(1).envs[0].env)
 
 
 RESUMABLE = {
-    "one replayed": lambda rng: OneStream(one_of(cart), rng),
-    "one snapshot": lambda rng: OneStream(one_of(mazes), rng),
-    "many replayed": lambda rng: ManyStreams(cart(), rng),
-    "many snapshots": lambda rng: ManyStreams(mazes(), rng),
-    "native": lambda rng: ManyStreams(native(), rng),
-    "rounds replayed": lambda rng: ManyStreams(cart(), rng, rollout="episodes", group_size=3),
-    "rounds of snapshots": lambda rng: ManyStreams(mazes(), rng, rollout="episodes"),
-    "native rounds": lambda rng: ManyStreams(native(), rng, rollout="episodes"),
+    "one replayed": lambda rng: SingleInteraction(one_of(cart), rng),
+    "one snapshot": lambda rng: SingleInteraction(one_of(mazes), rng),
+    "many replayed": lambda rng: VectorInteraction(cart(), rng),
+    "many snapshots": lambda rng: VectorInteraction(mazes(), rng),
+    "native": lambda rng: VectorInteraction(native(), rng),
+    "rounds replayed": lambda rng: VectorInteraction(cart(), rng, rollout="episodes", group_size=3),
+    "rounds of snapshots": lambda rng: VectorInteraction(mazes(), rng, rollout="episodes"),
+    "native rounds": lambda rng: VectorInteraction(native(), rng, rollout="episodes"),
 }
 
 
 def go_on(streams: Any, actions: np.ndarray) -> list[Any]:
     seen = []
     for row in actions:
-        seen.append(streams.step(int(row[0]) if isinstance(streams, OneStream) else row))
+        seen.append(streams.step(int(row[0]) if isinstance(streams, SingleInteraction) else row))
         streams.reset_finished()
     return seen
 
@@ -245,15 +246,15 @@ def test_streams_taken_up_after_any_step_go_on_as_if_nothing_had_been(kind: str)
 
 def test_an_environment_that_resets_itself_is_refused() -> None:
     with pytest.raises(ValueError, match="leave its resets to the loop"):
-        ManyStreams(SyncVectorEnv(counters(2)), np.random.default_rng(0))
+        VectorInteraction(SyncVectorEnv(counters(2)), np.random.default_rng(0))
     waiting = SyncVectorEnv(counters(2), autoreset_mode=AutoresetMode.DISABLED)
     with pytest.raises(ValueError, match="cannot let a finished stream wait"):
-        ManyStreams(waiting, np.random.default_rng(0), rollout="episodes")
+        VectorInteraction(waiting, np.random.default_rng(0), rollout="episodes")
 
 
 def test_returned_steps_are_never_changed_later() -> None:
-    env = SyncStreams([Counter(i) for i in range(5)])
-    agent, streams = Witness(5), ManyStreams(env, np.random.default_rng(0))
+    env = SyncVector([Counter(i) for i in range(5)])
+    agent, streams = Witness(5), VectorInteraction(env, np.random.default_rng(0))
     copies = []
     for _ in loop(agent, streams, Budget(200, None)):
         copies.append([np.array(field) for field in agent.steps[-1]])

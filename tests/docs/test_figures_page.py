@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbook.figures import FIGURES, figure, home, measured, options_of
+from rlbook.book.figures import FIGURES, figure, home, measured, options_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 KNOWN = json.loads((DOCS / "figures" / "figures.json").read_text())["figures"]

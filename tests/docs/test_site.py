@@ -175,7 +175,7 @@ def test_every_class_and_function_of_a_package_has_an_api_entry(package):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_hyper_parameters_and_logged_numbers_all_have_a_meaning(algorithm):
-    from rlbook.explain import comments
+    from rlbook.cli.explain import comments
 
     agent = agent_class(algorithm)
     assert all(comments(agent.Config).values())

@@ -1,7 +1,7 @@
 """The five seams at which reinforcement learning of language models breaks: each has a test that fails where it is open.
 
 One: acting and learning see the same log-probabilities. Two: padding and masks change nothing. Three: a loss does not depend on how the
-batch was cut. Four: the tokens that were drawn are the tokens that are trained on. Five: the ending is learnt.
+batch was cut. Four: the tokens that were drawn are the tokens that are trained on. Five: the ending is learned.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rlbook.agent import Step
 from rlbook.data.rollout import Batch, Rollout
+from rlbook.fast.flat_adam import FlatAdam
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import Average, constant, given, per_sequence, per_token
 from rlbook.functional.policy_losses import clipped_surrogate_loss
@@ -29,7 +30,6 @@ from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.llm.models import folder_model, small_llama
 from rlbook.llm.token_env import Addition, AdditionVector, TokenVectorEnv
 from rlbook.llm.tokenizer import IDS
-from rlbook.policies.flat import FlatAdam
 
 EOS, PAD = IDS["<eos>"], IDS["<pad>"]
 TOLERANCE = 1e-5                             # nats
@@ -258,7 +258,7 @@ def test_a_right_answer_with_padding_in_it_is_wrong() -> None:
     assert rewards == [1.0, 0.0, 0.0]
 
 
-# ---- five: EOS is learnt
+# ---- five: EOS is learned
 
 
 def test_eos_is_learnt(warm: LanguageModelPolicy) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rlbook
-from rlbook.request import Request
-from rlbook.runs import Run
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run
 
 
 def exact_match(run: Run) -> float:

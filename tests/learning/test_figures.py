@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbook import cli
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
+from rlbook.book.figures import FIGURES, draw, figure, home, measured, options_of
+from rlbook.book.figures.cliff import EPSILON, START, cliff_model
+from rlbook.cli import main as cli
 from rlbook.errors import RequestError
-from rlbook.figures import FIGURES, draw, figure, home, measured, options_of
-from rlbook.figures.cliff import EPSILON, START, cliff_model
 
 SMALL = {"runs": 3, "episodes": 8}
 FIRST_HALF = ("3.2", "3.5", "4.1", "4.2", "4.3", "6.2", "6.3", "6.4", "6.5")
@@ -238,5 +238,5 @@ def test_the_command_draws_lists_and_tells(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_figure_needs_no_torch(tmp_path: Path) -> None:
-    code = "import sys; from rlbook.cli import main; main(['figure', '6.4', '--runs', '1']); assert 'torch' not in sys.modules"
+    code = "import sys; from rlbook.cli.main import main; main(['figure', '6.4', '--runs', '1']); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 import rlbook
-from rlbook.algorithms.tabular.compiled import available
+from rlbook.book.figures import FIGURES, figure, home, measured
+from rlbook.book.figures.changing_maze import LEARNERS, Result, goals
+from rlbook.book.figures.figure_5_1 import scores
+from rlbook.book.figures.figure_5_3 import square_errors
+from rlbook.book.figures.figure_8_2 import first_near
+from rlbook.book.figures.long_walk import BEFORE, Sweep, best
 from rlbook.envs.dyna_maze import DynaMaze
-from rlbook.figures import FIGURES, figure, home, measured
-from rlbook.figures.changing_maze import LEARNERS, Result, goals
-from rlbook.figures.figure_5_1 import scores
-from rlbook.figures.figure_5_3 import square_errors
-from rlbook.figures.figure_8_2 import first_near
-from rlbook.figures.long_walk import BEFORE, Sweep, best
+from rlbook.fast.compiled import available
 
 WALKS = 40 if available() else 12
 SURE = 4 if available() else 2               # standard errors that a difference has to be above 0; √(40/12) = 1.8 times larger for 12 walks

@@ -125,7 +125,7 @@ def test_500_episodes_find_the_shortest_path_as_often_as_expected(config: dict[s
 
 
 def test_averaging_all_returns_forgets_less_and_finds_less() -> None:
-    """What was learnt by playing badly stays in the average: 66 % against 97 %."""
+    """What was learned by playing badly stays in the average: 66 % against 97 %."""
     assert solved("mc_control", "standard", 500, 100, epsilon=0.1) < 0.85
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import rlbook
-from rlbook.algorithms.tabular.compiled import available
 from rlbook.algorithms.tabular.n_step_td import NStepTD, NStepTDConfig
 from rlbook.algorithms.tabular.td_lambda import TDLambda, TDLambdaConfig
+from rlbook.book.experiments import value_curves
 from rlbook.envs.random_walk import random_walk_model
-from rlbook.experiments import value_curves
+from rlbook.fast.compiled import available
 from rlbook.functional.schedules import Constant
 
 WALK = random_walk_model(19, 1, -1.0, 1.0)

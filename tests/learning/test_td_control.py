@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import rlbook
+from rlbook.book.experiments import returns
 from rlbook.envs import Maze
 from rlbook.envs.maximization_bias import MaximizationBias
-from rlbook.experiments import returns
 from rlbook.functional.schedules import Constant
 from rlbook.registry import agent_class
 

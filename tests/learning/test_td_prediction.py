@@ -9,9 +9,9 @@ import pytest
 
 import rlbook
 from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
+from rlbook.book.experiments import value_curves
 from rlbook.envs import TabularMDP
 from rlbook.envs.random_walk import RandomWalk
-from rlbook.experiments import value_curves
 from rlbook.functional.schedules import Constant
 
 EXACT = np.arange(1, 6) / 6

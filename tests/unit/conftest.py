@@ -13,11 +13,11 @@ import torch
 from gymnasium import spaces
 
 from rlbook.agent import Metrics, Step
-from rlbook.environments import Recipe
-from rlbook.evaluation import fitted_vector
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.interaction import VectorInteraction
+from rlbook.interaction.playing import adapted_vector
 from rlbook.registry import agent_class
-from rlbook.seeding import stream
-from rlbook.streams import ManyStreams
+from rlbook.seeding import rng_for
 
 
 class Stage:
@@ -26,10 +26,10 @@ class Stage:
     def __init__(self, algorithm: str, env: Any, *, num_envs: int = 4, seed: int = 0, **config: Any) -> None:
         made = agent_class(algorithm)
         settings = made.Config(**config)
-        self.env = fitted_vector(made, Recipe.of(env), num_envs, settings)
+        self.env = adapted_vector(made, Recipe.of(env), num_envs, settings)
         self.agent: Any = made(self.env, settings, seed)
-        environment = stream(seed, "environment")
-        self.streams = ManyStreams(self.env, environment, rollout=self.agent.rollout, group_size=self.agent.group_size)
+        environment = rng_for(seed, "environment")
+        self.streams = VectorInteraction(self.env, environment, rollout=self.agent.rollout, group_size=self.agent.group_size)
         self.streams.start()
         self.agent.begin()
 

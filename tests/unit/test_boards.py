@@ -9,8 +9,8 @@ import pytest
 
 import rlbook
 from rlbook.algorithms.tabular.q_learning import QLearning, QLearningConfig
-from rlbook.environments import Recipe, environments
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe, environments
 from rlbook.plots.boards import DRAWN, boards_of
 from rlbook.plots.colours import GREEN, INK, PALE, RED
 from rlbook.plots.map_drawing import arrows_of, cell_colours
@@ -133,7 +133,7 @@ def test_blackjack_has_a_panel_with_and_one_without_a_usable_ace() -> None:
     assert [chart.board.title for chart in charts] == ["usable ace", "no usable ace"]
     agent: Any = run.agent
     for ace, chart in zip((1, 0), charts, strict=True):
-        seen = agent.fitted((np.array([14]), np.array([10]), np.array([ace])))[0]
+        seen = agent.adapted((np.array([14]), np.array([10]), np.array([ace])))[0]
         assert chart.values[2 * 10 + 9] == agent.values()[seen]     # the row of 14, the column of 10
     figure = plot_value_map(charts)
     titles = [axes.get_title() for axes in figure.axes[:2]]

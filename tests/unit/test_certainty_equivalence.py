@@ -10,10 +10,10 @@ import pytest
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.planning.certainty_equivalence import CertaintyEquivalence, CertaintyEquivalenceConfig
+from rlbook.algorithms.exact_metrics import EXACT_METRICS
+from rlbook.algorithms.model_based.certainty_equivalence import CertaintyEquivalence, CertaintyEquivalenceConfig
 from rlbook.envs import TabularMDP
 from rlbook.envs.estimate import TransitionCounts
-from rlbook.optimality import JUDGED
 
 # state, action, reward, successor, terminated
 STEPS = [(0, 0, 1.0, 1, False), (0, 0, 3.0, 1, False), (0, 0, 5.0, 0, False), (0, 0, 2.0, 1, True), (1, 1, -1.0, 0, False)]
@@ -144,7 +144,7 @@ def test_it_plans_every_so_many_steps_and_epsilon_is_the_probability_of_a_random
     agent = agent_on(1, 4, plan_every=3, epsilon=0.4)
     told = [set(agent.learn(Step(0, 2, 1.0, 0, False, False))) for _ in range(4)]
     assert [("sweeps" in names) for names in told] == [False, False, True, True]
-    assert told[-1] == set(CertaintyEquivalence.METRICS) - set(JUDGED)
+    assert told[-1] == set(CertaintyEquivalence.METRICS) - set(EXACT_METRICS)
     counts = np.bincount([agent.act(0) for _ in range(20_000)], minlength=4) / 20_000
     np.testing.assert_allclose(counts, [0.1, 0.1, 0.7, 0.1], atol=0.015)        # four standard errors of .7: .013
 

@@ -23,8 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlbook import checkpoints
-from rlbook.checkpoints import (
+from rlbook.runs import checkpoints
+from rlbook.runs.checkpoints import (
     CheckpointError,
     discard_after,
     latest,
@@ -35,8 +35,8 @@ from rlbook.checkpoints import (
     read_best,
     save_checkpoint,
 )
-from rlbook.seeding import rng_state, set_rng_state, stream
-from rlbook.state_encoding import DTYPES, decode, encode
+from rlbook.runs.state_encoding import DTYPES, decode, encode
+from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
 def same(a: Any, b: Any) -> bool:
@@ -64,7 +64,7 @@ def example_state() -> dict[str, Any]:
             "bfloat16": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
             "zero_dim": torch.tensor(7),
             "count": np.int64(3),
-            "rng": rng_state(stream(0, "exploration")),
+            "rng": rng_state(rng_for(0, "exploration")),
             "rollout": [{"obs": np.zeros((2, 0), np.float32), "done": np.array(True)}, None],
         },
         "best": -math.inf,
@@ -108,10 +108,10 @@ def test_loaded_arrays_can_be_written_to(saved: Path) -> None:
 
 
 def test_a_generator_goes_on_from_its_restored_state(tmp_path: Path) -> None:
-    rng = stream(3, "minibatches")
+    rng = rng_for(3, "minibatches")
     rng.random(7)
     save_checkpoint(tmp_path, 0, {"rng": rng_state(rng)})
-    other = stream(0, "minibatches")
+    other = rng_for(0, "minibatches")
     set_rng_state(other, load_checkpoint(tmp_path)[1]["rng"])
     assert (other.random(100) == rng.random(100)).all()
 
@@ -165,7 +165,7 @@ def test_keys_come_back_in_their_order_so_that_a_resumed_run_walks_through_them_
 def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
     code = """
         import sys, numpy as np
-        from rlbook.checkpoints import save_checkpoint
+        from rlbook.runs.checkpoints import save_checkpoint
         names = ["gamma", "alpha", "q", "rng", "z"]
         save_checkpoint(sys.argv[1], 1, {name: {"table": np.arange(len(name)), "name": name} for name in names})
     """
@@ -589,14 +589,14 @@ def test_a_damaged_best_file_is_refused(tmp_path: Path, content: bytes) -> None:
 
 def python(code: str, *arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
-    root = str(Path(checkpoints.__file__).parents[1])
+    root = str(Path(checkpoints.__file__).parents[2])
     return subprocess.run(command, env=os.environ | {"PYTHONPATH": root} | (env or {}), cwd=cwd, check=True, capture_output=True, text=True)
 
 
 def test_a_file_size_limit_leaves_the_old_checkpoint_and_says_so(tmp_path: Path) -> None:
     code = """
         import resource, sys, numpy as np
-        from rlbook.checkpoints import CheckpointError, save_checkpoint
+        from rlbook.runs.checkpoints import CheckpointError, save_checkpoint
         save_checkpoint(sys.argv[1], 1, {"q": np.zeros(10)})
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
         for step in (1, 2):
@@ -628,7 +628,7 @@ def test_an_interrupt_in_the_middle_of_writing_leaves_nothing_behind(tmp_path: P
 def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> None:
     code = """
         import sys, numpy as np
-        from rlbook.checkpoints import latest, save_checkpoint
+        from rlbook.runs.checkpoints import latest, save_checkpoint
         first = (latest(sys.argv[1]) or 0) + 1
         for count in range(1_000_000):
             step = first + count // 2        # every step twice, with different arrays: creating and replacing
@@ -637,7 +637,7 @@ def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> N
                 print("writing", flush=True)
     """
     save_checkpoint(tmp_path, 0, {"step": 0, "q": np.zeros(3000)})
-    root = str(Path(checkpoints.__file__).parents[1])
+    root = str(Path(checkpoints.__file__).parents[2])
     delays = np.random.default_rng(0).uniform(0.0, 0.03, size=20)
     last = 0
     for delay in delays:
@@ -660,7 +660,7 @@ def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> N
 def test_a_second_writer_is_turned_away(tmp_path: Path) -> None:
     code = """
         import sys
-        from rlbook.checkpoints import CheckpointError, lock
+        from rlbook.runs.checkpoints import CheckpointError, lock
         try:
             with lock(sys.argv[1]):
                 print("got it")

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import rlbook
-from rlbook.environments import Recipe
+from rlbook.interaction.environments import Recipe
 from rlbook.llm.models import small_llama
 from rlbook.llm.tokenizer import character_tokenizer
 from rlbook.plots import watch
 from rlbook.plots.completions import Completion, Written, write, writes, written_text
 from rlbook.plots.terminal import Terminal
-from rlbook.state_encoding import encode
+from rlbook.runs.state_encoding import encode
 
 ENV = "rlbook/Addition-v0"
 

@@ -12,10 +12,10 @@ import torch
 from torch.testing import assert_close
 
 from rlbook.agent import Step
-from rlbook.algorithms.deep.dqn import DQN, DQNConfig
+from rlbook.algorithms.value.dqn import DQN, DQNConfig
 from rlbook.data.replay import Transitions
 from rlbook.functional.schedules import Constant, Linear
-from rlbook.training import Budget, loop
+from rlbook.interaction.loop import Budget, loop
 
 Make = Callable[..., Any]
 

@@ -10,8 +10,8 @@ import pytest
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.tabular.dyna_q import UNTRIED, DynaQ, DynaQConfig
-from rlbook.algorithms.tabular.dyna_q_plus import DynaQPlus, DynaQPlusConfig
+from rlbook.algorithms.model_based.dyna_q import UNTRIED, DynaQ, DynaQConfig
+from rlbook.algorithms.model_based.dyna_q_plus import DynaQPlus, DynaQPlusConfig
 from rlbook.functional.schedules import Constant
 
 
@@ -110,7 +110,7 @@ def test_without_planning_it_is_q_learning_bit_for_bit(env: str, simulate: bool)
 def test_the_bonus_is_kappa_root_tau_and_an_untried_action_stays_for_nothing() -> None:
     """One state met, A = 2, κ = .1, γ = .9, α = .5. Three real steps of action 0 without planning: τ(0,0) = 0, τ(0,1) = 3 (never tried).
 
-    In the next step, at time 4, planning draws action 1: it stays and pays 0 + .1 √4 = .2. Q(0,·) = (x, 0) and x is what action 0 learnt,
+    In the next step, at time 4, planning draws action 1: it stays and pays 0 + .1 √4 = .2. Q(0,·) = (x, 0) and x is what action 0 learned,
     so Q(0,1) = .5 (.2 + .9 x).
     """
     agent = dyna_q_plus(2, 2, planning_steps=0, kappa=0.1)

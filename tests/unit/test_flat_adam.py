@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from rlbook.policies.flat import FlatAdam, micro_batches
+from rlbook.fast.flat_adam import FlatAdam, micro_batches
 
 
 def network(seed: int = 0) -> nn.Sequential:

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from matplotlib.collections import PolyCollection
 
-from rlbook.environments import Recipe
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
 from rlbook.plots.curves import bootstrap_band, mean_curve, plot_curves, read_curve, save_curve
 from rlbook.plots.optimum import horizon_values, optimal_return
 

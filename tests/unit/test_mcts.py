@@ -18,13 +18,12 @@ from rlbook.agent import Step
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search_tree import SearchTree, back_up, empty_tree, select
 from rlbook.algorithms.planning.simulators import Copies, Fields, Snapshots
-from rlbook.algorithms.planning.table_search import TableModel, Uniforms, grow_compiled, grow_plain
-from rlbook.algorithms.tabular.compiled import available
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
-from rlbook.recorder import Recorder
-from rlbook.registry import fit_to
-from rlbook.spaces import FittedEnv
+from rlbook.fast.compiled import available
+from rlbook.fast.table_search import TableModel, Uniforms, grow_compiled, grow_plain
+from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
 GAMMA = 0.5
 
@@ -51,10 +50,10 @@ def chances() -> TabularMDP:
     return TabularMDP.from_arrays(transitions, rewards, terminal=[False, False, False, True], initial=[1.0, 0, 0, 0])
 
 
-def agent_in(env: Any, seed: int = 0, value: Any = None, **settings: Any) -> tuple[MCTS, FittedEnv]:
+def agent_in(env: Any, seed: int = 0, value: Any = None, **settings: Any) -> tuple[MCTS, AdaptedEnv]:
     """An agent and its environment, as a run has them."""
-    raw, config = Recorder(env), MCTSConfig(**settings)
-    fitted = FittedEnv(raw, fit_to(MCTS, raw, config))
+    raw, config = ResumableEnv(env), MCTSConfig(**settings)
+    fitted = AdaptedEnv(raw, adapt_to(MCTS, raw, config))
     return MCTS(fitted, config, seed, value), fitted
 
 

@@ -14,13 +14,13 @@ from rlbook.algorithms.tabular.mc_control import MCControl, MCControlConfig
 from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionConfig
 from rlbook.envs import TabularMDP
 from rlbook.errors import RequestError
-from rlbook.recorder import Recorder
-from rlbook.registry import fit_to
-from rlbook.seeding import stream
-from rlbook.spaces import FittedEnv
-from rlbook.streams import OneStream
-from rlbook.table_streams import stream_for
-from rlbook.training import Budget, loop
+from rlbook.fast.table_interaction import interaction_for
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.interaction import SingleInteraction
+from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.spaces import AdaptedEnv, adapt_to
+from rlbook.seeding import rng_for
 
 
 class Spaces:
@@ -195,11 +195,11 @@ def test_scaled_rewards_scale_the_values(scale: float) -> None:
 
 def started(exploring_starts: str, episodes: int, **config: Any) -> tuple[list[int], list[int], Any]:
     """The first state and action of each episode in the maze, and the agent."""
-    env = Recorder(rlbook.make("Maze-v0"))
+    env = ResumableEnv(rlbook.make("Maze-v0"))
     settings = MCControlConfig(exploring_starts=exploring_starts, epsilon=0.0, **config)
-    fitted = FittedEnv(env, fit_to(MCControl, env, settings))
+    fitted = AdaptedEnv(env, adapt_to(MCControl, env, settings))
     agent = MCControl(fitted, settings, 0)
-    streams: Any = stream_for(agent, fitted, rlbook.environments.Recipe.of("Maze-v0"), stream(0, "environment"))
+    streams: Any = interaction_for(agent, fitted, Recipe.of("Maze-v0"), rng_for(0, "environment"))
     states, actions = [], []
     streams.start()
     agent.begin()
@@ -277,11 +277,11 @@ def test_stepping_one_by_one_is_the_same_as_the_loop() -> None:
     """The chunked stream of an environment and the plain one: the same generators, the same table."""
     tables = []
     for kind in ("one", "many"):
-        env = Recorder(rlbook.make("Blackjack-v1"))
-        fitted = FittedEnv(env, fit_to(MCControl, env, MCControlConfig()))
+        env = ResumableEnv(rlbook.make("Blackjack-v1"))
+        fitted = AdaptedEnv(env, adapt_to(MCControl, env, MCControlConfig()))
         agent = MCControl(fitted, MCControlConfig(), 0)
-        rng = stream(0, "environment")
-        streams = OneStream(fitted, rng) if kind == "one" else stream_for(agent, fitted, rlbook.environments.Recipe.of("Blackjack-v1"), rng)
+        rng = rng_for(0, "environment")
+        streams = SingleInteraction(fitted, rng) if kind == "one" else interaction_for(agent, fitted, Recipe.of("Blackjack-v1"), rng)
         for _ in loop(agent, streams, Budget(500, None)):
             pass
         tables.append(agent.q.copy())

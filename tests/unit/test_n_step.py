@@ -97,7 +97,7 @@ def test_a_time_limit_still_bootstraps(n: int) -> None:
     assert agent.values()[0] == pytest.approx(10.0, abs=1e-6)
 
 
-def learnt(algorithm: str, env: Any, **settings: Any) -> np.ndarray:
+def learned(algorithm: str, env: Any, **settings: Any) -> np.ndarray:
     agent: Any = rlbook.train(algorithm, env, eval_every=0, **settings).agent
     return agent.memory[0]
 
@@ -115,30 +115,30 @@ EXPLORING: list[dict[str, Any]] = [
 def test_one_step_sarsa_is_sarsa_to_the_bit(env: str, settings: dict[str, Any]) -> None:
     """200 steps are the maze's time limit, which both must take alike."""
     settings = {"alpha": 0.3, "steps": 3000, "seed": 1} | settings
-    np.testing.assert_array_equal(learnt("n_step_sarsa", env, n=1, **settings), learnt("sarsa", env, **settings))
+    np.testing.assert_array_equal(learned("n_step_sarsa", env, n=1, **settings), learned("sarsa", env, **settings))
 
 
 @pytest.mark.parametrize("alpha", ["0.3", "inverse(1.0)", "linear(0.5, 0.1)"])
 def test_one_step_td_is_td_prediction_to_the_bit(alpha: str) -> None:
     for env in ("Maze-v0", "RandomWalk-v0"):
         settings = {"alpha": alpha, "steps": 3000, "seed": 1}
-        np.testing.assert_array_equal(learnt("n_step_td", env, n=1, **settings), learnt("td_prediction", env, **settings))
+        np.testing.assert_array_equal(learned("n_step_td", env, n=1, **settings), learned("td_prediction", env, **settings))
 
 
 @pytest.mark.parametrize("alpha", ["0.2", "inverse(1.0)"])
 def test_as_many_steps_as_the_episode_has_are_monte_carlo_to_the_bit(alpha: str) -> None:
     """Walks of 5 states visit states many times, so the order of updates shows. 2000 is more steps than any of these walks has."""
     settings = {"alpha": alpha, "episodes": 100, "gamma": 0.9, "seed": 1}
-    monte_carlo = learnt("mc_prediction", "RandomWalk-v0", visits="every", **settings)
+    monte_carlo = learned("mc_prediction", "RandomWalk-v0", visits="every", **settings)
     for n in (2_000, 10**9):
-        np.testing.assert_array_equal(learnt("n_step_td", "RandomWalk-v0", n=n, **settings), monte_carlo)
-    assert (learnt("n_step_td", "RandomWalk-v0", n=4, **settings) != monte_carlo).any()
+        np.testing.assert_array_equal(learned("n_step_td", "RandomWalk-v0", n=n, **settings), monte_carlo)
+    assert (learned("n_step_td", "RandomWalk-v0", n=4, **settings) != monte_carlo).any()
 
 
 def test_n_step_sarsa_with_whole_episodes_is_monte_carlo_control_to_the_bit() -> None:
     settings = {"alpha": 0.2, "epsilon": 0.3, "episodes": 200, "gamma": 0.9, "seed": 1}
     np.testing.assert_array_equal(
-        learnt("n_step_sarsa", "RandomWalk-v0", n=10_000, **settings), learnt("mc_control", "RandomWalk-v0", visits="every", **settings)
+        learned("n_step_sarsa", "RandomWalk-v0", n=10_000, **settings), learned("mc_control", "RandomWalk-v0", visits="every", **settings)
     )
 
 

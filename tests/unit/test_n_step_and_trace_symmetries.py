@@ -29,7 +29,7 @@ class Spaces:
         self.action_space = gymnasium.spaces.Discrete(num_actions)
 
 
-def learnt(
+def learned(
     algorithm: str, config: dict[str, Any], *, scale: float = 1.0, names: Any = range(6), num_states: int = 6, num_actions: int = 3
 ) -> np.ndarray:
     """The table after the same 400 steps in 6 states; `names` says what each is called, and rewards are multiplied by `scale`."""
@@ -48,19 +48,19 @@ def learnt(
 @every_agent
 def test_twice_the_rewards_make_twice_the_values(algorithm: str, config: dict[str, Any]) -> None:
     """A power of two changes no digit, so every comparison between values comes out the same and the tables are equal to the bit."""
-    np.testing.assert_array_equal(learnt(algorithm, config, scale=8.0), 8.0 * learnt(algorithm, config))
+    np.testing.assert_array_equal(learned(algorithm, config, scale=8.0), 8.0 * learned(algorithm, config))
 
 
 @every_agent
 def test_relabelled_states_permute_the_table(algorithm: str, config: dict[str, Any]) -> None:
     names = [3, 5, 0, 1, 4, 2]
-    np.testing.assert_array_equal(learnt(algorithm, config, names=names)[names], learnt(algorithm, config))
+    np.testing.assert_array_equal(learned(algorithm, config, names=names)[names], learned(algorithm, config))
 
 
 @every_agent
 def test_states_that_are_never_met_change_nothing(algorithm: str, config: dict[str, Any]) -> None:
-    table = learnt(algorithm, config, num_states=9)
-    np.testing.assert_array_equal(table[:6], learnt(algorithm, config))
+    table = learned(algorithm, config, num_states=9)
+    np.testing.assert_array_equal(table[:6], learned(algorithm, config))
     assert not table[6:].any()
 
 
@@ -75,4 +75,4 @@ def test_states_that_are_never_met_change_nothing(algorithm: str, config: dict[s
 def test_with_a_single_action_control_is_prediction_to_the_bit(control: str, prediction: str, config: dict[str, Any]) -> None:
     """Then Q(s, a') and max Q(s, ·) are V(s), at ends and time limits too."""
     config = config | ({"trace_decay": 0.7} if "lambda" in control else {})
-    np.testing.assert_array_equal(learnt(control, config, num_actions=1)[:, 0], learnt(prediction, config, num_actions=1))
+    np.testing.assert_array_equal(learned(control, config, num_actions=1)[:, 0], learned(prediction, config, num_actions=1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rlbook.book.notebook import check, lines
 from rlbook.envs.mdp import TabularMDP
-from rlbook.notebook import check, lines
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_control_learns_from_the_greedy_tail_and_weighs_after_the_update() -> No
     """Q(0) = (0, 9), Q(1) = (0, 5), Q(2) = (1, 0), Q(3) = (2, 0); ε = .5: b of a best action is .75, of the other .25. Rewards 1, γ = 1.
 
     Actions 0, 1, 0, 0. From the end: Q(3,0) ← 1 (W = 1), still greedy, W = 1/.75. Q(2,0) ← 2, still greedy, W = 1/.75².
-    Q(1,1) ← 3, still greedy, W = 1/.75³. Q(0,0) ← 4 is learnt, but 9 stays better: stop.
+    Q(1,1) ← 3, still greedy, W = 1/.75³. Q(0,0) ← 4 is learned, but 9 stays better: stop.
     """
     agent = agent_of(4, 2, gamma=1.0, epsilon=0.5)
     agent.q[:] = [[0.0, 9.0], [0.0, 5.0], [1.0, 0.0], [2.0, 0.0]]
@@ -119,7 +119,7 @@ def test_control_learns_from_the_greedy_tail_and_weighs_after_the_update() -> No
 
 
 def test_control_stops_where_the_action_is_no_longer_best() -> None:
-    """State 1: action 0 looked best (2 > 1) but brought 0. It falls below action 1, so nothing before it is learnt."""
+    """State 1: action 0 looked best (2 > 1) but brought 0. It falls below action 1, so nothing before it is learned."""
     agent = agent_of(2, 2, gamma=1.0, epsilon=0.5)
     agent.q[:] = [[0.0, 0.0], [2.0, 1.0]]
     play(agent, (0, 0, 5.0), (1, 0, 0.0))
@@ -140,7 +140,7 @@ def test_control_averages_by_weight() -> None:
 
 
 def test_control_breaks_ties_as_its_evaluation_does() -> None:
-    """All values 0: in state s of 3 actions the target takes action s mod 3, and only after that one is the step before learnt from."""
+    """All values 0: in state s of 3 actions the target takes action s mod 3, and only after that one is the step before learned from."""
     for action in range(3):
         agent = agent_of(3, 3, gamma=1.0, epsilon=1.0)
         play(agent, (0, 0, 7.0), (2, action, 0.0))

@@ -11,7 +11,7 @@ import pytest
 
 import rlbook
 from rlbook.envs import TabularMDP
-from rlbook.optimality import Judge, judge_of
+from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 
 
 class Fixed:
@@ -41,27 +41,28 @@ def test_the_numbers_are_those_of_the_definition() -> None:
 
     Going for 1 at once gives V^π(0) = 1, so the regret is 2 - 1.
     """
-    found = Judge(two_states(), 0.5).judge(Fixed([1, 1, 50, 50], [0, 0, 0, 0]))
+    found = ExactEvaluation(two_states(), 0.5).judge(Fixed([1, 1, 50, 50], [0, 0, 0, 0]))
     assert found == {"value_error": pytest.approx(np.sqrt(5)), "policy_regret": pytest.approx(1.0)}
-    assert Judge(two_states(), 0.5).judge(Fixed([2, 4, 0, 0], [1, 0, 0, 0])) == {"value_error": 0.0, "policy_regret": pytest.approx(0.0)}
+    exact = Fixed([2, 4, 0, 0], [1, 0, 0, 0])
+    assert ExactEvaluation(two_states(), 0.5).judge(exact) == {"value_error": 0.0, "policy_regret": pytest.approx(0.0)}
 
 
 def test_values_of_a_given_policy_are_judged_against_that_policy() -> None:
     """The uniform policy: V(1) = 4, V(0) = (1 + .5 · 4) / 2 = 1.5."""
-    judge = Judge(two_states(), 0.5, np.full((4, 2), 0.5))
+    judge = ExactEvaluation(two_states(), 0.5, np.full((4, 2), 0.5))
     assert judge.judge(Fixed([1.5, 4, 0, 0], [0, 0, 0, 0])) == {"value_error": pytest.approx(0.0)}
 
 
 def test_a_policy_that_walks_in_circles_has_no_regret_at_gamma_one() -> None:
     model = TabularMDP.from_env(rlbook.make("Maze-v0"))
-    found = Judge(model, 1.0).judge(Fixed(np.zeros(25), np.zeros(25, dtype=int)))
+    found = ExactEvaluation(model, 1.0).judge(Fixed(np.zeros(25), np.zeros(25, dtype=int)))
     assert found.keys() == {"value_error"}
 
 
 def test_a_world_without_an_end_has_no_judge_at_gamma_one() -> None:
     env = rlbook.make("GridWorld-v0", layout="5x5")
     agent = rlbook.train("q_learning", env, steps=10, eval_every=0, gamma=1.0).agent
-    assert judge_of(agent, TabularMDP.from_env(env)) is None
+    assert exact_evaluation_of(agent, TabularMDP.from_env(env)) is None
 
 
 @pytest.mark.parametrize("options", [{}, {"simulate": False}], ids=str)

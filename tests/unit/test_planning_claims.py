@@ -20,12 +20,12 @@ from rlbook.algorithms.planning.modified_policy_iteration import ModifiedPolicyI
 from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.prioritized_sweeping import PrioritizedSweeping
-from rlbook.algorithms.planning.sweeps import CompiledSweeps, SparseSweeps
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.algorithms.tabular.compiled import available
 from rlbook.envs import TabularMDP
 from rlbook.envs.mdp_arrays import from_entries
+from rlbook.fast.compiled import available
+from rlbook.fast.sweeps import CompiledSweeps, SparseSweeps
 
 Planner = tuple[type[TablePlanner], dict[str, Any]]
 PLANNERS: dict[str, Planner] = {

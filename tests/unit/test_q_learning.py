@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from rlbook.agent import Step
+from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.tabular.q_learning import QLearning, QLearningConfig
 from rlbook.functional.schedules import Constant, Linear
-from rlbook.optimality import JUDGED
 
 
 class Spaces:
@@ -139,7 +139,7 @@ def test_a_restored_agent_goes_on_exactly_as_the_saved_one() -> None:
 def test_every_logged_number_is_explained_and_the_error_is_the_one_before_the_update() -> None:
     agent = agent_with([[1.0]], alpha=Constant(0.5))
     metrics = agent.learn(Step(0, 0, -2.0, 0, True, False))
-    assert set(metrics) == set(QLearning.METRICS) - {"temperature"} - set(JUDGED)
+    assert set(metrics) == set(QLearning.METRICS) - {"temperature"} - set(EXACT_METRICS)
     assert metrics["td_error"] == abs(-2.0 - 1.0)
 
 

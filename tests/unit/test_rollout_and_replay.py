@@ -12,10 +12,10 @@ from gymnasium import spaces
 from scipy import stats
 
 from rlbook.agent import Step
-from rlbook.data.replay import Replay
+from rlbook.data.replay import ReplayBuffer
 from rlbook.data.rollout import Batch, Rollout, as_rows, minibatches
-from rlbook.streams import ManyStreams
-from rlbook.sync_streams import SyncStreams
+from rlbook.interaction.interaction import VectorInteraction
+from rlbook.interaction.sync_vector import SyncVector
 
 
 class Clock(gymnasium.Env):
@@ -40,9 +40,9 @@ class Clock(gymnasium.Env):
         return np.array([self.episode + self.time], dtype=np.float32)
 
 
-def played(replay: Replay, steps: int, num_envs: int) -> list[tuple[float, ...]]:
+def played(replay: ReplayBuffer, steps: int, num_envs: int) -> list[tuple[float, ...]]:
     """Random play into `replay`; returns the transitions in the order they happened."""
-    streams = ManyStreams(SyncStreams([Clock(i) for i in range(num_envs)]), np.random.default_rng(0))
+    streams = VectorInteraction(SyncVector([Clock(i) for i in range(num_envs)]), np.random.default_rng(0))
     rng, happened = np.random.default_rng(1), []
     streams.start()
     for _ in range(steps):
@@ -53,7 +53,7 @@ def played(replay: Replay, steps: int, num_envs: int) -> list[tuple[float, ...]]
     return happened
 
 
-def rows(replay: Replay) -> list[tuple[float, ...]]:
+def rows(replay: ReplayBuffer) -> list[tuple[float, ...]]:
     fields = replay.transitions(replay.rows)
     columns = (fields.obs[:, 0], fields.action, fields.reward, fields.next_obs[:, 0], fields.terminated)
     return list(zip(*(column[: replay.size].tolist() for column in columns), strict=True))
@@ -62,7 +62,7 @@ def rows(replay: Replay) -> list[tuple[float, ...]]:
 @pytest.mark.parametrize("num_envs", [1, 3, 7])
 @pytest.mark.parametrize("steps", [2, 9, 10, 11, 50])
 def test_the_ring_holds_the_last_transitions_and_no_row_lies_across_a_reset(steps: int, num_envs: int) -> None:
-    replay = Replay(10, 1)
+    replay = ReplayBuffer(10, 1)
     happened = played(replay, steps, num_envs)
     assert sorted(rows(replay)) == sorted(happened[-10:])
     assert replay.size == min(10, len(happened))
@@ -73,7 +73,7 @@ def test_the_ring_holds_the_last_transitions_and_no_row_lies_across_a_reset(step
 
 
 def test_sampling_is_uniform_over_what_is_there() -> None:
-    replay = Replay(100, 1)
+    replay = ReplayBuffer(100, 1)
     played(replay, 8, 5)                                            # 40 rows of 100
     drawn = replay.sample(40_000, np.random.default_rng(0)).obs[:, 0].tolist()
     _, counts = np.unique(drawn, return_counts=True)
@@ -83,7 +83,7 @@ def test_sampling_is_uniform_over_what_is_there() -> None:
 
 
 def test_a_saved_ring_goes_on_as_it_would_have(tmp_path: Any) -> None:
-    one, two = Replay(10, 1), Replay(10, 1)
+    one, two = ReplayBuffer(10, 1), ReplayBuffer(10, 1)
     played(one, 9, 3)
     state = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in one.state_dict().items()}
     two.load_state_dict(state)

@@ -81,9 +81,9 @@ def test_planning_is_refused_where_places_look_alike_and_works_where_they_do_not
 
 
 def test_the_best_return_is_that_of_what_can_be_seen() -> None:
-    recipe = rlbook.environments.Recipe.of("ShortCorridor-v0")
+    recipe = rlbook.interaction.environments.Recipe.of("ShortCorridor-v0")
     assert optimal_return(recipe) == pytest.approx(-11.656854, abs=1e-6)
-    assert optimal_return(rlbook.environments.Recipe.of("ShortCorridor-v0", kwargs={"observable": True})) == -3.0
+    assert optimal_return(rlbook.interaction.environments.Recipe.of("ShortCorridor-v0", kwargs={"observable": True})) == -3.0
 
 
 def test_the_model_says_whether_its_states_are_seen() -> None:

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import rlbook
-from rlbook.algorithms.tabular import compiled
-from rlbook.algorithms.tabular.simulation import CHUNK, Uniforms
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.envs import TabularMDP
-from rlbook.recorder import Recorder
-from rlbook.registry import agent_class, fit_to
-from rlbook.seeding import stream
-from rlbook.spaces import FittedEnv
-from rlbook.streams import OneStream
-from rlbook.table_streams import EnvStream, TableStream
-from rlbook.training import Budget, loop
+from rlbook.fast import compiled
+from rlbook.fast.simulation import CHUNK, Uniforms
+from rlbook.fast.table_interaction import EnvInteraction, TableInteraction
+from rlbook.interaction.interaction import SingleInteraction
+from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.spaces import AdaptedEnv, adapt_to
+from rlbook.registry import agent_class
+from rlbook.seeding import rng_for
 
 # Every agent with a table, with settings that take all of its paths.
 LEARNERS: list[tuple[str, dict[str, Any]]] = [
@@ -72,16 +72,16 @@ def trained(
     kind = agent_class(algorithm)
     env = rlbook.make(env_id, **env_kwargs)
     limit = env.spec.max_episode_steps if env.spec is not None else None
-    raw = Recorder(env)
+    raw = ResumableEnv(env)
     settings = kind.Config(**config)
-    fitted = FittedEnv(raw, fit_to(kind, raw, settings))
+    fitted = AdaptedEnv(raw, adapt_to(kind, raw, settings))
     agent = kind(fitted, settings, seed)
     assert isinstance(agent, TableAgent)
-    rng = stream(seed, "environment")
+    rng = rng_for(seed, "environment")
     if how in ("one by one", "plain loop"):
-        streams: OneStream = (OneStream if how == "one by one" else EnvStream)(fitted, rng)
+        streams: SingleInteraction = (SingleInteraction if how == "one by one" else EnvInteraction)(fitted, rng)
     else:
-        streams = TableStream(TabularMDP.from_env(env), rng, limit, compiled=how == "compiled")
+        streams = TableInteraction(TabularMDP.from_env(env), rng, limit, compiled=how == "compiled")
     for _ in loop(agent, streams, budget):
         pass
     return agent.state_dict(), streams.finished, (int(streams.obs), streams.steps, streams.episodes)

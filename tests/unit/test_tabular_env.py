@@ -11,11 +11,11 @@ import pytest
 from scipy import sparse
 
 import rlbook
-from rlbook.environments import Recipe
 from rlbook.envs import Maze, TabularEnv, TabularMDP, TabularVectorEnv
 from rlbook.envs.mdp_arrays import from_entries
 from rlbook.envs.outcome_lists import OutcomeLists, OutcomeRows
 from rlbook.envs.outcomes import Entries, normal
+from rlbook.interaction.environments import Recipe
 from rlbook.plots.optimum import optimal_return
 
 TOY_TEXT: list[tuple[str, dict[str, Any]]] = [

@@ -11,12 +11,12 @@ import pytest
 
 import rlbook
 from rlbook.agent import Step
+from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.tabular.double_q_learning import DoubleQLearning
 from rlbook.algorithms.tabular.expected_sarsa import ExpectedSarsa
 from rlbook.algorithms.tabular.q_learning import QLearning
 from rlbook.algorithms.tabular.sarsa import NONE, Sarsa
 from rlbook.functional.schedules import Constant
-from rlbook.optimality import JUDGED
 
 ON_TABLES = [Sarsa, ExpectedSarsa, DoubleQLearning]
 
@@ -158,8 +158,8 @@ def test_expected_sarsa_refuses_a_way_to_act_that_has_no_probabilities() -> None
         ExpectedSarsa.Config(exploration="ucb")
 
 
-@pytest.mark.parametrize(("coin", "learnt"), [(0.2, (4.0, 0.0)), (0.8, (0.0, 3.5))])
-def test_one_table_chooses_and_the_other_judges(coin: float, learnt: tuple[float, float]) -> None:
+@pytest.mark.parametrize(("coin", "learned"), [(0.2, (4.0, 0.0)), (0.8, (0.0, 3.5))])
+def test_one_table_chooses_and_the_other_judges(coin: float, learned: tuple[float, float]) -> None:
     """Q₁(s') = (1, 9, 2), Q₂(s') = (3, 4, 8). Heads: Q₁ says action 1, Q₂ says 4. Tails: Q₂ says action 2, Q₁ says 2.
 
     α = .5, γ = .5, r = 6, both entries 0: Q₁ ← .5 (6 + .5·4) = 4, or Q₂ ← .5 (6 + .5·2) = 3.5. The same table twice would give 5.25 or 5.
@@ -167,9 +167,9 @@ def test_one_table_chooses_and_the_other_judges(coin: float, learnt: tuple[float
     agent = agent_with(DoubleQLearning, np.zeros((2, 3)), rng=Fixed(coin), alpha=0.5, gamma=0.5)
     agent.memory.first[1], agent.memory.second[1] = [1.0, 9.0, 2.0], [3.0, 4.0, 8.0]
     metrics = agent.learn(Step(0, 0, 6.0, 1, False, False))
-    assert (agent.memory.first[0, 0], agent.memory.second[0, 0]) == learnt
-    assert agent.q[0, 0] == sum(learnt) / 2
-    assert metrics["td_error"] == 2 * max(learnt)
+    assert (agent.memory.first[0, 0], agent.memory.second[0, 0]) == learned
+    assert agent.q[0, 0] == sum(learned) / 2
+    assert metrics["td_error"] == 2 * max(learned)
 
 
 def test_double_q_learning_acts_by_and_shows_the_mean_of_its_tables() -> None:
@@ -258,7 +258,7 @@ def test_a_restored_agent_goes_on_exactly_as_the_saved_one(kind: Any) -> None:
 def test_every_logged_number_is_explained(kind: Any) -> None:
     agent = agent_with(kind, [[1.0]], alpha=Constant(0.5))
     metrics = agent.learn(Step(0, agent.act(0), -2.0, 0, True, False))
-    assert set(metrics) == set(kind.METRICS) - {"temperature"} - set(JUDGED)
+    assert set(metrics) == set(kind.METRICS) - {"temperature"} - set(EXACT_METRICS)
     assert metrics["td_error"] == abs(-2.0 - 1.0)
 
 

@@ -15,8 +15,8 @@ import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.tabular.given_policy import cumulative
 from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
-from rlbook.cli_options import Given, convert
-from rlbook.cli_train import parse_train
+from rlbook.cli.options import Given, convert
+from rlbook.cli.train import parse_train
 from rlbook.envs import TabularMDP
 from rlbook.errors import RequestError
 
@@ -137,7 +137,7 @@ def test_batch_td_stops_after_max_replays() -> None:
 
 
 def test_a_restored_agent_goes_on_exactly_as_the_saved_one() -> None:
-    """In the middle of an episode whose beginning is only kept, not yet learnt from; the file is no longer than what was seen."""
+    """In the middle of an episode whose beginning is only kept, not yet learned from; the file is no longer than what was seen."""
     first, second = (agent_with(np.zeros(4), seed=seed, batch=True, gamma=0.9, max_replays=20) for seed in (1, 2))
 
     def live(agent: TDPrediction, seed: int) -> list[int]:

@@ -130,7 +130,7 @@ def test_true_online_is_the_online_lambda_return_algorithm_at_every_step(decay: 
         np.testing.assert_allclose(shown[horizon - 1], expected, rtol=0, atol=1e-12)
 
 
-def learnt(algorithm: str, env: Any, **settings: Any) -> np.ndarray:
+def learned(algorithm: str, env: Any, **settings: Any) -> np.ndarray:
     agent: Any = rlbook.train(algorithm, env, eval_every=0, **settings).agent
     return agent.memory[0]
 
@@ -144,31 +144,31 @@ def learnt(algorithm: str, env: Any, **settings: Any) -> np.ndarray:
 def test_without_traces_sarsa_lambda_is_sarsa_and_watkins_is_q_learning_to_the_bit(env: str, settings: dict[str, Any]) -> None:
     """Walls make steps from a state to itself, where the true online form has a correction that must vanish exactly."""
     settings = {"alpha": 0.3, "steps": 3000, "seed": 1} | settings
-    sarsa, q_learning = learnt("sarsa", env, **settings), learnt("q_learning", env, **settings)
+    sarsa, q_learning = learned("sarsa", env, **settings), learned("q_learning", env, **settings)
     for traces in ONLINE:
-        np.testing.assert_array_equal(learnt("sarsa_lambda", env, trace_decay=0.0, traces=traces, **settings), sarsa)
+        np.testing.assert_array_equal(learned("sarsa_lambda", env, trace_decay=0.0, traces=traces, **settings), sarsa)
     for traces in ONLINE[:2]:
-        np.testing.assert_array_equal(learnt("watkins_q_lambda", env, trace_decay=0.0, traces=traces, **settings), q_learning)
-    assert (learnt("watkins_q_lambda", env, trace_decay=0.5, **settings) != q_learning).any()
+        np.testing.assert_array_equal(learned("watkins_q_lambda", env, trace_decay=0.0, traces=traces, **settings), q_learning)
+    assert (learned("watkins_q_lambda", env, trace_decay=0.5, **settings) != q_learning).any()
 
 
 @pytest.mark.parametrize("alpha", ["0.3", "inverse(1.0)", "linear(0.5, 0.1)"])
 def test_without_traces_td_lambda_is_td_prediction_to_the_bit(alpha: str) -> None:
     for env in ("Maze-v0", "RandomWalk-v0"):
         settings = {"alpha": alpha, "steps": 3000, "seed": 1}
-        expected = learnt("td_prediction", env, **settings)
+        expected = learned("td_prediction", env, **settings)
         for traces in ONLINE:
-            np.testing.assert_array_equal(learnt("td_lambda", env, trace_decay=0.0, traces=traces, **settings), expected)
-        assert (learnt("td_lambda", env, trace_decay=0.0, traces="offline", **settings) != expected).any()
+            np.testing.assert_array_equal(learned("td_lambda", env, trace_decay=0.0, traces=traces, **settings), expected)
+        assert (learned("td_lambda", env, trace_decay=0.0, traces="offline", **settings) != expected).any()
 
 
 @pytest.mark.parametrize("alpha", ["0.2", "inverse(1.0)"])
 def test_lambda_one_is_monte_carlo(alpha: str) -> None:
     """Offline to the bit; true online up to rounding, as what it adds up step by step is a sum that telescopes."""
     settings = {"alpha": alpha, "episodes": 100, "gamma": 0.9, "seed": 1}
-    monte_carlo = learnt("mc_prediction", "RandomWalk-v0", visits="every", **settings)
-    np.testing.assert_array_equal(learnt("td_lambda", "RandomWalk-v0", trace_decay=1.0, traces="offline", **settings), monte_carlo)
-    online = learnt("td_lambda", "RandomWalk-v0", trace_decay=1.0, traces="true-online", **settings)
+    monte_carlo = learned("mc_prediction", "RandomWalk-v0", visits="every", **settings)
+    np.testing.assert_array_equal(learned("td_lambda", "RandomWalk-v0", trace_decay=1.0, traces="offline", **settings), monte_carlo)
+    online = learned("td_lambda", "RandomWalk-v0", trace_decay=1.0, traces="true-online", **settings)
     np.testing.assert_allclose(online, monte_carlo, rtol=0, atol=1e-12)
 
 

@@ -69,7 +69,7 @@ def test_cells_that_cannot_be_reached_are_left_empty() -> None:
 
 def test_a_table_over_coordinates_is_read_by_its_own_numbering() -> None:
     by_index, by_coordinates = value_map(planned()), value_map(rlbook.train("q_learning", MAZE, env_kwargs={"observation": "coordinates"}))
-    assert by_coordinates.values[START] == pytest.approx(2.527, abs=0.3)    # V*(start), to what is learnt in 500 episodes
+    assert by_coordinates.values[START] == pytest.approx(2.527, abs=0.3)    # V*(start), to what is learned in 500 episodes
     assert by_coordinates.policy[0] == by_index.policy[0]
 
 
@@ -80,7 +80,7 @@ def test_a_critics_values_and_an_actors_arrows_are_the_networks(observation: str
     for state in np.flatnonzero(chart.decided):
         seen = tables.observe(np.array([state]))
         assert chart.values[state] == pytest.approx(float(run.agent.value(seen)[0]), abs=1e-6)  # type: ignore[attr-defined]
-        assert chart.policy[state] == run.agent.act(run.agent.fitted(seen), explore=False)[0]
+        assert chart.policy[state] == run.agent.act(run.agent.adapted(seen), explore=False)[0]
 
 
 def test_a_q_networks_value_is_its_best_action_value() -> None:

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from PIL import Image, ImageSequence
 
 import rlbook
-from rlbook.environments import Recipe
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
 from rlbook.plots import save_gif, watch
 from rlbook.plots.playing import play_frames, render_modes
 from rlbook.plots.terminal import Terminal, picture_text
@@ -75,7 +75,7 @@ def test_an_episode_of_n_steps_has_n_plus_1_moments(make_run: Any) -> None:
 
 
 def test_playing_changes_nothing_in_the_agent() -> None:
-    from rlbook.state_encoding import encode
+    from rlbook.runs.state_encoding import encode
 
     run = rlbook.train("ppo", MAZE, steps=300, eval_every=0)
     before = encode(run.agent.state_dict())

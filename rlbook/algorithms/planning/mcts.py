@@ -13,7 +13,7 @@
             N(s, a) ← N(s, a) + 1;   Q(s, a) ← Q(s, a) + ( G - Q(s, a) ) / N(s, a)
     play the action that was tried most often at the root
 
-Nothing is learnt from one episode to the next: the tree is a plan for the present state. The real environment is read, never stepped.
+Nothing is learned from one episode to the next: the tree is a plan for the present state. The real environment is read, never stepped.
 Where outcomes are random, an action has one child an outcome ("chance" nodes), or one for all outcomes ("open-loop": the tree holds
 sequences of actions, and every simulation runs through the environment afresh).
 
@@ -38,10 +38,10 @@ import numpy as np
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.planning.search_tree import Met, SearchTree, add_child, back_up, empty_tree, find_child, select
 from rlbook.algorithms.planning.simulators import GOES_ON, TERMINATED, Simulator, content, repeats, simulator_of
-from rlbook.algorithms.planning.table_search import TableModel, Uniforms
 from rlbook.checks import boolean, check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.errors import RequestError
-from rlbook.seeding import rng_state, set_rng_state, stream
+from rlbook.fast.table_search import TableModel, Uniforms
+from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class MCTS(Agent):
 
     def __init__(self, env: Any, config: MCTSConfig, seed: int = 0, value: Callable[[Any], float] | None = None) -> None:
         super().__init__(env, config, seed)
-        self.rng, self._seed, self._value = stream(seed, "exploration"), seed, value
+        self.rng, self._seed, self._value = rng_for(seed, "exploration"), seed, value
         self._num_actions, self._repeats = int(env.action_space.n), repeats(env.observation_space)
         self._random = False                                 # whether the environment was found to be random
         self.tree: SearchTree | None = None
@@ -147,13 +147,13 @@ class MCTS(Agent):
         self._world = self._look_into(env)
 
     def _look_into(self, env: Any) -> TableModel | Simulator:
-        world = simulator_of(env, None if self.fit is None else self.fit.act, self._num_actions)
+        world = simulator_of(env, None if self.adaptation is None else self.adaptation.act, self._num_actions)
         if self.config.reuse_tree and not world.saves:
             raise ValueError("reuse_tree needs an environment with snapshot() and restore(), and this one has neither.")
         world.set_value(self._value)
         return world
 
-    def playing_in(self, env: Any) -> MCTS:
+    def bind_env(self, env: Any) -> MCTS:
         """A twin that searches from where `env` is. Nothing of this agent changes with it."""
         twin = copy.copy(self)
         twin._world, twin.tree, twin._kept = self._look_into(env), None, None
@@ -214,7 +214,7 @@ class MCTS(Agent):
         uniforms.close()
 
     def learn(self, step: Step) -> Metrics:
-        """Nothing is learnt. Where the tree is to be reused, the part under the move that was made is kept."""
+        """Nothing is learned. Where the tree is to be reused, the part under the move that was made is kept."""
         found = self.tree
         if found is None:
             return {}

@@ -26,11 +26,11 @@ import numpy as np
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import ErrorBound
 from rlbook.algorithms.planning.planner_config import PlannerConfig
-from rlbook.algorithms.planning.sweeps import largest
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import resting_states
 from rlbook.checks import check_fields, non_negative, non_negative_int, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
+from rlbook.fast.sweeps import largest
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What every planner can be told for environments without a model, where one is estimated first (see `rlbook.planning_models`)."""
+"""What every planner can be told for environments without a model, where one is estimated first (see `rlbook.runs.planning_models`)."""
 
 from __future__ import annotations
 

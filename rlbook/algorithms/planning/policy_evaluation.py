@@ -27,11 +27,11 @@ from rlbook.algorithms.planning.bounds import ErrorBound
 from rlbook.algorithms.planning.linear_solve import chain_values
 from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
-from rlbook.algorithms.planning.sweeps import Sweeps, largest, sweeps_of
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
+from rlbook.fast.sweeps import Sweeps, largest, sweeps_of
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,12 @@ from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import EPS
 from rlbook.algorithms.planning.linear_solve import chain_values
 from rlbook.algorithms.planning.planner_config import PlannerConfig
-from rlbook.algorithms.planning.sweeps import largest
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import ending_policy, resting_states
 from rlbook.checks import check_fields, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
+from rlbook.fast.sweeps import largest
 
 
 @dataclass(frozen=True)

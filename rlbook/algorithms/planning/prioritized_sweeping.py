@@ -15,7 +15,7 @@ are within max p / (1 - γ) of V*. For γ = 1 the factor is the number of steps 
 the worst state, and the bound an estimate.
 
 Source: Moore & Atkeson 1993, doi:10.1007/BF00993104; Sutton & Barto 2018, section 8.4. Deliberate differences: plans in the true model
-and not in a learnt one; priorities add up where the box takes the last one, which is what makes the bound hold (Andre, Friedman & Parr
+and not in a learned one; priorities add up where the box takes the last one, which is what makes the bound hold (Andre, Friedman & Parr
 1997, Generalized prioritized sweeping).
 """
 

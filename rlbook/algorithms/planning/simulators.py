@@ -21,8 +21,8 @@ from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from rlbook.algorithms.planning.search_tree import Met, SearchTree
-from rlbook.algorithms.planning.table_search import TableModel
 from rlbook.envs.mdp import TabularMDP
+from rlbook.fast.table_search import TableModel
 
 GOES_ON, TERMINATED, STUCK = 0, 1, 2
 """What a step led to. STUCK is the environment's own truncation: nothing is known of what would follow."""

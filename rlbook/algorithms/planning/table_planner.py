@@ -9,10 +9,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from rlbook.agent import Metrics, Planner, State, Step
+from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
-from rlbook.algorithms.planning.sweeps import Sweeps, largest, sweeps_of
 from rlbook.envs.mdp import TabularMDP
-from rlbook.optimality import JUDGED
+from rlbook.fast.sweeps import Sweeps, largest, sweeps_of
 
 
 class TablePlanner(Planner):
@@ -27,7 +27,7 @@ class TablePlanner(Planner):
     actions = "discrete"
 
     def __init_subclass__(cls) -> None:
-        cls.METRICS = cls.METRICS | JUDGED
+        cls.METRICS = cls.METRICS | EXACT_METRICS
 
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         super().__init__(env, config, seed)

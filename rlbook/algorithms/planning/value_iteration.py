@@ -43,10 +43,10 @@ import numpy as np
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import ErrorBound, Stop
 from rlbook.algorithms.planning.planner_config import PlannerConfig
-from rlbook.algorithms.planning.sweeps import CompiledSweeps, Extremes, Sweeps, largest
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
+from rlbook.fast.sweeps import CompiledSweeps, Extremes, Sweeps, largest
 
 LOOK = 4
 """Sweeps from one look at the interval to the next."""

@@ -24,6 +24,7 @@ from rlbook import checks
 from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch
+from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.preference_losses import (
@@ -34,7 +35,6 @@ from rlbook.functional.preference_losses import (
     preference_accuracy,
     sequence_log_prob,
 )
-from rlbook.policies.flat import micro_batches
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from rlbook import checks
 from rlbook.agent import Metrics, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent
 from rlbook.data.rollout import Batch, minibatches
+from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import averaged, given
 from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss
-from rlbook.policies.flat import micro_batches
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from rlbook.agent import Agent, State, Step
 from rlbook.data.rollout import Batch, Rollout
+from rlbook.fast.flat_adam import FlatAdam
 from rlbook.functional import averages, divergences
 from rlbook.policies.build import build_policy
-from rlbook.policies.flat import FlatAdam
-from rlbook.seeding import rng_state, set_rng_state, stream
+from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 AVERAGES = ("token", "sequence", "constant")
 KL_ESTIMATORS = {"k1": divergences.k1, "k2": divergences.k2, "k3": divergences.k3}
@@ -33,13 +33,13 @@ class PolicyAgent(Agent):
         if env.num_envs % self.group_size:
             raise ValueError(f"group_size must divide num_envs {env.num_envs}, got {self.group_size}")
         self.policy = build_policy(
-            env, stream(seed, "initialisation"), critic=self.critic, hidden_sizes=config.hidden_sizes, temperature=config.temperature,
+            env, rng_for(seed, "initialisation"), critic=self.critic, hidden_sizes=config.hidden_sizes, temperature=config.temperature,
             shared=not getattr(config, "separate_networks", True), orthogonal=getattr(config, "orthogonal_init", True),
             normalize_observation=getattr(config, "normalize_observation", False),
         )  # fmt: skip
         self.reference = self.policy.frozen_copy() if self.needs_reference(config) else None
         self.optimizer = FlatAdam([self.policy], config.learning_rate, eps=config.adam_eps)
-        self.exploration, self.shuffling = stream(seed, "exploration"), stream(seed, "minibatches")
+        self.exploration, self.shuffling = rng_for(seed, "exploration"), rng_for(seed, "minibatches")
         self.rollout_data = Rollout(self.policy.stores)
         self._log_prob = np.zeros(0, dtype=np.float32)
         self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()

@@ -26,12 +26,12 @@ from rlbook import checks
 from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent
 from rlbook.data.rollout import Batch, as_rows, minibatches
+from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.advantages import gae, normalize
 from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
-from rlbook.policies.flat import micro_batches
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class PPO(PolicyAgent):
 
     def value(self, observations: Any) -> np.ndarray:
         """V of the environment's observations: [N, ...] → [N], in reward units."""
-        fitted = self.fitted(observations)
+        fitted = self.adapted(observations)
         if isinstance(fitted, dict):
             return self.policy.value({name: torch.as_tensor(part) for name, part in fitted.items()}).numpy()
         return self.policy.value(torch.as_tensor(fitted, dtype=torch.float32)).numpy()

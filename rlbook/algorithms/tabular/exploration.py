@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlbook.algorithms.tabular.compiled import on_lists
+from rlbook.fast.compiled import on_lists
 from rlbook.functional.schedules import CONSTANT, INVERSE, scheduled
 
 KINDS = ("epsilon-greedy", "softmax", "ucb")

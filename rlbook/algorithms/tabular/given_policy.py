@@ -1,4 +1,4 @@
-"""A policy that is given and not learnt, from a hyper-parameter: a name, one action a state, or probabilities.
+"""A policy that is given and not learned, from a hyper-parameter: a name, one action a state, or probabilities.
 
     "uniform"               every action alike
     "optimal"               the best action of each state, worked out from the environment's model

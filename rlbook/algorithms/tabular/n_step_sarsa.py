@@ -7,7 +7,7 @@
             if t < T
                 take a_t, see r_{t+1} and s_{t+1}
                 if s_{t+1} ends the episode: T ← t + 1, otherwise choose a_{t+1}
-            τ ← t - n + 1                                            the step whose turn it is to be learnt
+            τ ← t - n + 1                                            the step whose turn it is to be learned
             if τ ≥ 0
                 G ← r_{τ+1} + γ r_{τ+2} + ... up to r_{min(τ+n, T)}
                 if τ + n < T:  G ← G + γ^n Q(s_{τ+n}, a_{τ+n})
@@ -17,7 +17,7 @@ n = 1 is SARSA. n ≥ T is Monte Carlo control with a constant step size. In bet
 
 Source: Sutton & Barto 2018, section 7.2, the box on page 147. Deliberate differences: a time limit is no termination, so the returns of
 the last n steps end in Q of the last state and an action drawn there; and when an episode ends, the n targets that are left are worked
-out before the first of them is learnt, which matters after a time limit only.
+out before the first of them is learned, which matters after a time limit only.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ import numpy as np
 from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.sarsa import NONE, take_pending
-from rlbook.algorithms.tabular.simulation import NO_DELTA
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Memory, Settings
 from rlbook.algorithms.tabular.windows import ENDLESS, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
 from rlbook.checks import check_fields, positive_int
+from rlbook.fast.simulation import NO_DELTA
 
 ROWS = ("states", "actions", "rewards")
 """The fields of the memory that make up the window."""
@@ -103,7 +103,7 @@ class NStepSarsa(ControlAgent):
 
     Config = NStepSarsaConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
-        "td_error": "mean of |G - Q(s, a)|, in reward units; what is learnt at an episode's end counts as one",
+        "td_error": "mean of |G - Q(s, a)|, in reward units; what is learned at an episode's end counts as one",
     }
     choose = staticmethod(take_pending)
     update = staticmethod(n_step_sarsa_update)

@@ -7,7 +7,7 @@
             if t < T
                 take an action of π(·|s_t), see r_{t+1} and s_{t+1}
                 if s_{t+1} ends the episode: T ← t + 1
-            τ ← t - n + 1                                            the step whose turn it is to be learnt
+            τ ← t - n + 1                                            the step whose turn it is to be learned
             if τ ≥ 0
                 G ← r_{τ+1} + γ r_{τ+2} + ... up to r_{min(τ+n, T)}
                 if τ + n < T:  G ← G + γ^n V(s_{τ+n})
@@ -18,7 +18,7 @@ TD(0), less noisy than whole returns.
 
 Source: Sutton & Barto 2018, section 7.1, the box on page 144. Deliberate differences: a time limit is no termination, so the returns of
 the last n steps end in V of the last state; and when an episode ends, the n targets that are left are worked out before the first of
-them is learnt, which matters after a time limit only.
+them is learned, which matters after a time limit only.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Any, ClassVar
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, PredictionMemory, PredictionSettings, state_step_size
-from rlbook.algorithms.tabular.simulation import NO_DELTA
 from rlbook.algorithms.tabular.windows import ENDLESS, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
 from rlbook.checks import check_fields, positive_int
+from rlbook.fast.simulation import NO_DELTA
 
 ROWS = ("states", "rewards")
 """The fields of the memory that make up the window."""
@@ -91,7 +91,7 @@ class NStepTD(PredictionAgent):
 
     Config = NStepTDConfig
     METRICS: ClassVar[dict[str, str]] = PredictionAgent.METRICS | {
-        "td_error": "mean of |G - V(s)|, in reward units; what is learnt at an episode's end counts as one",
+        "td_error": "mean of |G - V(s)|, in reward units; what is learned at an episode's end counts as one",
     }
     update = staticmethod(n_step_td_update)
 

@@ -1,6 +1,6 @@
 """Off-policy Monte Carlo: learn from what another policy did, each episode weighed by how much likelier it is under one's own.
 
-    ρ_{t:T-1} = Π_{k=t}^{T-1} π(A_k|S_k) / b(A_k|S_k)                      b acted; π, the target, is what is learnt about
+    ρ_{t:T-1} = Π_{k=t}^{T-1} π(A_k|S_k) / b(A_k|S_k)                      b acted; π, the target, is what is learned about
 
 Prediction: the values of a given π. V(s) is an average over the visits of s in episodes played by b:
 
@@ -37,9 +37,9 @@ from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.episode import EPISODE, EVERY, VISITS, EpisodeAgent, no_episode, record, to_returns
 from rlbook.algorithms.tabular.exploration import explore, largest, probability
 from rlbook.algorithms.tabular.given_policy import GivenPolicy, cumulative, plain_policy, probabilities
-from rlbook.algorithms.tabular.simulation import draw
 from rlbook.algorithms.tabular.tabular_agent import NO_DELTA, ControlAgent, ControlConfig, Memory, Settings
 from rlbook.checks import check_fields, one_of, positive
+from rlbook.fast.simulation import draw
 from rlbook.functional.schedules import Constant, Inverse, Schedule, scheduled
 
 PREDICTION, CONTROL = "prediction", "control"
@@ -164,7 +164,7 @@ def steady_best(row: Any, state: int) -> int:
 class OffPolicyMCConfig(ControlConfig):
     """Hyper-parameters of off-policy Monte Carlo."""
 
-    task: str = CONTROL                      # what is learnt: control (the best policy, Q) or prediction (a given policy's V)
+    task: str = CONTROL                      # what is learned: control (the best policy, Q) or prediction (a given policy's V)
     weighting: str = "weighted"              # how returns are averaged: ordinary, weighted or truncated; control: weighted
     clip: float = 10.0                       # truncated: the largest weight c, > 0
     policy: GivenPolicy = "optimal"          # prediction: the target π: uniform, optimal, an action a state, or a .json file with one
@@ -202,10 +202,10 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
 
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         """Raises ValueError where the target policy does not fit the environment."""
-        self.predicts = config.task == PREDICTION
-        self.seeks_return = not self.predicts
+        self.is_prediction = config.task == PREDICTION
+        self.seeks_return = not self.is_prediction
         shape = int(env.observation_space.n), int(env.action_space.n)
-        self._target = probabilities(config.policy, env, config.gamma) if self.predicts else np.full(shape, 1.0 / shape[1])
+        self._target = probabilities(config.policy, env, config.gamma) if self.is_prediction else np.full(shape, 1.0 / shape[1])
         super().__init__(env, config, seed)
 
     @property
@@ -214,11 +214,11 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
 
     @property
     def target_policy(self) -> np.ndarray | None:
-        """Prediction: π(a|s), whose values are learnt, [S, A]. Control: None; it is the best that is sought."""
-        return self._target.copy() if self.predicts else None
+        """Prediction: π(a|s), whose values are learned, [S, A]. Control: None; it is the best that is sought."""
+        return self._target.copy() if self.is_prediction else None
 
     def functions(self) -> tuple[Callable[..., int], Callable[..., float]]:
-        return (behave, prediction_update) if self.predicts else (super().functions()[0], control_update)
+        return (behave, prediction_update) if self.is_prediction else (super().functions()[0], control_update)
 
     def make_settings(self) -> Any:
         config = self.config
@@ -243,8 +243,8 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
 
     def greedy_action(self, state: int) -> int:
         """Control: a best action. Prediction: the target policy's most probable one."""
-        return int(self._target[state].argmax()) if self.predicts else super().greedy_action(state)
+        return int(self._target[state].argmax()) if self.is_prediction else super().greedy_action(state)
 
     def values(self) -> np.ndarray:
         """V(s) of the target policy, max_a Q(s, a) in control: [S], in reward units."""
-        return self.memory.v.copy() if self.predicts else super().values()
+        return self.memory.v.copy() if self.is_prediction else super().values()

@@ -13,9 +13,9 @@ import numpy as np
 
 from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.given_policy import GivenPolicy, cumulative, plain_policy, probabilities
-from rlbook.algorithms.tabular.simulation import draw
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.checks import at_least, boolean, check_fields, check_schedules, finite, positive_fraction, unit_interval
+from rlbook.fast.simulation import draw
 from rlbook.functional.schedules import CONSTANT, Constant, Inverse, Numbers, Schedule, scheduled
 
 
@@ -57,7 +57,7 @@ class PredictionConfig:
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
     alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
-    policy: GivenPolicy = "uniform"          # whose values are learnt: uniform, optimal, an action a state, or a .json file with one
+    policy: GivenPolicy = "uniform"          # whose values are learned: uniform, optimal, an action a state, or a .json file with one
     epsilon: float = 0.0                     # share ε of uniformly random actions mixed into the policy, in [0, 1]
     initial_value: float = 0.0               # V before the first step, in reward units
     bins: int = 8                            # cells per dimension that continuous observations are cut into, at least 1
@@ -90,7 +90,7 @@ class PredictionAgent(TableAgent):
 
     @property
     def target_policy(self) -> np.ndarray:
-        """π(a|s), whose values are learnt: [S, A]."""
+        """π(a|s), whose values are learned: [S, A]."""
         return self._target_policy.copy()
 
     @property

@@ -3,7 +3,7 @@
 Such an algorithm is two functions over a `memory` of tables:
 
     choose(memory, settings, rng, state) → action
-    update(memory, settings, rng, state, action, reward, next_state, terminated, truncated) → |δ|, or -1 where nothing was learnt
+    update(memory, settings, rng, state, action, reward, next_state, terminated, truncated) → |δ|, or -1 where nothing was learned
 
 The loop may call them through `act` and `learn`, one step at a time, or hand both to a faster loop (see `simulation`).
 """
@@ -18,8 +18,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from rlbook.agent import Agent, Metrics, State, Step
+from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.tabular.exploration import EPSILON_GREEDY, KINDS, UCB, WAYS, explore
-from rlbook.algorithms.tabular.simulation import NO_DELTA
 from rlbook.checks import (
     at_least,
     boolean,
@@ -32,9 +32,9 @@ from rlbook.checks import (
     positive_fraction,
     unit_interval,
 )
+from rlbook.fast.simulation import NO_DELTA
 from rlbook.functional.schedules import Constant, Inverse, Linear, Numbers, Schedule
-from rlbook.optimality import JUDGED
-from rlbook.seeding import rng_state, set_rng_state, stream
+from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
 class Settings(NamedTuple):
@@ -71,12 +71,12 @@ class TableAgent(Agent):
     """The algorithm's way to learn from one step; a plain function."""
 
     def __init_subclass__(cls) -> None:
-        cls.METRICS = cls.METRICS | JUDGED
+        cls.METRICS = cls.METRICS | EXACT_METRICS
 
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self.num_states, self.num_actions = int(env.observation_space.n), int(env.action_space.n)
-        self.rng = stream(seed, "exploration")
+        self.rng = rng_for(seed, "exploration")
         self.settings: Any = self.make_settings()
         self.memory: Any = self.make_memory()
 

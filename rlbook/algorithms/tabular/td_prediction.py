@@ -6,7 +6,7 @@
         take a, see r and s'
         V(s) ← V(s) + α [ r + γ V(s') - V(s) ]                   V(s') counts as 0 where the episode terminated
 
-It learns before an episode ends, since it takes its own estimate V(s') for the rest of it. With `batch`, nothing is learnt until an
+It learns before an episode ends, since it takes its own estimate V(s') for the rest of it. With `batch`, nothing is learned until an
 episode ends; then all transitions so far are replayed, until no value changes any more:
 
     repeat

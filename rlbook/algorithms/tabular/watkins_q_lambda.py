@@ -12,11 +12,11 @@
             Q(x, b) ← Q(x, b) + δ e(x, b)                          for all x, b
             e(x, b) ← γ λ e(x, b)                                  for all x, b
 
-λ = 0 is Q-learning. An error may be passed back only as long as the actions between are those of the policy that is learnt, the greedy
+λ = 0 is Q-learning. An error may be passed back only as long as the actions between are those of the policy that is learned, the greedy
 one; so with much exploration the traces are short. An action that ties with the best is a best action.
 
 Source: Watkins 1989; Sutton & Barto 2018, section 12.10; the box is in the first edition (1998), section 7.6. Deliberate differences: the
-step size is within the trace (see `traces`), and a is judged by the table that it was chosen by, after the last step was learnt; the
+step size is within the trace (see `traces`), and a is judged by the table that it was chosen by, after the last step was learned; the
 box chooses a' before, and then λ = 0 would not be Q-learning to the bit.
 """
 

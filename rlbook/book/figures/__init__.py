@@ -1,0 +1,141 @@
+"""Figures of Sutton & Barto's book (2nd edition), by number: each reruns its experiment and draws what came out.
+
+    result = figure("6.4", seed=0, runs=100)     a small dataclass of arrays
+    measured("6.4", result)                      name → number: what the figure is there to show
+    draw("6.4", out="cliff.png")                 the picture
+
+Figure 6.4 is the module `figure_6_4`: `run(...)` makes the result, `draw(result)` the picture, `measured(result)` the numbers. The
+defaults of `run` are what the site shows; its docstring says where they differ from the book's.
+
+Source: Sutton & Barto 2018, Reinforcement Learning: An Introduction, 2nd edition.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlbook.checks import Kind, check, non_negative_int, positive_int
+from rlbook.errors import RequestError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from matplotlib.figure import Figure
+
+FIGURES: dict[str, str] = {
+    "3.2": "Random moves on a small grid: what each cell is worth",
+    "3.5": "The same grid: the best values, and the best moves",
+    "4.1": "Policy evaluation, sweep by sweep, and the moves that are greedy by it",
+    "4.2": "Jack's car rental: policies on the way to the best one, and what that is worth",
+    "4.3": "The gambler: value iteration's sweeps, and the best stakes",
+    "5.1": "Blackjack: what hands are worth to a player who sticks on 20, after few games and after many",
+    "5.3": "One hand judged from another policy's games: weighted importance sampling errs less than ordinary",
+    "6.2": "Batches of random walks: TD comes closer to the values than Monte Carlo",
+    "6.3": "Beside a cliff: expected SARSA bears every step size",
+    "6.4": "Beside a cliff: SARSA takes the safe way, Q-learning the shortest",
+    "6.5": "Maximization bias: Q-learning goes the wrong way more often than double Q-learning",
+    "7.2": "A long random walk: n-step TD is best between TD(0) and Monte Carlo",
+    "8.2": "A maze: what takes twenty episodes without planning takes three with it",
+    "8.4": "The way is blocked: Dyna-Q+ soon goes another, Dyna-Q is long in finding one",
+    "8.5": "A shortcut opens: Dyna-Q+ finds it, Dyna-Q never does",
+    "12.3": "The long walk again: the offline λ-return is as good as the best n",
+    "12.6": "TD(λ) is as good as the λ-return, up to step sizes where it diverges",
+    "12.8": "True online TD(λ) is a little better, and bears larger step sizes",
+}
+"""Number → what it shows, in the order of the book."""
+
+OPTIONS: dict[str, Kind] = {"seed": non_negative_int, "runs": positive_int}
+"""What a figure that is left to chance can be given."""
+
+__all__ = ["FIGURES", "draw", "figure", "home", "measured", "options_of"]
+
+
+def figure(number: str, **options: Any) -> Any:
+    """Reruns the experiment of a figure.
+
+    Args:
+        number: as in the book, such as "6.4".
+        options: `seed`, `runs`, and what else the figure's own `run` takes.
+
+    Returns:
+        The figure's `Result`, a dataclass of arrays.
+
+    Raises:
+        RequestError: no such figure, or an option that it does not take.
+    """
+    return _checked(number, options).run(**options)
+
+
+def measured(number: str, result: Any) -> dict[str, float]:
+    """The numbers that a figure's claim stands on: name → number, units in the name or in reward units."""
+    return home(number).measured(result)
+
+
+def draw(number: str, out: str | Path | None = None, **options: Any) -> Figure:
+    """Reruns the experiment of a figure and draws it.
+
+    Args:
+        number, options: as for `figure`.
+        out: where to write the picture, if anywhere: a name that ends in .png, .svg or .pdf.
+
+    Raises:
+        RequestError: as for `figure`; a name with another ending, or a file that cannot be written.
+    """
+    from rlbook.plots.figure import format_of, save_figure
+
+    if out is not None:
+        format_of(Path(out))
+    drawn = home(number).draw(figure(number, **options))
+    if out is not None:
+        save_figure(drawn, out)
+    return drawn
+
+
+def home(number: str) -> ModuleType:
+    """The module of a figure.
+
+    Raises:
+        RequestError: no such figure; the nearest is named.
+    """
+    if number not in FIGURES:
+        match = _nearest(number)
+        hint = f"; the nearest is {match!r}" if match else ""
+        raise RequestError(f"unknown figure {number!r}{hint} (known: {', '.join(FIGURES)})")
+    return importlib.import_module(f"rlbook.book.figures.figure_{number.replace('.', '_')}")
+
+
+def options_of(number: str) -> dict[str, Any]:
+    """What the experiment of a figure can be given: name → default."""
+    return {name: item.default for name, item in inspect.signature(home(number).run).parameters.items()}
+
+
+def _checked(number: str, options: dict[str, Any]) -> ModuleType:
+    module, known = home(number), options_of(number)
+    for name, value in options.items():
+        if name not in known:
+            reason = f"it takes {', '.join(known)}" if known else "it is computed exactly, and nothing is left to chance"
+            raise RequestError(f"figure {number} takes no {name}: {reason}")
+        if name in OPTIONS:
+            try:
+                check(name, value, OPTIONS[name])
+            except ValueError as error:
+                raise RequestError(str(error)) from None
+    return module
+
+
+def _nearest(number: str) -> str | None:
+    """By chapter first, then by the number within it."""
+    found = re.fullmatch(r"\D*(\d+)(?:\.(\d+))?", str(number))
+    if not found:
+        return None
+    chapter, place = int(found[1]), int(found[2] or 0)
+
+    def distance(known: str) -> tuple[int, int]:
+        known_chapter, known_place = map(int, known.split("."))
+        return abs(known_chapter - chapter), abs(known_place - place)
+
+    return min(FIGURES, key=distance)

@@ -1,0 +1,119 @@
+"""Dyna-Q and Dyna-Q+ in a maze whose walls change on the way: the experiment of figures 8.4 and 8.5.
+
+Each map is a table of its own with the same cells, so that learning goes on in the second where it was in the first: the stream of the
+second takes over the cell, the age and the generators. It is what `rlbook.train` does in the environment itself, to the bit.
+
+The book does not say what the hyper-parameters were. Here α = 1, since nothing in these mazes is left to chance; κ = 7e-4, ε = 0.1,
+γ = 0.95, Q from 0, and 10 steps of planning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlbook.algorithms.model_based.dyna_q import DynaQ, DynaQConfig
+from rlbook.algorithms.model_based.dyna_q_plus import DynaQPlus, DynaQPlusConfig
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent
+from rlbook.book.figures.drawing import cells, curve_colour, labelled, legend
+from rlbook.envs.dyna_maze import MAPS, DynaMaze
+from rlbook.envs.grids import parse_grid
+from rlbook.envs.layouts import GOAL, START, WALL
+from rlbook.envs.tabular_env import TabularEnv
+from rlbook.fast.table_interaction import TableInteraction
+from rlbook.functional.schedules import Constant
+from rlbook.interaction.loop import Budget
+from rlbook.plots.colours import GREY, PALE, fraction_rgb
+from rlbook.plots.figure import new_figure, words
+from rlbook.seeding import rng_for
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Result:
+    """A changing maze."""
+
+    variant: str                             # of `DynaMaze`
+    rewards: dict[str, np.ndarray]           # algorithm → [runs, steps + 1] int: episodes that had reached the goal by each step
+    change_at: int                           # the step after which the walls stand elsewhere
+
+
+SHARED: dict[str, Any] = {"gamma": 0.95, "alpha": Constant(1.0), "epsilon": Constant(0.1), "planning_steps": 10}
+LEARNERS: dict[str, tuple[type[ControlAgent], Any]] = {
+    "Dyna-Q+": (DynaQPlus, DynaQPlusConfig(kappa=7e-4, **SHARED)), "Dyna-Q": (DynaQ, DynaQConfig(**SHARED)),
+}  # fmt: skip
+"""Name → algorithm and hyper-parameters."""
+
+
+def compare(variant: str, seed: int, runs: int, steps: int) -> Result:
+    """Learns with seeds `seed`, `seed + 1`, ..., each for `steps` steps."""
+    maze, rewards = DynaMaze(variant), {}
+    for name, (kind, config) in LEARNERS.items():
+        rewards[name] = np.array([goals(kind, config, maze, seed + index, steps) for index in range(runs)])
+    return Result(variant, rewards, int(maze.change_at or 0))
+
+
+def goals(kind: type[ControlAgent], config: Any, maze: DynaMaze, seed: int, steps: int) -> np.ndarray:
+    """[steps + 1]: how often one learner has reached the goal by each step."""
+    phases, budget = maze.phases, Budget(steps, None)
+    agent = kind(TabularEnv(phases[0][1]), config, seed)
+    streams = TableInteraction(phases[0][1], rng_for(seed, "environment"))
+    streams.start()
+    agent.begin()
+    for until, model in phases:
+        after = TableInteraction(model, rng_for(seed, "environment"))
+        after.load_state_dict(streams.state_dict())
+        streams, last = after, min(steps, until or steps)
+        streams.marks = steps // gcd(steps, last)                        # a chunk ends at the change
+        while streams.steps < last:
+            streams.advance(agent, budget)
+    reached = np.zeros(steps + 1, dtype=np.int64)
+    reached[[episode[0] for episode in streams.finished]] = 1
+    return reached.cumsum()
+
+
+def gained(result: Result, name: str, first: int, last: int) -> np.ndarray:
+    """[runs]: how often the goal was reached after step `first` and up to step `last`."""
+    return result.rewards[name][:, last] - result.rewards[name][:, first]
+
+
+def standard_error(values: np.ndarray) -> float:
+    """Of the mean of [runs]."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
+def draw(result: Result) -> Figure:
+    """Cumulative rewards, and both mazes beside them."""
+    figure = new_figure(8.6, 4.4)
+    places = figure.add_gridspec(2, 2, width_ratios=[2.6, 1])
+    draw_rewards(figure.add_subplot(places[:, 0]), result)
+    draw_mazes(figure.add_subplot(places[0, 1]), figure.add_subplot(places[1, 1]), result)
+    return figure
+
+
+def draw_rewards(axes: Axes, result: Result) -> None:
+    """Cumulative reward over steps, both algorithms, with the mazes before and after."""
+    labelled(axes, "Time steps", "Cumulative reward")
+    for place, (name, rewards) in enumerate(result.rewards.items()):
+        axes.plot(rewards.mean(axis=0), color=curve_colour(place), linewidth=1.7, label=name)
+    steps = next(iter(result.rewards.values())).shape[1] - 1
+    axes.axvline(result.change_at, color=fraction_rgb(GREY), linestyle="--", linewidth=1.1)
+    axes.set_xlim(0, steps)
+    axes.set_ylim(0, None)
+    legend(axes, loc="lower right")
+
+
+def draw_mazes(before: Axes, after: Axes, result: Result) -> None:
+    """Both maps, with start and goal."""
+    for axes, text, title in zip((before, after), MAPS[result.variant], ("before", "after"), strict=True):
+        marks = parse_grid(text)
+        cells(axes, [[GREY if mark == WALL else PALE for mark in row] for row in marks], title)
+        for (row, column), mark in np.ndenumerate(marks):
+            if mark in (START, GOAL):
+                axes.text(column, row, mark, ha="center", va="center", **words(fontsize=9))

@@ -1,0 +1,40 @@
+"""A figure from experiment to file, and what is told of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rlbook.book.figures import FIGURES, figure, home, options_of
+
+
+def drawn(number: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Reruns the experiment, writes the picture, and tells: figure, title, options, measured, seconds, written.
+
+    Args:
+        number: of the figure.
+        out: the file to write; its name ends in .png, .svg or .pdf.
+        options: for `rlbook.book.figures.figure`.
+
+    Raises:
+        RequestError: no such figure, an option that it does not take, or a file that cannot be written.
+    """
+    from rlbook.plots.figure import format_of, save_figure
+
+    module = home(number)
+    format_of(out)
+    start = time.monotonic()
+    result = figure(number, **options)
+    facts = {"figure": number, "title": FIGURES[number], "options": options_of(number) | options, "measured": module.measured(result)}
+    save_figure(module.draw(result), out)
+    return facts | {"seconds": round(time.monotonic() - start, 3), "written": str(out)}
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """The same for a reader."""
+    options = ", ".join(f"{name} {value}" for name, value in facts["options"].items())
+    head = f"figure {facts['figure']}: {facts['title']}" + (f" ({options})" if options else "")
+    width = max(len(name) for name in facts["measured"])
+    numbers = [f"  {name:<{width}}  {value:.6g}" for name, value in facts["measured"].items()]
+    return "\n".join([head, *numbers, facts["written"]])

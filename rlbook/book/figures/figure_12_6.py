@@ -1,0 +1,47 @@
+"""Figure 12.6: TD(λ) with accumulating traces beside the offline λ-return algorithm that it approximates, on the walk of 19 states.
+
+Up to the step sizes that are best both do about equally well. With larger ones TD(λ) is the worse of the two, and the larger λ the sooner:
+a state that is visited often has a trace of more than 1, its error is corrected more than once, and the values diverge.
+
+Source: Sutton & Barto 2018, figure 12.6; averages over the first 10 episodes and 100 runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, told
+from rlbook.plots.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figure 12.6."""
+
+    accumulating: Sweep                      # for each λ
+    offline: Sweep                           # for each λ
+
+
+def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
+    """λ = 0, 0.4, ..., 1, both on the same walks."""
+    return Result(lambda_sweep("accumulating", seed, runs, alphas), lambda_sweep("offline", seed, runs, alphas))
+
+
+def measured(result: Result) -> dict[str, float]:
+    """The lowest error of each λ, in reward units; of the best one also its standard error and step size."""
+    return told(result.accumulating, "TD(λ), λ") | told(result.offline, "offline λ")
+
+
+def draw(result: Result) -> Figure:
+    """TD(λ) on the left."""
+    figure = new_figure(11.0, 4.8)
+    left, right = figure.subplots(1, 2, sharey=True)
+    draw_sweep(left, result.accumulating, "λ", "TD(λ), accumulating traces")
+    draw_sweep(right, result.offline, "λ", "Offline λ-return algorithm (figure 12.3)")
+    right.set_ylabel("")
+    return figure

@@ -1,0 +1,51 @@
+"""Figure 3.2: random moves on a 5 × 5 grid, γ = 0.9. What each cell is worth, exactly.
+
+A is worth less than the 10 that leaving it pays, since it leads to the lower edge, where bumps cost 1. B is worth more than its 5.
+
+Source: Sutton & Barto 2018, example 3.5, figure 3.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
+from rlbook.book.figures.drawing import value_grid
+from rlbook.book.figures.grid_5x5 import GAMMA, draw_grid, model
+from rlbook.plots.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figure 3.2."""
+
+    values: np.ndarray                       # [5, 5]: V of the random policy, in reward units
+
+
+def run() -> Result:
+    """Solves the linear system of the Bellman equation."""
+    return Result(PolicyEvaluation.solve(model(), gamma=GAMMA, method="linear").values().reshape(5, 5))
+
+
+def measured(result: Result) -> dict[str, float]:
+    """The values of A and B, and of the best and the worst of the other cells."""
+    others = np.delete(result.values.ravel(), [1, 3])
+    return {
+        "value of A": float(result.values[0, 1]), "value of B": float(result.values[0, 3]), "highest other value": float(others.max()),
+        "lowest value": float(others.min()),
+    }  # fmt: skip
+
+
+def draw(result: Result) -> Figure:
+    """The grid, and its values."""
+    figure = new_figure(6.6, 3.7)
+    left, right = figure.subplots(1, 2)
+    draw_grid(left)
+    value_grid(right, result.values, "V of random moves, γ = 0.9")
+    return figure

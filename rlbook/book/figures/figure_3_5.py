@@ -1,0 +1,54 @@
+"""Figure 3.5: the best that can be done on the 5 × 5 grid, γ = 0.9: V*, and every best move.
+
+Source: Sutton & Barto 2018, example 3.8, figure 3.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlbook.algorithms.planning.policy_iteration import PolicyIteration
+from rlbook.book.figures.drawing import best_moves, value_grid
+from rlbook.book.figures.grid_5x5 import GAMMA, draw_grid, model
+from rlbook.plots.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TIE = 1e-9
+"""Moves this close in value, in reward units, are equally good."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figure 3.5."""
+
+    values: np.ndarray                       # [5, 5]: V*, in reward units
+    moves: np.ndarray                        # [5, 5, 4] bool: up, down, left, right, each that is best
+
+
+def run() -> Result:
+    """Policy iteration."""
+    planner = PolicyIteration.solve(model(), gamma=GAMMA)
+    action_values = planner.action_values()
+    best = action_values >= action_values.max(axis=1, keepdims=True) - TIE
+    return Result(planner.values().reshape(5, 5), best.reshape(5, 5, 4))
+
+
+def measured(result: Result) -> dict[str, float]:
+    """The values of A and B, and in how many cells several moves are best."""
+    several = int(np.count_nonzero(result.moves.sum(axis=2) > 1))
+    return {"value of A": float(result.values[0, 1]), "value of B": float(result.values[0, 3]), "cells with several best moves": several}
+
+
+def draw(result: Result) -> Figure:
+    """The grid, the values, the moves."""
+    figure = new_figure(9.6, 3.6)
+    left, middle, right = figure.subplots(1, 3)
+    draw_grid(left)
+    value_grid(middle, result.values, "V*, γ = 0.9")
+    best_moves(right, result.moves, "Best moves")
+    return figure

@@ -1,0 +1,42 @@
+"""Many runs of one learner in a model, with what each episode came to and the agent that came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular_env import TabularEnv
+from rlbook.fast.table_interaction import TableInteraction
+from rlbook.interaction.loop import Budget
+from rlbook.seeding import rng_for
+
+
+def learners(
+    agent_class: type[TableAgent], config: Any, model: TabularMDP, *, episodes: int, runs: int, seed: int
+) -> Iterator[tuple[TableAgent, np.ndarray]]:
+    """Runs one after the other; run i is that of `rlbook.train` with `seed + i`.
+
+    Args:
+        agent_class: the algorithm.
+        config: its hyper-parameters.
+        model: what it learns in.
+        episodes: E, of one run.
+        runs: how many.
+        seed: of the first.
+
+    Yields:
+        The agent after the last episode, and [E, 2]: return in reward units, undiscounted, and length in steps of each.
+    """
+    env, budget = TabularEnv(model), Budget(None, episodes)
+    for index in range(seed, seed + runs):
+        agent, streams = agent_class(env, config, index), TableInteraction(model, rng_for(index, "environment"))
+        streams.marks = 1
+        streams.start()
+        agent.begin()
+        while streams.episodes < episodes:
+            streams.advance(agent, budget)
+        yield agent, np.array([episode[1:] for episode in streams.finished])

@@ -1,0 +1,70 @@
+"""The command line of `rlbook animate`: an algorithm, an environment, `--env.KEY VALUE` and hyper-parameters, as for `rlbook train`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlbook.cli.options import File, Flag, Number, convert, integer, parse, word
+from rlbook.cli.train import command_of, flag, named_algorithm, numbers_last, spell_out, take_env_arguments
+from rlbook.errors import RequestError
+
+COUNTS = ("steps", "episodes", "seed", "frames")
+DESCRIPTION = """\
+Animate how values come about: the sweeps of a planner, the table of a learner filling. A GIF, or a page with play, steps and sliders.
+
+Examples:
+  rlbook animate value_iteration Maze-v0 --out sweeps.gif
+  rlbook animate q_learning CliffWalking-v1 --alpha 0.5 --frames 40 --out cliff.html"""
+
+
+@dataclass(frozen=True)
+class AnimateOptions:
+    """What to animate, and where to write it."""
+
+    out: File = None  # the .gif, or the .html page with buttons, to write (default: ALGORITHM-ENV.html)
+    frames: Number = None  # pictures at most (default: 60)
+    steps: Number = None  # environment steps to train for, or sweeps to plan (default: as train)
+    episodes: Number = None  # finished episodes to train for (default: as train)
+    seed: Number = None  # feeds every source of randomness (default: 0)
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    allow_import: Flag = False  # let an environment id of the form module:Name import that module
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
+class Animation:
+    """What the command line asks for."""
+
+    algorithm: str
+    env: str
+    out: str
+    json: bool
+    options: dict[str, Any] = field(default_factory=dict)
+    """For `rlbook.plots.animate`."""
+
+
+def parse_animate(argv: Sequence[str]) -> Animation:
+    """Reads the command line of `rlbook animate`.
+
+    Raises:
+        RequestError: one sentence: what, which value, what is allowed.
+    """
+    words, env_kwargs = take_env_arguments(list(argv))
+    words = numbers_last(words)
+    algorithm = named_algorithm(words)
+    kinds, command = command_of(algorithm, AnimateOptions)
+    if algorithm in words:
+        words.remove(algorithm)
+    prog = f"rlbook animate {algorithm}" if algorithm else "rlbook animate ALGORITHM"
+    options: Any = parse(command, spell_out(words, kinds), prog, DESCRIPTION)
+    env = word(options.env)
+    if algorithm is None or env is None:
+        raise RequestError(f"animate needs an ALGORITHM and an ENV, such as: rlbook animate {algorithm or 'value_iteration'} Maze-v0")
+    counts = {name: value for name in COUNTS if (value := integer(name, getattr(options.run, name))) is not None}
+    given = {name: value for name in kinds if (value := getattr(options.hyper, name)) is not None and word(value) is not None}
+    hyperparameters = {name: convert(flag(name), value, kinds[name]) for name, value in given.items()}
+    out = word(options.run.out) or f"{algorithm}-{env.removeprefix('rlbook/').replace('/', '-').replace(':', '-')}.html"
+    more = {"env_kwargs": env_kwargs, "allow_import": options.run.allow_import}
+    return Animation(algorithm, env, out, options.run.json, counts | more | hyperparameters)

@@ -1,0 +1,317 @@
+"""The `rlbook` command: parses, calls, prints; decides nothing.
+
+Exit codes: 0 done · 1 training failed · 2 the request was wrong · 130 and 143 interrupted by SIGINT or SIGTERM.
+Results go to standard output (with --json, one JSON object and nothing else); progress, notes and errors go to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlbook.cli.output import abandon_stdout, fail, interrupted, last_good, show, tolerate_narrow_encodings, trained
+from rlbook.errors import RequestError, TrainingError
+from rlbook.runs.files import CheckpointError
+from rlbook.runs.interrupts import Interrupted
+
+if TYPE_CHECKING:
+    from rlbook.cli.train import Training
+    from rlbook.runs.run import Run
+
+USAGE = """\
+usage: rlbook COMMAND ...
+
+Reinforcement learning as a book that runs: one file an algorithm, one loop, from a maze to a language model.
+
+commands:
+  train ALGORITHM ENV   learn, in front of your eyes: rlbook train ppo Maze-v0
+  evaluate FOLDER       play greedy episodes, and report the mean return
+  watch FOLDER          see the agent act, in the terminal or as a GIF
+  plot FOLDER...        draw learning curves, and value maps; several seeds become a band
+  animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
+  list                  algorithms, environments, and which trains on which
+  explain ALGORITHM     idea, equation, hyper-parameters, logged numbers, source
+  figure NUMBER         rerun and draw a figure of Sutton and Barto's book
+
+rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help shows the hyper-parameters too.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug, as_json = "--debug" in words, "--json" in words
+    tolerate_narrow_encodings()
+    try:
+        with _termination_raises():
+            code = _dispatch(words)
+            sys.stdout.flush()
+            return code
+    except BrokenPipeError:
+        abandon_stdout()
+        return 0
+    except KeyboardInterrupt as stop:
+        return fail(128 + _signal(stop), "interrupted", as_json)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        if isinstance(error, RequestError | CheckpointError):
+            return fail(2, str(error), as_json)
+        if isinstance(error, TrainingError):
+            return fail(1, str(error), as_json)
+        return fail(1, f"unexpected {type(error).__name__}: {error} (--debug shows where)", as_json)
+
+
+def _dispatch(words: list[str]) -> int:
+    from rlbook.checks import nearest
+
+    command, rest = (words[0], words[1:]) if words else ("--help", [])
+    if command in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if command == "--version":
+        from rlbook import __version__
+
+        print(f"rlbook {__version__}")
+        return 0
+    if command not in COMMANDS:
+        match = nearest(command, COMMANDS)
+        hint = f"; did you mean {match!r}?" if match else ""
+        raise RequestError(f"unknown command {command!r}{hint} (known: {', '.join(COMMANDS)})")
+    try:
+        return COMMANDS[command](rest)
+    except SystemExit as stop:               # --help has been printed
+        return stop.code if isinstance(stop.code, int) else 0
+
+
+# The commands
+
+
+def train(words: Sequence[str]) -> int:
+    """`rlbook train`."""
+    from rlbook.cli.train import parse_train
+    from rlbook.runs.progress import progress, tensorboard
+
+    training = parse_train(words)
+    folder = Path(training.resume or training.out or _free_folder(training))
+    start = time.monotonic()
+    try:
+        with progress() as display, tensorboard(folder, wanted=training.run.tensorboard) as log:
+
+            def on_report(run: Run) -> None:
+                display(run)
+                log(run)
+
+            with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+                run = _resumed(training, folder, on_report) if training.resume else _started(training, folder, on_report)
+    except KeyboardInterrupt as stop:
+        return interrupted(_signal(stop), folder, as_json=training.run.json, allow_import=training.run.allow_import)
+    except TrainingError as error:
+        raise TrainingError(f"{error}; {last_good(folder)}") from error
+    result = trained(run, folder, time.monotonic() - start)
+    from rlbook.plots import save_curve
+
+    save_curve(run)
+    show(training.run.json, result)
+    return 0
+
+
+def _started(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
+    import rlbook
+
+    options = {"folder": folder, "env_kwargs": training.env_kwargs, "allow_import": training.run.allow_import, "on_report": on_report}
+    return rlbook.train(str(training.algorithm), training.env, **options, **training.counts, **training.hyperparameters)
+
+
+def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
+    import rlbook
+    from rlbook.cli.train import check_unchanged
+
+    run = rlbook.load(folder, allow_import=training.run.allow_import)
+    check_unchanged(training, run.request, folder)
+    return run.resume(on_report=on_report)
+
+
+def evaluate(words: Sequence[str]) -> int:
+    """`rlbook evaluate`."""
+    from rlbook.cli.options import Evaluate, integer, parse, word
+
+    options = parse(Evaluate, words, "rlbook evaluate")
+    counts = {name: value for name in ("episodes", "seed") if (value := integer(name, getattr(options, name))) is not None}
+    folder = str(word(options.folder))
+    import rlbook
+
+    checkpoint = _checkpoint(options.checkpoint)
+    result = rlbook.evaluate(folder, **counts, explore=options.explore, checkpoint=checkpoint, allow_import=options.allow_import)
+    low, high = result.confidence_interval
+    returns, lengths = result.returns.tolist(), result.lengths.tolist()
+    facts = {
+        "folder": folder, "episodes": len(returns), "explore": options.explore, "mean": result.mean, "confidence_interval": [low, high],
+        "mean_length": sum(lengths) / len(lengths), "returns": returns, "lengths": lengths,
+    }  # fmt: skip
+    text = (
+        f"mean return   {result.mean:.4g}   (95 % confidence interval {low:.4g} to {high:.4g})\n"
+        f"episodes      {len(returns)}, {'exploring' if options.explore else 'greedy'}\n"
+        f"mean length   {facts['mean_length']:.4g} steps"
+    )
+    show(options.json, (facts, text))
+    return 0
+
+
+def list_(words: Sequence[str]) -> int:
+    """`rlbook list`."""
+    from rlbook.cli import listing
+    from rlbook.cli.options import List, parse, word
+
+    options = parse(List, words, "rlbook list")
+    show(options.json, listing.listing(word(options.what) or "all"))
+    return 0
+
+
+def explain(words: Sequence[str]) -> int:
+    """`rlbook explain`."""
+    from rlbook.cli.options import Explain, parse, word
+
+    options = parse(Explain, words, "rlbook explain")
+    from rlbook.cli.explain import as_text, explanation
+
+    facts = explanation(str(word(options.algorithm)))
+    show(options.json, (facts, as_text(facts)))
+    return 0
+
+
+def watch(words: Sequence[str]) -> int:
+    """`rlbook watch`."""
+    from rlbook.cli.options import Watch, integer, parse, word
+
+    options = parse(Watch, words, "rlbook watch")
+    episodes, seed = integer("episodes", options.episodes), integer("seed", options.seed)
+    folder, gif, which = str(word(options.folder)), word(options.gif), _checkpoint(options.checkpoint)
+    from rlbook.plots import watch as play
+
+    play(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
+    if gif is not None:
+        print(gif)
+    return 0
+
+
+def plot(words: Sequence[str]) -> int:
+    """`rlbook plot`."""
+    from rlbook.cli.options import Plot, parse, word
+
+    options = parse(Plot, words, "rlbook plot")
+    folders, out = list(options.folders.words), word(options.out)
+    if not folders:
+        raise RequestError("plot needs the folder of a run, or several")
+    if options.values and len(folders) > 1:
+        raise RequestError(f"--values draws one run, got {len(folders)} folders")
+    tree = word(options.tree)
+    if tree is not None and (len(folders) > 1 or options.values or out is not None):
+        raise RequestError("--tree draws one run, and takes neither --values nor --out")
+    from rlbook.plots import draw_search, plot_curves, plot_value_map
+    from rlbook.plots.curves import has_map, read_curve
+
+    written = []
+    if tree is not None:
+        written.append(str(draw_search(folders[0], tree)))
+        show(options.json, ({"folders": folders, "written": written}, written[0]))
+        return 0
+    if not options.values:
+        written.append(out or str(Path(folders[0]) / "curve.png"))
+        plot_curves(folders, written[0])
+    if options.values or (out is None and len(folders) == 1 and has_map(read_curve(folders[0]))):
+        written.append(out or str(Path(folders[0]) / "value_map.png"))
+        plot_value_map(folders[0], out=written[-1])
+    show(options.json, ({"folders": folders, "written": written}, "\n".join(written)))
+    return 0
+
+
+def animate(words: Sequence[str]) -> int:
+    """`rlbook animate`."""
+    from rlbook.cli.animate import parse_animate
+
+    asked = parse_animate(words)
+    from rlbook.plots import animate as film
+
+    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+        path = str(film(asked.algorithm, asked.env, out=asked.out, **asked.options))
+    show(asked.json, ({"algorithm": asked.algorithm, "env": asked.env, "written": [path]}, path))
+    return 0
+
+
+def figure(words: Sequence[str]) -> int:
+    """`rlbook figure`."""
+    from rlbook.book.figures import FIGURES
+    from rlbook.cli.options import Figure, integer, parse, word
+
+    options = parse(Figure, words, "rlbook figure")
+    given = {name: value for name in ("seed", "runs") if (value := integer(name, getattr(options, name))) is not None}
+    number, out = word(options.number), word(options.out)
+    if number is None:
+        if given or out:
+            raise RequestError(f"figure needs the number of a figure (known: {', '.join(FIGURES)})")
+        show(options.json, ({"figures": FIGURES}, "\n".join(f"{name:<6}{title}" for name, title in FIGURES.items())))
+        return 0
+    from rlbook.book.figures.drawn import as_text, drawn
+
+    facts = drawn(number, Path(out or f"figure-{number}.png"), given)
+    show(options.json, (facts, as_text(facts)))
+    return 0
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "animate": animate, "list": list_, "explain": explain,
+    "figure": figure,
+}  # fmt: skip
+
+
+# Small necessities
+
+
+def _checkpoint(option: Any) -> int | str | None:
+    from rlbook.cli.options import word
+
+    given = word(option)
+    if given is None or given == "last":
+        return None
+    if given != "best" and not given.isdecimal():
+        raise RequestError(f"--checkpoint must be a step, best or last, got {given!r}")
+    return given if given == "best" else int(given)
+
+
+def _free_folder(training: Training) -> Path:
+    """runs/ALGORITHM-ENV-SEED, or the first of -2, -3, … that is free."""
+    env = str(training.env).removeprefix("rlbook/").replace("/", "-").replace(":", "-")
+    base = f"runs/{training.algorithm}-{env}-{training.counts.get('seed', 0)}"
+    number = 1
+    while (path := Path(base if number == 1 else f"{base}-{number}")).exists():
+        number += 1
+    return path
+
+
+@contextlib.contextmanager
+def _termination_raises() -> Iterator[None]:
+    """SIGTERM becomes an exception, as SIGINT is already, so that everything is closed on the way out."""
+
+    def stop(signum: int, _frame: Any) -> None:
+        raise Interrupted(signum)
+
+    try:
+        previous = signal.signal(signal.SIGTERM, stop)
+    except ValueError:                       # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _signal(stop: KeyboardInterrupt) -> int:
+    return stop.signum if isinstance(stop, Interrupted) else signal.SIGINT

@@ -1,0 +1,324 @@
+"""The command line of `rlbook train`: run options, `--env.KEY VALUE`, and the hyper-parameters of the algorithm that is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import textwrap
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import yaml
+from tyro.conf import Positional, arg
+
+from rlbook.checks import nearest
+from rlbook.cli.options import Given, RunOptions, Word, convert, integer, metavar, parse, scalar, text, word
+from rlbook.errors import RequestError
+
+if TYPE_CHECKING:
+    from rlbook.runs.request import Request
+
+COUNTS = ("steps", "episodes", "seed", "num_envs", "eval_every")
+FILE_LIMIT = 1_000_000
+_VALUELESS = ("-h", "--help", "--json", "--tensorboard", "--allow-import", "--allow_import", "--debug")
+_TEXTS = ("--resume", "--out", "--config", "--model")
+_NUMBERS = re.compile(r"[\d.,_]*\d[\d.,_]*")
+
+EXAMPLES = """\
+--env.KEY VALUE hands any argument to the environment. Examples:
+  rlbook train ppo Maze-v0
+  rlbook train q_learning FrozenLake-v1 --env.is_slippery false --alpha 0.5
+  rlbook train --resume runs/ppo-Maze-v0-0"""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the command line (and the file behind --config) asks for. None and absent keys are left to `rlbook.train`."""
+
+    run: RunOptions
+    algorithm: str | None
+    env: str | None
+    counts: dict[str, int]
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def resume(self) -> str | None:
+        """The folder to continue in; None for a new run."""
+        folder = word(self.run.resume)
+        return self.out if folder == "" else folder
+
+    @property
+    def out(self) -> str | None:
+        """The folder of a new run, where one is named."""
+        return word(self.run.out)
+
+
+def parse_train(argv: Sequence[str]) -> Training:
+    """Reads the command line of `rlbook train`.
+
+    Raises:
+        RequestError: one sentence: what, which value, what is allowed.
+    """
+    words, env_kwargs = take_env_arguments(list(argv))
+    words = _mark_resume(numbers_last(words))
+    algorithm = named_algorithm(words)
+    held = _read(_option(words, "--config"))
+    started = _option(words, "--resume") or _option(words, "--out") if _has(words, "--resume") else None
+    if algorithm is None:
+        algorithm = held.get("algorithm") or (_read(str(Path(started) / "config.yaml")).get("algorithm") if started else None)
+    kinds, command = command_of(algorithm)
+    if algorithm in words:
+        words.remove(algorithm)
+    prog = f"rlbook train {algorithm}" if algorithm else "rlbook train ALGORITHM"
+    options: Any = parse(command, spell_out(words, kinds), prog, _description(algorithm))
+    hyper = getattr(options, "hyper", None)
+    given = {name: getattr(hyper, name) for name in kinds if isinstance(getattr(hyper, name), Given)}
+    model = word(options.run.model)
+    training = Training(
+        options.run, algorithm, word(options.env) or held.get("env"),
+        held["counts"] | {name: value for name in COUNTS if (value := integer(name, getattr(options.run, name))) is not None},
+        held["env_kwargs"] | env_kwargs | ({} if model is None else {"model": _findable(model)}),
+        held["hyperparameters"] | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
+    )  # fmt: skip
+    return _complete(training)
+
+
+def _findable(folder: str) -> str:
+    """A folder's absolute path, so that the run can be taken up from anywhere; what is no folder stays as it was given."""
+    return str(Path(folder).resolve()) if Path(folder).is_dir() else folder
+
+
+def check_unchanged(training: Training, held: Request, folder: Path) -> None:
+    """A resumed run goes on as it was started; repeating its options is fine, changing them is not.
+
+    Raises:
+        RequestError: an option differs from what the folder holds.
+    """
+    asked: dict[str, Any] = dict(training.counts)
+    kept: dict[str, Any] = {"steps": held.budget.steps, "episodes": held.budget.episodes, "seed": held.seed, "num_envs": held.num_envs}
+    kept |= {"eval_every": held.eval_every, "eval_episodes": held.eval_episodes}
+    if training.algorithm is not None:
+        asked["algorithm"], kept["algorithm"] = training.algorithm, held.algorithm
+    if training.env is not None:
+        asked["env"], kept["env"] = training.env.split(":")[-1].removeprefix("rlbook/"), held.recipe.name
+    asked |= {f"env.{key}": value for key, value in training.env_kwargs.items()}
+    kept |= {f"env.{key}": held.recipe.kwargs.get(key) for key in training.env_kwargs}
+    try:
+        asked |= vars(dataclasses.replace(held.config, **training.hyperparameters))
+    except (ValueError, TypeError) as error:
+        raise RequestError(str(error)) from None
+    kept |= vars(held.config)
+    for name, value in asked.items():
+        if value != kept[name]:
+            raise RequestError(f"{folder} was started with {name} {kept[name]}; --resume cannot make it {value}")
+
+
+def _complete(training: Training) -> Training:
+    if word(training.run.resume) == "" and training.resume is None:
+        raise RequestError("--resume needs a folder: --resume FOLDER, or --out FOLDER --resume")
+    if training.resume is None and training.algorithm is None:
+        raise RequestError("train needs an ALGORITHM and an ENV, such as: rlbook train ppo Maze-v0")
+    if training.resume is None and training.env is None:
+        raise RequestError(f"train needs an ENV too, such as: rlbook train {training.algorithm} Maze-v0")
+    return training
+
+
+def take_env_arguments(words: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """Splits off `--env.KEY VALUE` and `--env.KEY=VALUE`."""
+    rest: list[str] = []
+    taken: dict[str, Any] = {}
+    waiting = iter(words)
+    for this in waiting:
+        if not this.startswith("--env."):
+            rest.append(this)
+            continue
+        key, equals, value = this.removeprefix("--env.").partition("=")
+        if not equals:
+            value = next(waiting, "--")
+            if value.startswith("--"):
+                raise RequestError(f"--env.{key} needs a value")
+        if not key.isidentifier():
+            raise RequestError(f"--env.KEY must name an argument of the environment, got {key!r}")
+        taken[key] = scalar(value)
+    return rest, taken
+
+
+def numbers_last(words: list[str]) -> list[str]:
+    """`--hidden-sizes 64 64 Maze-v0` becomes `Maze-v0 --hidden-sizes=64,64`: an option of many numbers takes no name for one of them."""
+    rest: list[str] = []
+    numbers: list[str] = []
+    option = None                            # what the next number belongs to
+    for this in words:
+        if option is not None and _NUMBERS.fullmatch(this):
+            if option in rest[-1:]:
+                numbers.append(rest.pop() + "=" + this)
+            else:
+                numbers[-1] += "," + this
+            continue
+        name, _, value = this.partition("=")
+        takes_numbers = this.startswith("--") and name not in (*_VALUELESS, *_TEXTS)
+        if takes_numbers and _NUMBERS.fullmatch(value):
+            numbers.append(this)
+        else:
+            rest.append(this)
+        option = this if takes_numbers else None
+    return rest + numbers
+
+
+def _mark_resume(words: list[str]) -> list[str]:
+    """`--resume` may stand alone: its value becomes explicit, and empty where --out says it."""
+    from rlbook.registry import ALGORITHMS
+
+    marked: list[str] = []
+    for this in words:
+        if marked and marked[-1] == "--resume=" and not this.startswith("-") and this not in ALGORITHMS:
+            marked[-1] += this
+        else:
+            marked.append("--resume=" if this == "--resume" else this)
+    return marked
+
+
+def spell_out(words: list[str], kinds: dict[str, Any]) -> list[str]:
+    """`--double` and `--no-double` become `--double=true` and `--double=false`."""
+    switches = {flag(name) for name, kind in kinds.items() if kind is bool}
+    spelt: list[str] = []
+    for this, following in pairwise([*words, "--"]):
+        option = "--" + this.removeprefix("--").replace("_", "-") if this.startswith("--") else this
+        if option in switches and following.lower() not in ("true", "false"):
+            value = "" if not following.startswith("-") and _looks_like_value(following) else "=true"
+            spelt.append(option + value)
+        elif option.startswith("--no-") and "--" + option.removeprefix("--no-") in switches:
+            spelt.append("--" + option.removeprefix("--no-") + "=false")
+        else:
+            spelt.append(this)
+    return spelt
+
+
+def _looks_like_value(this: str) -> bool:
+    """A word that was meant as true or false, such as yes, 1 or off; an algorithm's or environment's name is not."""
+    return this.lower() in ("yes", "no", "on", "off", "0", "1", "none")
+
+
+def named_algorithm(words: list[str]) -> str | None:
+    """The algorithm that the command line names; None where it names none.
+
+    Raises:
+        RequestError: the first argument is no algorithm.
+    """
+    from rlbook.registry import ALGORITHMS, agent_class
+
+    plain: list[str] = []
+    previous = ""
+    for this in words:
+        takes_value = previous.startswith("-") and "=" not in previous and previous not in _VALUELESS
+        if not this.startswith("-") and (not takes_value or this in ALGORITHMS):
+            plain.append(this)
+        previous = this
+    if not plain:
+        return None
+    if plain[0] not in ALGORITHMS:
+        agent_class(plain[0])
+    return plain[0]
+
+
+def _option(words: list[str], name: str) -> str | None:
+    """The value of one option, before all options are known."""
+    for this, following in pairwise([*words, "--"]):
+        if this.startswith(name + "="):
+            return this.partition("=")[2]
+        if this == name and not following.startswith("--"):
+            return following
+    return None
+
+
+def _has(words: list[str], name: str) -> bool:
+    return any(this.partition("=")[0] == name for this in words)
+
+
+def _read(file: str | None) -> dict[str, Any]:
+    """A config.yaml, its parts checked for their type; their values are checked where they are used."""
+    if file is None:
+        return {"counts": {}, "env_kwargs": {}, "hyperparameters": {}}
+    path = Path(file)
+    if not path.is_file():
+        raise RequestError(f"{file} does not exist" if not path.exists() else f"{file} is not a file")
+    if path.stat().st_size > FILE_LIMIT:
+        raise RequestError(f"{file} is larger than {FILE_LIMIT:,} bytes")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(f"{file} is not YAML: {' '.join(str(error).split())[:200]}") from None
+    except OSError as error:
+        raise RequestError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    return _checked(content, file)
+
+
+def _checked(content: Any, file: str) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise RequestError(f"{file} must hold entries such as 'algorithm: ppo', got {type(content).__name__}")
+    known = ("algorithm", "env", "env_kwargs", "hyperparameters", *COUNTS, "eval_episodes")
+    for key in content:
+        if key not in known:
+            match = nearest(key, known)
+            raise RequestError(f"{file} has an unknown entry {str(key)[:80]!r}{f'; did you mean {match!r}?' if match else ''}")
+    for name, kind in (("algorithm", str), ("env", str), ("env_kwargs", dict), ("hyperparameters", dict)):
+        if not isinstance(content.get(name), kind | None):
+            raise RequestError(f"{file}: {name} must be a {'name' if kind is str else 'mapping'}, got {str(content[name])[:80]!r}")
+    counts = {name: content[name] for name in (*COUNTS, "eval_episodes") if content.get(name) is not None}
+    hyperparameters = {str(key): tuple(v) if isinstance(v, list) else v for key, v in (content.get("hyperparameters") or {}).items()}
+    return content | {"counts": counts, "env_kwargs": content.get("env_kwargs") or {}, "hyperparameters": hyperparameters}
+
+
+def command_of(algorithm: str | None, options: type = RunOptions) -> tuple[dict[str, Any], type]:
+    """The types of the algorithm's hyper-parameters, and the dataclass that tyro reads the command line into; `options` is its `run`."""
+    env = arg(help="an environment's id; `rlbook list envs` names those that are installed", help_behavior_hint="")
+    fields: list[Any] = [
+        ("env", Annotated[Positional[Word], env], None),
+        ("run", Annotated[options, arg(name="run")], options()),
+    ]
+    kinds: dict[str, Any] = {}
+    if algorithm is not None:
+        kinds, hyper = _hyperparameters(algorithm)
+        fields.append(("hyper", Annotated[hyper, arg(name=algorithm)], dataclasses.field(default_factory=hyper)))
+    return kinds, dataclasses.make_dataclass("Train", fields, frozen=True)
+
+
+def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], type]:
+    from rlbook.cli.explain import comments, default_text
+    from rlbook.registry import agent_class
+
+    config = agent_class(algorithm).Config
+    kinds, meanings = typing.get_type_hints(config), comments(config)
+    fields: list[Any] = []
+    for item in dataclasses.fields(config):
+        kind = kinds[item.name]
+        is_sequence = typing.get_origin(kind) is tuple
+        spec = text(metavar(kind), "*" if is_sequence else 1)
+        option = arg(help=meanings[item.name], help_behavior_hint=f"(default: {default_text(item)})")
+        fields.append((item.name, Annotated[Any, spec, option], default_text(item)))
+    hyper = dataclasses.make_dataclass("Hyperparameters", fields, frozen=True)
+    hyper.__doc__ = f"The hyper-parameters of {algorithm}; `rlbook explain {algorithm}` says where they stand in the equation."
+    return {item.name: kinds[item.name] for item in dataclasses.fields(config)}, hyper
+
+
+def _description(algorithm: str | None) -> str:
+    from rlbook.cli.explain import summary
+    from rlbook.registry import ALGORITHMS
+
+    if algorithm is not None:
+        shown = textwrap.fill(summary(algorithm), 80, initial_indent="  ", subsequent_indent="  ")
+        return f"Train {algorithm} on an environment.\n\n{shown}\n\n{EXAMPLES}"
+    indent = " " * (max(map(len, ALGORITHMS)) + 4)
+    heads = {name: f"  {name}".ljust(len(indent)) for name in ALGORITHMS}
+    listed = [textwrap.fill(summary(name), 80, initial_indent=head, subsequent_indent=indent) for name, head in heads.items()]
+    heading = "Algorithms (rlbook train NAME --help shows its hyper-parameters):"
+    return "\n".join(["Train an algorithm on an environment.", "", EXAMPLES, "", heading, *listed])
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

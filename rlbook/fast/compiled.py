@@ -1,0 +1,94 @@
+"""One function, two speeds: plain Python, or machine code where numba is installed (`pip install rlbook[fast]`).
+
+The functions that make up a tabular algorithm use numbers, indexing and `math` alone, so the same source runs on nested lists in
+Python and on arrays when compiled, and gives the same numbers. `linked` puts an algorithm's own functions into a loop that is
+written once; compiled loops are kept on disk, in a folder named after a digest of this package's code and of its versions.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import types
+from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rlbook.fast_forms import PLAIN, plain_only
+
+
+def available() -> bool:
+    """Whether functions can be compiled here."""
+    return not plain_only() and not os.environ.get(PLAIN) and _installed()
+
+
+@functools.cache
+def _installed() -> bool:
+    return find_spec("numba") is not None
+
+
+def on_lists(faster: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Decorates a function that has a faster form where its tables are nested lists."""
+
+    def mark(function: Any) -> Any:
+        function.on_lists = faster
+        return function
+
+    return mark
+
+
+@functools.cache
+def linked(template: Any, how: str, **bound: Any) -> Any:
+    """A copy of `template` with the names in `bound`, which it reads as globals, standing for other functions.
+
+    Args:
+        how: "arrays": as they are. "lists": with every function that has a faster form on lists in that form. "compiled": with every rlbook
+            function that it calls, as machine code for arrays. A function that calls itself is not supported.
+    """
+    name = "_".join([template.__name__, *(f"{item.__module__.split('.')[-1]}_{item.__name__}" for item in bound.values())])
+    return _link(template, bound, name, {}, how, outermost=True)
+
+
+def _link(function: Any, bound: dict[str, Any], name: str, done: dict[Any, Any], how: str, *, outermost: bool = False) -> Any:
+    if how == "lists" and hasattr(function, "on_lists"):
+        return function.on_lists
+    if function not in done:
+        inner = {key: value for key, value in (function.__globals__ | bound).items() if key in function.__code__.co_names}
+        inner |= {key: _link(value, {}, value.__name__, done, how) for key, value in inner.items() if _ours(value)}
+        copy = types.FunctionType(function.__code__, function.__globals__ | bound | inner, name, function.__defaults__)
+        copy.__qualname__, copy.__module__ = name, function.__module__
+        done[function] = _compiled(copy, outermost) if how == "compiled" else copy
+    return done[function]
+
+
+def _compiled(function: Any, outermost: bool) -> Any:
+    """Nothing here allocates, so nothing needs counting references, which would take most of the time."""
+    return _numba().njit(cache=outermost, error_model="numpy", _nrt=False, inline="never" if outermost else "always")(function)
+
+
+def _ours(value: Any) -> bool:
+    return isinstance(value, types.FunctionType) and value.__module__.split(".")[0] == "rlbook"
+
+
+@functools.cache
+def _numba() -> Any:
+    """numba, told where to keep what it compiles."""
+    import numba
+    from numba.core import config
+
+    if "NUMBA_CACHE_DIR" not in os.environ:
+        setattr(config, "CACHE_DIR", str(_cache_folder()))  # noqa: B010 - numba makes its settings at run time
+    return numba
+
+
+def _cache_folder() -> Path:
+    """A function is compiled together with those it calls, in other files too, so the folder's name depends on all of them."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256(" ".join(version(name) for name in ("numba", "numpy")).encode())
+    for file in sorted(path for room in ("algorithms", "envs", "fast", "functional") for path in package.glob(f"{room}/**/*.py")):
+        digest.update(file.read_bytes())
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "rlbook" / "compiled" / digest.hexdigest()[:16]

@@ -1,0 +1,37 @@
+"""A table after every episode, in one compiled call: what the book's figures are drawn from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlbook.fast.simulation import Clock
+
+run: Any = None
+"""`simulation.simulate`, linked to an agent's functions, stands here in the linked copy."""
+
+
+def record(
+    model: Any, memory: Any, settings: Any, rng: Any, world_rng: Any, state: int, episode_return: float, length: int, clock: Any,
+    row: Any, table: Any, curve: Any,
+) -> Any:  # fmt: skip
+    """Learns until `clock` says stop, and writes down the table after each episode.
+
+    Args:
+        model, memory, settings, rng, world_rng, state, episode_return, length, clock: as for `simulate`.
+        row: [1, 3], scratch.
+        table: [K], what is recorded; learning changes it in place.
+        curve: [E, K], E ≥ the episodes until `clock.last_episode`; row 0 takes the table after the next episode.
+
+    Returns:
+        state, return and length of the episode in progress; steps and episodes in all.
+    """
+    steps, episodes = clock.steps, clock.episodes
+    while steps < clock.last_step and episodes < clock.last_episode:
+        here = Clock(steps, episodes, clock.last_step, episodes + 1, *clock[4:])
+        out = run(model, memory, settings, rng, world_rng, state, episode_return, length, here, row)
+        state, episode_return, length, steps = out[0], out[1], out[2], out[3]
+        if out[4] > episodes:
+            for entry in range(len(table)):
+                curve[episodes - clock.episodes][entry] = table[entry]
+            episodes += 1
+    return state, episode_return, length, steps, episodes

@@ -1,0 +1,178 @@
+"""The inner loops of tabular learning. One agent's `choose` and `update`, linked into a loop that is written once (see `compiled`).
+
+`simulate` samples a `TabularMDP`: no environment is stepped, and the whole loop compiles. `interact` steps any gymnasium environment.
+Both do what the loop of `rlbook.training` does, and the same generators give the same table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import chain
+from operator import length_hint
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlbook.envs.outcomes import normal
+
+CHUNK = 16_384
+"""Steps between two returns to Python, at most."""
+EPISODES = 1_024
+"""Episodes between two returns to Python, at most."""
+
+NO_DELTA = -1.0
+"""What `update` returns where nothing was learned."""
+
+choose: Any = None
+update: Any = None
+"""An agent's functions stand here in the linked copies of the loops."""
+
+
+class Clock(NamedTuple):
+    """How far the run is, and when to come back."""
+
+    steps: int                               # environment steps taken
+    episodes: int                            # episodes finished
+    last_step: int                           # come back when so many steps are taken
+    last_episode: int                        # or so many episodes are finished
+    budget_steps: float                      # inf: no such budget
+    budget_episodes: float                   # inf: no such budget
+    time_limit: int                          # steps of an episode
+    noisy: bool                              # whether rewards have noise on top
+    sure: bool                               # whether nothing is left to chance: one outcome a row, one start, no noise
+
+
+def draw(cumulative: Any, first: int, rng: Any) -> int:
+    """The first index from `first` on whose cumulative probability is above one uniform number; the last of a row is 1."""
+    uniform = rng.random()
+    while cumulative[first] <= uniform:
+        first += 1
+    return first
+
+
+def simulate(
+    model: Any, memory: Any, settings: Any, rng: Any, world_rng: Any, state: int, episode_return: float, length: int, clock: Any,
+    finished: Any,
+) -> Any:  # fmt: skip
+    """Acts, samples and learns until the chunk is full.
+
+    Args:
+        model: an `Outcomes`, as arrays or as lists. Each step draws one number from `world_rng`, and so does each start; where nothing is
+            left to chance (`clock.sure`) the caller skips as many.
+        memory, settings, rng: the agent's.
+        world_rng: what the environment draws from.
+        state, episode_return, length: where the episode in progress stands, in reward units and steps.
+        clock: how far the run is, and when to stop.
+        finished: [E][3], takes the step, return and length of each episode that ends.
+
+    Returns:
+        state, episode_return, length; steps and episodes in all; Σ |δ| and the number of updates of this chunk; and whether the last
+        step ended an episode, so that the next one begins at `state`.
+    """
+    steps, episodes, error, idle, count, over, chance = clock.steps, clock.episodes, 0.0, 0, 0, False, not clock.sure
+    first, cumulative, successor, rewards, ends = model.first, model.cumulative, model.successor, model.reward, model.ends
+    spread, num_actions, noisy, limit, moving = model.reward_std, model.num_actions, clock.noisy, clock.time_limit, settings.moving
+    by_episodes = episodes / clock.budget_episodes
+    for steps in range(clock.steps, clock.last_step):
+        if moving:
+            memory.clock[0] = max(steps / clock.budget_steps, by_episodes)
+        action = choose(memory, settings, rng, state)
+        outcome = first[state * num_actions + action]
+        if chance:
+            uniform = world_rng.random()
+            while cumulative[outcome] <= uniform:
+                outcome += 1
+        next_state, reward, terminated = successor[outcome], rewards[outcome], ends[outcome]
+        if noisy and spread[outcome] > 0.0:
+            reward += spread[outcome] * normal(world_rng.random(), world_rng.random())
+        length += 1
+        episode_return += reward
+        over = terminated or length >= limit
+        size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
+        if size < 0.0:                       # NO_DELTA
+            idle += 1
+        else:
+            error += size
+        state = next_state
+        if over:
+            row = finished[count]
+            row[0], row[1], row[2] = steps + 1, episode_return, length
+            count += 1
+            episodes += 1
+            by_episodes = episodes / clock.budget_episodes
+            episode_return, length = 0.0, 0
+            state = model.start_state[draw(model.start_cumulative, 0, world_rng)] if chance else model.start_state[0]
+            if episodes == clock.last_episode:
+                break
+    return state, episode_return, length, steps + 1, episodes, error, steps + 1 - clock.steps - idle, over
+
+
+def interact(
+    step: Any, reset: Any, remember: Any, memory: Any, settings: Any, rng: Any, state: int, episode_return: float, length: int, clock: Any,
+    finished: list,
+) -> Any:  # fmt: skip
+    """As `simulate`, in an environment: `step(action)` as gymnasium has it, `reset()` → the next episode's first state.
+
+    `remember(action)` is called before each step.
+
+    Raises:
+        FloatingPointError: a reward that is not finite; and whatever `step` raises.
+    """
+    steps, episodes, error, idle, over = clock.steps, clock.episodes, 0.0, 0, False
+    moving, infinity, limit, by_episodes = settings.moving, math.inf, clock.time_limit, episodes / clock.budget_episodes
+    for steps in range(clock.steps, clock.last_step):
+        if moving:
+            memory.clock[0] = max(steps / clock.budget_steps, by_episodes)
+        action = choose(memory, settings, rng, state)
+        remember(action)
+        next_state, reward, terminated, truncated, _ = step(action)
+        if not -infinity < reward < infinity:
+            raise FloatingPointError("reward", reward)
+        length += 1
+        episode_return += reward
+        over = terminated or truncated or length >= limit
+        size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
+        if size < 0.0:                       # NO_DELTA
+            idle += 1
+        else:
+            error += size
+        state = next_state
+        if over:
+            finished.append((steps + 1, float(episode_return), length))
+            episodes += 1
+            by_episodes = episodes / clock.budget_episodes
+            episode_return, length = 0.0, 0
+            state = reset()
+            if episodes == clock.last_episode:
+                break
+    return state, episode_return, length, steps + 1, episodes, error, steps + 1 - clock.steps - idle, over
+
+
+def skip(rng: np.random.Generator, count: int) -> None:
+    """Leaves the generator where `count` uniform numbers later would."""
+    bits: Any = rng.bit_generator
+    bits.advance(count)
+
+
+class Uniforms:
+    """A generator's uniform numbers, drawn ahead in blocks: the same numbers as `rng.random()`, several times faster from Python."""
+
+    def __init__(self, rng: np.random.Generator, block: int = 512) -> None:
+        self._rng, self._block, self._before = rng, block, rng.bit_generator.state
+        self._left: Iterator[float] = iter(())
+        self._used = 0
+        self.random = chain.from_iterable(self._blocks()).__next__
+
+    def _blocks(self) -> Iterator[Iterator[float]]:
+        while True:
+            self._before = self._rng.bit_generator.state
+            self._left = iter(self._rng.random(self._block).tolist())
+            yield self._left
+
+    def put_back(self) -> None:
+        """Leaves the generator where drawing the numbers one by one would have left it."""
+        left = length_hint(self._left)
+        if left:
+            self._rng.bit_generator.state = self._before
+            skip(self._rng, self._block - left)

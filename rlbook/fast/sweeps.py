@@ -1,0 +1,256 @@
+"""The Bellman operator applied to all states again and again: compiled where numba is installed, on sparse matrices where not.
+
+    sweeps = sweeps_of(model.continues_by_state, model.rewards, gamma)
+    low, high = sweeps.optimal(values, out)              # out ← max_a [ r + γ P values ], and the extremes of out - values
+
+Both forms add up in the same order and give the same bits. A large model is shared by two threads, each with its own states.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.sparse import _sparsetools  # what `matrix @ vector` calls, here without a new array each time
+
+from rlbook.algorithms.planning.bounds import Stop
+from rlbook.fast.compiled import available, linked
+from rlbook.fast.kernels import compiled, in_place_sweep, optimal_sweep, optimal_sweeps, policy_sweep, solved_sweep
+
+WORTH_COMPILING = 10_000
+"""Transitions, or pairs of state and action, from which machine code pays for loading numba."""
+WORTH_SHARING = 500_000
+"""Transitions from which a second thread pays."""
+BLOCK = 32_768
+"""States whose action values are computed at once without numba: few enough to stay in the processor's cache."""
+
+Extremes = tuple[float, float]
+
+
+def sweeps_of(rows: Any, rewards: np.ndarray, gamma: float, *, can_end: bool = True) -> Sweeps:
+    """Sweeps over a model.
+
+    Args:
+        rows: [S·A, S], row `s * A + a`: P(s'|s, a) without what ends the episode.
+        rewards: [S, A], in reward units.
+        gamma: γ, in [0, 1].
+        can_end: whether rows may add up to less than 1.
+    """
+    kind = CompiledSweeps if max(rows.nnz, rows.shape[0]) >= WORTH_COMPILING and available() else SparseSweeps
+    return kind(rows, rewards, gamma, can_end)
+
+
+class Sweeps(ABC):
+    """See the module docstring. `values` and `out` are [S] float64, contiguous, and not the same array."""
+
+    def __init__(self, rows: Any, rewards: np.ndarray, gamma: float, can_end: bool) -> None:
+        self.rows, self.rewards, self.gamma, self.can_end = rows, rewards, gamma, can_end
+        shared = rows.nnz >= WORTH_SHARING and len(os.sched_getaffinity(0)) > 1
+        num_states = len(rewards)
+        self._shares = [(0, num_states // 2), (num_states // 2, num_states)] if shared else [(0, num_states)]
+
+    def optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
+        """out ← max_a [ r + γ P values ]. Returns the smallest and the largest of out - values; where episodes can end, 0 is among them."""
+        return self._extremes(self._optimal(values, out))
+
+    def follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray]:
+        """`times` sweeps of V ← r_π + γ P_π V for a deterministic policy [S]. Returns (V, the other array)."""
+        for _ in range(times):
+            self._extremes(self._follow(policy, values, out))
+            values, out = out, values
+        return values, out
+
+    @abstractmethod
+    def in_place(self, values: np.ndarray) -> Extremes:
+        """V(s) ← max_a [ r + γ P V ](s) for s = 0, 1, …: later states see the new values of earlier ones (Gauss-Seidel)."""
+
+    @abstractmethod
+    def policy(self, values: np.ndarray) -> np.ndarray:
+        """[S] int: for each state an action that is best by `values`, which is what `optimal` was last given."""
+
+    @abstractmethod
+    def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes: ...
+
+    @abstractmethod
+    def _follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray) -> Extremes: ...
+
+    def _extremes(self, extremes: Extremes) -> Extremes:
+        low, high = extremes
+        return (min(low, 0.0), max(high, 0.0)) if self.can_end else (low, high)
+
+    def _share(self, run: Callable[[int, int], Extremes]) -> Extremes:
+        """`run` over the states from first to last, by two threads where that pays."""
+        if len(self._shares) == 1:
+            return run(*self._shares[0])
+        results: list[Extremes] = []
+        second = threading.Thread(target=lambda: results.append(run(*self._shares[1])))
+        second.start()
+        results.append(run(*self._shares[0]))
+        second.join()
+        return min(low for low, _ in results), max(high for _, high in results)
+
+
+class CompiledSweeps(Sweeps):
+    """Machine code on the model's own arrays. Unsigned numbers, because signed ones might count from the end."""
+
+    def __init__(self, rows: Any, rewards: np.ndarray, gamma: float, can_end: bool) -> None:
+        super().__init__(rows, rewards, gamma, can_end)
+        indptr, indices = _unsigned(rows.indptr), _unsigned(rows.indices)
+        self._model = (indptr[:-1], indptr[1:], indices, rows.data, rewards.reshape(-1), np.uint64(rewards.shape[1]), float(gamma))
+        self._policy = np.zeros(len(rewards), dtype=np.uint32)
+        self._lead = np.full(len(rewards), -1.0)
+        self._drift, self._size = 0.0, -1.0
+        self._history: list[np.ndarray] | None = None
+        self._at = 0
+        self._last: np.ndarray | None = None   # what follows from the sweeps so far; the leads hold for it alone
+
+    def in_place(self, values: np.ndarray) -> Extremes:
+        self._last = None
+        return self._extremes(compiled(in_place_sweep)(*self._model, values, *_numbers(0, len(values))))
+
+    def solved(self, values: np.ndarray, *, backwards: bool) -> Extremes:
+        """In place, forwards or backwards, each state's equation solved for its own value (see `solved_sweep`). γ < 1."""
+        self._last = None
+        first, last = _numbers(0, len(values))
+        mirror = np.uint64(len(values) - 1)
+        return self._extremes(compiled(solved_sweep)(*self._model, values, first, last, mirror, backwards))
+
+    def policy(self, values: np.ndarray) -> np.ndarray:
+        return self._policy
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether two threads run over the states."""
+        return len(self._shares) > 1
+
+    def optimal_many(self, values: np.ndarray, count: int, kept: int, stop: Stop) -> list[tuple[Extremes, np.ndarray]]:
+        """Up to `count` sweeps in one go, one thread: for each what `optimal` returns, and V [S], of which the last `kept` stand."""
+        if values is not self._last or self._history is None:
+            self._follow_from(values)
+            self._history, self._at = [*np.empty((kept + 1, len(values)))], 0
+            self._history[0][:] = values
+        history, at, extremes = self._history, self._at, np.empty((count, 2))
+        kernel = linked(optimal_sweeps, "compiled")
+        done, self._drift, self._size = kernel(
+            *self._model, history[0].base, at, *_numbers(0, len(values)), self._policy, self._lead, self._drift, self._size, self.can_end,
+            extremes, tuple(stop),
+        )  # fmt: skip
+        self._at = (at + done) % len(history)
+        self._last = history[self._at]
+        return [((low, high), history[(at + i + 1) % len(history)]) for i, (low, high) in enumerate(extremes[:done].tolist())]
+
+    def _follow_from(self, values: np.ndarray) -> None:
+        """Forgets the leads, unless `values` follow from the sweeps so far."""
+        if values is not self._last:
+            self._lead.fill(-1.0)
+            self._drift, self._size = 0.0, largest(values) + largest(self.rewards)
+
+    def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
+        self._follow_from(values)
+        kernel, margin = compiled(optimal_sweep), 1e-9 * self._size
+        extremes = self._share(
+            lambda first, last: kernel(*self._model, values, out, *_numbers(first, last), self._policy, self._lead, self._drift, margin)
+        )
+        self._moved(extremes, out)
+        return extremes
+
+    def _follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray) -> Extremes:
+        kernel = compiled(policy_sweep)
+        extremes = self._share(lambda first, last: kernel(*self._model, values, out, *_numbers(first, last), policy))
+        self._moved(extremes, out)
+        return extremes
+
+    def _moved(self, extremes: Extremes, out: np.ndarray) -> None:
+        low, high = self._extremes(extremes)
+        self._drift += self.gamma * (high - low)
+        self._size += max(-low, high)
+        self._last = out
+
+
+class SparseSweeps(Sweeps):
+    """Sparse matrices: the model's own arrays, block by block, and nothing copied."""
+
+    def __init__(self, rows: Any, rewards: np.ndarray, gamma: float, can_end: bool) -> None:
+        super().__init__(rows, rewards, gamma, can_end)
+        self._buffers = {first: np.empty(min(BLOCK, len(rewards)) * rewards.shape[1]) for first, _ in self._shares}     # for Q
+        self._lists: Any = None
+        self._chain: tuple[Any, Any, np.ndarray] | None = None
+
+    def in_place(self, values: np.ndarray) -> Extremes:
+        if self._lists is None:
+            columns = (self.rows.indptr[:-1], self.rows.indptr[1:], self.rows.indices, self.rows.data, self.rewards.reshape(-1))
+            self._lists = [column.tolist() for column in columns]
+        kernel: Any = in_place_sweep
+        new = values.tolist()
+        extremes = kernel(*self._lists, self.rewards.shape[1], self.gamma, new, 0, len(new))
+        values[:] = new
+        return self._extremes(extremes)
+
+    def policy(self, values: np.ndarray) -> np.ndarray:
+        policy, last = np.empty(len(values), dtype=np.int64), len(values)
+        for first in range(0, last, BLOCK):
+            action_values = self._action_values(values, first, min(first + BLOCK, last), self._buffers[0])
+            policy[first : first + BLOCK] = action_values.argmax(axis=1)
+        return policy
+
+    def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
+        return self._share(lambda first, last: self._best(values, out, first, last))
+
+    def _best(self, values: np.ndarray, out: np.ndarray, first: int, last: int) -> Extremes:
+        low, high, buffer = np.inf, -np.inf, self._buffers[first]
+        for start in range(first, last, BLOCK):
+            stop = min(start + BLOCK, last)
+            best = largest_of_each(self._action_values(values, start, stop, buffer), out[start:stop])
+            change = np.subtract(best, values[start:stop], out=buffer[: stop - start])
+            low, high = min(low, float(change.min())), max(high, float(change.max()))
+        return low, high
+
+    def _action_values(self, values: np.ndarray, first: int, last: int, buffer: np.ndarray) -> np.ndarray:
+        """Q of the states `first` … `last - 1`, [B, A], in the buffer."""
+        rows, num_actions = self.rows, self.rewards.shape[1]
+        action_values = buffer[: (last - first) * num_actions]
+        action_values.fill(0.0)
+        starts = rows.indptr[first * num_actions : last * num_actions + 1]
+        _sparsetools.csr_matvec(len(action_values), len(values), starts, rows.indices, rows.data, values, action_values)
+        action_values *= self.gamma
+        action_values = action_values.reshape(-1, num_actions)
+        action_values += self.rewards[first:last]
+        return action_values
+
+    def _follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray) -> Extremes:
+        if self._chain is None or self._chain[0] is not policy:
+            chosen = np.arange(len(values)) * self.rewards.shape[1] + policy
+            self._chain = (policy, self.rows[chosen], self.rewards.reshape(-1)[chosen])
+        chain: Any = self._chain[1]
+        np.multiply(chain @ values, self.gamma, out=out)
+        out += self._chain[2]
+        change = out - values
+        return float(change.min()), float(change.max())
+
+
+def largest_of_each(table: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """out ← the largest number of each row of `table` [B, A]. A few columns are compared one by one, which numpy does far sooner."""
+    if table.shape[1] > 16:
+        return np.maximum.reduce(table, axis=1, out=out)
+    out[:] = table[:, 0]
+    for column in table.T[1:]:
+        np.maximum(out, column, out=out)
+    return out
+
+
+def largest(numbers: np.ndarray) -> float:
+    """The largest absolute value."""
+    return max(float(numbers.max()), -float(numbers.min()))
+
+
+def _numbers(first: int, last: int) -> tuple[Any, Any]:
+    return np.uint64(first), np.uint64(last)
+
+
+def _unsigned(numbers: np.ndarray) -> np.ndarray:
+    """The same bits; none of them is negative."""
+    return numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)

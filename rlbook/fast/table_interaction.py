@@ -1,0 +1,271 @@
+"""Streams for agents with a table, many steps at a time: from the tables of a model, or from any environment.
+
+They do what `SingleInteraction` and the loop do together, and leave the same table: see `rlbook.fast.simulation`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium.utils.seeding import np_random
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from rlbook.agent import Agent, State, Totals
+from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.errors import TrainingError
+from rlbook.fast.compiled import available, linked
+from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, draw, interact, simulate, skip
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.interaction import Episode, SingleInteraction, draw_seed, env_failure, episode_table, episodes_of, not_finite
+from rlbook.interaction.loop import Budget
+from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.spaces import AdaptedEnv
+from rlbook.seeding import rng_state, set_rng_state
+
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
+
+LARGEST_LISTS = 200_000
+"""Entries of a table; beyond it, turning arrays into lists and back costs more than lists save."""
+ENDLESS = 2**62
+PLAIN_WRAPPERS = (AdaptedEnv, ResumableEnv, TimeLimit, OrderEnforcing, PassiveEnvChecker)
+
+
+class ChunkedStream(SingleInteraction, ABC):
+    """One stream that is advanced by many steps at once; `marks` is how many parts the budget has, and no chunk goes beyond one."""
+
+    marks = 100
+    limit = ENDLESS
+
+    def advance(self, agent: TableAgent, budget: Budget) -> Totals:
+        """Acts and learns up to the next mark of the budget, or for `CHUNK` steps. Returns what was logged: name → (total, count)."""
+        agent.make_room(CHUNK)
+        before = self.steps
+        error, updates = self._run(agent, self._clock(budget, agent.progress))
+        agent.progress = budget.progress(self.steps, self.episodes)
+        taken = self.steps - before
+        totals: Totals = {name: (value * taken, taken) for name, value in agent.rates().items()}
+        return totals | ({"td_error": (error, updates)} if updates else {})
+
+    def _clock(self, budget: Budget, progress: float) -> Clock:
+        mark = math.floor(progress * self.marks) + 1
+        last_step = min(self.steps + CHUNK, _reaching(mark, self.marks, budget.steps))
+        last_episode = min(self.episodes + EPISODES, _reaching(mark, self.marks, budget.episodes))
+        budgets = float(budget.steps or math.inf), float(budget.episodes or math.inf)
+        return Clock(self.steps, self.episodes, last_step, last_episode, *budgets, self.limit, self.noisy, self.sure)
+
+    noisy, sure = False, False
+
+    @abstractmethod
+    def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
+        """Takes the steps. Returns Σ |δ| and how many of them there were."""
+
+
+class TableInteraction(ChunkedStream):
+    """Episodes sampled from a `TabularMDP`; compiled where numba is installed.
+
+    Args:
+        model: with states numbered as the agent sees them.
+        rng: draws the seed.
+        time_limit: of an episode, in steps; None for none.
+        compiled: None where numba is installed.
+    """
+
+    def __init__(
+        self, model: TabularMDP, rng: np.random.Generator, time_limit: int | None = None, *, compiled: bool | None = None
+    ) -> None:
+        super().__init__(gymnasium.Env(), rng)
+        self.model, self.limit, self.compiled = model, time_limit or ENDLESS, available() if compiled is None else compiled
+        how = "compiled" if self.compiled else "in plain Python; rlbook[fast] compiles it"
+        self.note = f"steps: sampled from the model's tables, {how}"
+        self.world_rng = np.random.default_rng(0)
+        outcomes = self._outcomes = model.outcomes
+        self.noisy = bool((outcomes.reward_std > 0).any())
+        self.sure = len(outcomes.successor) == len(outcomes.first) - 1 and len(outcomes.start_state) == 1 and not self.noisy
+        self._tables: Any = outcomes if self.compiled else _as_lists(outcomes)
+        self._rows: Any = np.empty((EPISODES, 3)) if self.compiled else [[0.0, 0.0, 0] for _ in range(EPISODES)]   # of episodes that end
+
+    def start(self) -> None:
+        self.world_rng, _ = np_random(draw_seed(self.rng))
+        starts = self._outcomes.start_state
+        self.obs = int(starts[draw(self._outcomes.start_cumulative, 0, self.world_rng)])
+
+    def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
+        choose, update = agent.functions()
+        here = (self.obs, self._return, self._length, clock)
+        if self.compiled:
+            loop = linked(simulate, "compiled", choose=choose, update=update)
+            out = loop(self._tables, agent.memory, agent.settings, agent.rng, self.world_rng, *here, self._rows)
+        else:
+            how, memory = _lists(agent.memory)
+            loop = linked(simulate, how, choose=choose, update=update)
+            rng, world_rng = Uniforms(agent.rng), Uniforms(self.world_rng)
+            out = loop(self._tables, memory, _Fields(agent.settings), rng, world_rng, *here, self._rows)
+            _write_back(memory, agent.memory)
+            rng.put_back()
+            world_rng.put_back()
+        self.obs, self._return, self._length, steps, episodes, error, updates, _ = out
+        if self.sure:
+            skip(self.world_rng, steps - self.steps + episodes - self.episodes)
+        self.steps = steps
+        self.finished += episodes_of(self._rows[: episodes - self.episodes])
+        self.episodes = episodes
+        return error, updates
+
+    def state_dict(self) -> State:
+        return {
+            "obs": self.obs, "return": self._return, "length": self._length, "steps": self.steps, "episodes": self.episodes,
+            "rng": rng_state(self.rng), "world_rng": rng_state(self.world_rng), "finished": episode_table(self.finished),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        self.obs, self._return, self._length = state["obs"], state["return"], state["length"]
+        self.steps, self.episodes = state["steps"], state["episodes"]
+        self.finished = episodes_of(state["finished"])
+        set_rng_state(self.rng, state["rng"])
+        set_rng_state(self.world_rng, state["world_rng"])
+
+
+class EnvInteraction(ChunkedStream):
+    """Any environment, its steps taken in one plain loop.
+
+    Where no wrapper changes what happens, the loop steps the environment itself, and the wrappers are told afterwards.
+    """
+
+    def __init__(self, env: AdaptedEnv, rng: np.random.Generator) -> None:
+        super().__init__(env, rng)
+        chain = list(_wrappers(env))
+        self._bare = env.adaptation.act is None and env.adaptation.observe is None and all(type(item) in PLAIN_WRAPPERS for item in chain)
+        self._limits = [item for item in chain if isinstance(item, TimeLimit)]
+        self._recorder: Any = next(item for item in chain if isinstance(item, ResumableEnv))
+        if self._bare:
+            self.limit = _time_limit(env) or ENDLESS
+
+    def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
+        choose, update = agent.functions()
+        how, memory = _lists(agent.memory)
+        loop = linked(interact, how, choose=choose, update=update)
+        rng = Uniforms(agent.rng)
+        finished: list[Episode] = []
+        here = (self.obs, self._return, self._length, clock, finished)
+        try:
+            out = loop(*self._ways(finished), memory, _Fields(agent.settings), rng, *here)
+        except TrainingError:
+            raise
+        except Exception as error:
+            since = finished[-1][0] if finished else self.steps - self._length
+            raise _failure(error, since + len(self._recorder.actions)) from error
+        finally:
+            _write_back(memory, agent.memory)
+            rng.put_back()
+        self.obs, self._return, self._length, self.steps, self.episodes, size, updates, self._over = out
+        self.finished += finished
+        if self._bare:
+            self._recorder.obs = self.obs
+            for item in self._limits:
+                item._elapsed_steps = self._length
+        return size, updates
+
+    def _ways(self, finished: list[Episode]) -> tuple[Any, Any, Any]:
+        """To step, to begin an episode after the last one that `finished` has, and to remember an action."""
+
+        def next_episode() -> int:
+            self.steps = finished[-1][0]
+            self._reset(None)
+            return self.obs
+
+        if self._bare:
+            return self.env.unwrapped.step, next_episode, self._recorder.actions.append
+        return self.env.step, next_episode, deque(maxlen=0).append
+
+
+def _reaching(mark: int, marks: int, budget: int | None) -> int:
+    """The first count at which the progress, as `Budget` computes it, has reached `mark` of `marks` parts."""
+    if budget is None:
+        return ENDLESS
+    count = max(0, mark * budget // marks - 1)
+    while count / budget * marks < mark and count < budget:
+        count += 1
+    return count
+
+
+def _failure(error: Exception, step: int) -> TrainingError:
+    """What the environment raised, in one sentence."""
+    if not isinstance(error, FloatingPointError):
+        return env_failure(error, step)
+    what, value = error.args if len(error.args) == 2 else ("observation", error)
+    return not_finite(what, value, step)
+
+
+def interaction_for(agent: Agent, env: AdaptedEnv, recipe: Recipe, rng: np.random.Generator) -> SingleInteraction:
+    """The fastest stream of scalars for this agent: from the environment's model, in chunks, or step by step."""
+    kind, model = type(agent), _sampled(env) if agent.observations == "index" else None
+    if model is not None and model.num_states != env.observation_space.n:  # type: ignore[attr-defined]
+        model = None
+    streams = SingleInteraction(env, rng)
+    if isinstance(agent, TableAgent) and (kind.act, kind.learn) == (TableAgent.act, TableAgent.learn):
+        unseen = env.unwrapped.render_mode is None         # steps that are to be shown are taken
+        sampled = agent.sampled_model(model if agent.config.simulate and unseen else None)
+        streams = EnvInteraction(env, rng) if sampled is None else TableInteraction(sampled, rng, _time_limit(env) or recipe.time_limit)
+    streams.model = model
+    return streams
+
+
+def _time_limit(env: gymnasium.Env) -> int | None:
+    """The steps that the wrappers allow an episode; None for any number."""
+    return min((item._max_episode_steps for item in _wrappers(env) if isinstance(item, TimeLimit)), default=None)
+
+
+def _wrappers(env: Any) -> Iterator[gymnasium.Wrapper]:
+    """From the outermost to the innermost."""
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
+
+
+def _sampled(env: AdaptedEnv) -> TabularMDP | None:
+    """A model that stands for the environment step by step; None where there is none, or a wrapper may change what happens."""
+    inner: Any = env.unwrapped
+    if any(type(item) not in PLAIN_WRAPPERS for item in _wrappers(env)):
+        return None
+    if not callable(getattr(inner, "model", None)) and not hasattr(inner, "P"):
+        return None
+    from rlbook.envs.mdp import TabularMDP
+
+    try:
+        model = TabularMDP.from_env(inner)
+    except ValueError:
+        return None
+    return model if model.observable and env.adaptation.act is None else None
+
+
+def _as_lists(tables: Any) -> Any:
+    return type(tables)(*(item.tolist() if isinstance(item, np.ndarray) else item for item in tables))
+
+
+class _Fields:
+    """A namedtuple's fields as plain attributes, which Python reads several times faster."""
+
+    def __init__(self, fields: Any) -> None:
+        for name in fields._fields:
+            setattr(self, name, getattr(fields, name))
+
+
+def _lists(memory: Any) -> tuple[str, Any]:
+    """Lists are several times faster than arrays where single entries are read and written from Python. Also says how to link."""
+    if any(table.size > LARGEST_LISTS for table in memory):
+        return "arrays", memory
+    return "lists", _Fields(type(memory)(*(table.tolist() for table in memory)))
+
+
+def _write_back(lists: Any, arrays: Any) -> None:
+    for name in arrays._fields:
+        source, target = getattr(lists, name), getattr(arrays, name)
+        if source is not target:
+            target[...] = source

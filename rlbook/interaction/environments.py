@@ -1,0 +1,238 @@
+"""From a name to an environment: rlbook's short ids, gymnasium's ids, and clear answers to ids that do not exist."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import inspect
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.vector import AutoresetMode
+
+from rlbook.envs.registration import register
+from rlbook.errors import RequestError
+
+register()
+
+UNLIMITED = -1                # gymnasium's max_episode_steps for no time limit
+MODEL, MODEL_LIMIT = "TabularMDP", 1_000    # what an environment made of a model is called, and its time limit in environment steps
+FAMILIES = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
+
+
+def environments() -> dict[str, EnvSpec]:
+    """Name → spec of every environment that runs with nothing else installed: rlbook's own (by short id), gymnasium's, and yours."""
+    ours = {id.removeprefix("rlbook/"): spec for id, spec in gymnasium.registry.items() if id.startswith("rlbook/")}
+    theirs = {id: spec for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith(FAMILIES) and _is_newest(spec)}
+    yours = {id: spec for id, spec in gymnasium.registry.items() if not _ships_with_gymnasium(spec) and not id.startswith("rlbook/")}
+    return dict(sorted(ours.items())) | dict(sorted(theirs.items())) | dict(sorted(yours.items()))
+
+
+def _ships_with_gymnasium(spec: EnvSpec) -> bool:
+    entry_point = spec.entry_point
+    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return module.startswith(("gymnasium.", "shimmy.")) or spec.id.startswith(("phys2d/", "tabular/", "GymV"))
+
+
+def _is_newest(spec: EnvSpec) -> bool:
+    return not any(other.name == spec.name and (other.version or 0) > (spec.version or 0) for other in gymnasium.registry.values())
+
+
+def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
+    """The spec of an id, short or long.
+
+    Raises:
+        RequestError: no such environment (the nearest name is given), or `module:Name` without `allow_import`.
+    """
+    if ":" in env_id:
+        if not allow_import:
+            module = env_id.split(":")[0]
+            trust = "give --allow-import (allow_import=True) if you trust it"
+            raise RequestError(f"environment {env_id!r} would import the module {module!r}; {trust}")
+        module, env_id = env_id.split(":", 1)
+        import importlib
+
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # whatever the user's module does
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise RequestError(f"environment module {module!r} cannot be imported ({reason})") from error
+    for name in (f"rlbook/{env_id}", env_id):
+        if name in gymnasium.registry:
+            return gymnasium.registry[name]
+    raise RequestError(_unknown(env_id))
+
+
+def _unknown(env_id: str) -> str:
+    known = environments()
+    base = env_id.removeprefix("rlbook/").rsplit("-v", 1)[0]
+    other_versions = [name for name, spec in known.items() if spec.name == base]
+    if other_versions:
+        where = "" if known[other_versions[-1]].id.startswith("rlbook/") else f" in gymnasium {gymnasium.__version__}"
+        return f"environment {env_id!r} does not exist{where}; use {other_versions[-1]!r}"
+    by_lower = {name.lower(): name for name in known}
+    nearest = difflib.get_close_matches(env_id.lower(), list(by_lower), n=1, cutoff=0.4)
+    hint = f"; did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
+    return f"unknown environment {env_id!r}{hint} (`rlbook list envs` shows all)"
+
+
+def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium.Env:
+    """`gymnasium.make`, where "Maze-v0" is short for "rlbook/Maze-v0".
+
+    Args:
+        env_id: an id of rlbook's, gymnasium's, or one you registered.
+        allow_import: let an id of the form "module:Name" import that module.
+        kwargs: the environment's own arguments.
+
+    Raises:
+        RequestError: unknown id, or an argument that the environment refuses.
+    """
+    return Recipe(find(env_id, allow_import=allow_import).id, kwargs).make()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make an environment again: what a run folder remembers of it."""
+
+    id: str | None
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    instance: gymnasium.Env | None = field(default=None, compare=False)
+    module: str | None = None                # what is imported first, where the id was given as `module:Name`
+
+    @classmethod
+    def of(cls, env: Any, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None) -> Recipe:
+        """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, or of a `TabularMDP` to draw episodes from."""
+        if isinstance(env, str):
+            module = env.split(":", 1)[0] if ":" in env else None
+            return cls(find(env, allow_import=allow_import).id, dict(kwargs or {}), module=module)
+        if not isinstance(env, gymnasium.Env):
+            env = _of_model(env)
+        spec = env.spec
+        if spec is None or spec.id not in gymnasium.registry or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+            if kwargs:
+                raise RequestError("arguments can be given only to an environment that is named by its id")
+            return cls(None, {}, env)
+        settings = dict(spec.kwargs) | dict(kwargs or {})
+        if spec.max_episode_steps != gymnasium.registry[spec.id].max_episode_steps:
+            settings["max_episode_steps"] = spec.max_episode_steps or UNLIMITED
+        return cls(spec.id, settings, env)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if self.id is None and self.instance is not None and self.instance.spec is not None and self.instance.spec.id == MODEL:
+            return MODEL
+        return (self.id or type(getattr(self.instance, "unwrapped", None)).__name__).removeprefix("rlbook/")
+
+    @property
+    def written_id(self) -> str | None:
+        """The id that is enough to make this environment again, with `kwargs`; None for an instance without one, or in wrappers."""
+        if self._source() != self.id:
+            return None
+        return self.id if self.module is None else f"{self.module}:{self.id}"
+
+    @property
+    def time_limit(self) -> int | None:
+        """The limit on an episode that gymnasium keeps, in environment steps; None where there is none."""
+        if self.id is None:
+            return None if self.instance is None or self.instance.spec is None else self.instance.spec.max_episode_steps
+        limit = self.kwargs.get("max_episode_steps", gymnasium.registry[self.id].max_episode_steps)
+        return None if limit == UNLIMITED else limit
+
+    def for_evaluation(self) -> Recipe:
+        """The same environment as evaluation wants it: it may name arguments to replace (`evaluation_kwargs`: held-out prompts)."""
+        if self.id is None:
+            return Recipe(None, {}, self._copy())
+        return replace(self, kwargs=self.kwargs | self._evaluation_kwargs) if self._evaluation_kwargs else self
+
+    @cached_property
+    def _evaluation_kwargs(self) -> dict[str, Any]:
+        return getattr(self.make().unwrapped, "evaluation_kwargs", {})
+
+    def make(self) -> gymnasium.Env:
+        """One environment. An instance given by the user is used as it is when no recipe can make another."""
+        if self.id is None:
+            assert self.instance is not None
+            return self.instance
+        return self._guarded(lambda: gymnasium.make(self._source(), **self.kwargs))
+
+    def make_many(self, count: int) -> list[gymnasium.Env]:
+        """`count` environments; of an instance that no recipe can make again, the instance and copies of it."""
+        if self.id is None:
+            return [self.make(), *(self._copy() for _ in range(count - 1))]
+        return [self.make() for _ in range(count)]
+
+    def _copy(self) -> gymnasium.Env:
+        try:
+            return copy.deepcopy(self.make())
+        except Exception as error:  # whatever the user's class holds
+            name, reason = self.name, " ".join(str(error).split())
+            raise RequestError(f"environment {name!r} has no id and cannot be copied ({reason}); register it and give its id") from error
+
+    def _source(self) -> str | EnvSpec:
+        """What `gymnasium.make` makes it from: the id, or the spec of an instance in wrappers."""
+        spec = None if self.instance is None else self.instance.spec
+        return spec if spec is not None and spec.additional_wrappers else str(self.id)
+
+    def make_native_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv | None:
+        """The environment's own vector form, where it has one whose resets can be left to the loop; else None."""
+        if self.name == MODEL and self.instance is not None:
+            return _many_of_model(self.instance, num_envs, self.time_limit)
+        if self.id is None or not isinstance(self._source(), str):
+            return None
+        spec = gymnasium.registry[self.id]
+        if spec.vector_entry_point is None:
+            return None
+        creator = spec.vector_entry_point if callable(spec.vector_entry_point) else load_env_creator(spec.vector_entry_point)
+        if getattr(creator, "metadata", {}).get("autoreset_mode") != AutoresetMode.DISABLED:
+            return None
+        kwargs = self.kwargs | ({"max_episode_steps": None} if self.kwargs.get("max_episode_steps") == UNLIMITED else {})
+        return self._guarded(lambda: gymnasium.make_vec(str(self.id), num_envs=num_envs, **kwargs))
+
+    def _guarded(self, build: Any) -> Any:
+        """Bad arguments become one sentence."""
+        try:
+            return build()
+        except RequestError:
+            raise
+        except TypeError as error:
+            raise RequestError(self._bad_argument(error)) from error
+        except (ValueError, AssertionError, KeyError, OSError, ImportError, gymnasium.error.Error) as error:
+            raise RequestError(f"environment {self.name!r}: {' '.join(str(error).split())}") from error
+
+    def _bad_argument(self, error: TypeError) -> str:
+        entry_point = gymnasium.registry[str(self.id)].entry_point
+        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        assert creator is not None
+        parameters = inspect.signature(creator).parameters.values()
+        allowed = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
+        open_ended = any(p.kind == p.VAR_KEYWORD for p in parameters)
+        unknown = [] if open_ended else [key for key in self.kwargs if key not in (*allowed, "max_episode_steps")]
+        if not unknown:
+            return f"environment {self.name!r}: {error}"
+        nearest = difflib.get_close_matches(unknown[0], allowed, n=1, cutoff=0.4)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        return f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed: {', '.join(allowed) or 'none'})"
+
+
+def _of_model(model: Any) -> gymnasium.Env:
+    """An environment whose steps are drawn from a `TabularMDP`. An episode that nothing ends is cut after `MODEL_LIMIT` steps."""
+    from rlbook.envs.mdp import TabularMDP
+
+    if not isinstance(model, TabularMDP):
+        raise RequestError(f"env must be an environment id, a gymnasium.Env or a TabularMDP, got {type(model).__name__}")
+    from rlbook.envs.tabular_env import TabularEnv
+
+    env = TabularEnv(model)
+    env.spec = EnvSpec(MODEL, max_episode_steps=MODEL_LIMIT)
+    return gymnasium.wrappers.TimeLimit(env, MODEL_LIMIT)
+
+
+def _many_of_model(env: gymnasium.Env, num_envs: int, limit: int | None) -> gymnasium.vector.VectorEnv:
+    from rlbook.envs.tabular_vector import TabularVectorEnv
+
+    inner: Any = env.unwrapped
+    return TabularVectorEnv(num_envs, max_episode_steps=limit, model=inner.model())

@@ -1,0 +1,115 @@
+"""Whole episodes in an environment of their own. Nothing in the agent changes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlbook.agent import Agent
+from rlbook.errors import RequestError, TrainingError
+from rlbook.fast.threads import single_threaded
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.spaces import Adaptation, AdaptedEnv, AdaptedVectorEnv, adapt_to
+from rlbook.interaction.sync_vector import SyncVector
+from rlbook.seeding import rng_for
+
+MAX_ENVS = 512             # episodes played side by side
+LONGEST = 10_000              # steps; an episode without a time limit is cut here, since a greedy policy may walk in circles for ever
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Undiscounted returns and lengths of whole episodes, in the order of their seeds."""
+
+    returns: np.ndarray    # [E], in reward units
+    lengths: np.ndarray    # [E], in environment steps
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+    @property
+    def confidence_interval(self) -> tuple[float, float]:
+        """95 % interval of the mean (Student's t over episodes); a point where all returns are equal or there is one episode."""
+        from scipy.stats import t
+
+        n = len(self.returns)
+        if n < 2:
+            return self.mean, self.mean
+        half = float(t.ppf(0.975, n - 1)) * float(self.returns.std(ddof=1)) / n**0.5
+        return self.mean - half, self.mean + half
+
+
+def play(agent: Agent, recipe: Recipe, episodes: int, seed: int, *, explore: bool = False) -> Evaluation:
+    """Episodes in a fresh environment; see `evaluate`.
+
+    Raises:
+        TrainingError: a return that is not finite.
+    """
+    base = int(rng_for(seed, "evaluation").integers(2**31 - 1 - episodes))
+    if explore:
+        agent = copy.deepcopy(agent)
+        agent.begin()
+    with single_threaded():
+        result = (_play_many if agent.batched else _play_one)(agent, recipe, episodes, base, explore)
+    if not np.isfinite(result.returns).all():
+        raise TrainingError(f"the return of an evaluation episode is not finite: {result.returns[~np.isfinite(result.returns)][0]}")
+    return result
+
+
+def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool) -> Evaluation:
+    raw = recipe.make()
+    env = AdaptedEnv(raw, adapt_to(type(agent), raw, agent.config))
+    _check_spaces(agent, recipe, env.adaptation)
+    agent = agent.bind_env(env)
+    returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
+    for i in range(episodes):
+        obs, _ = env.reset(seed=base + i)
+        over = False
+        while not over and lengths[i] < longest:
+            obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=explore))
+            returns[i] += float(reward)
+            lengths[i] += 1
+            over = terminated or truncated
+    return Evaluation(returns, lengths)
+
+
+def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool) -> Evaluation:
+    env = adapted_vector(type(agent), recipe, min(episodes, MAX_ENVS), agent.config)
+    _check_spaces(agent, recipe, env.adaptation)
+    returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
+    for start in range(0, episodes, env.num_envs):
+        rows = slice(start, min(start + env.num_envs, episodes))
+        count = rows.stop - start
+        obs, _ = env.reset(seed=[base + start + i for i in range(env.num_envs)])
+        live = np.ones(env.num_envs, dtype=bool)
+        while live[:count].any() and lengths[rows].max() < longest:
+            obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=explore))
+            returns[rows] += np.where(live, reward, 0.0)[:count]
+            lengths[rows] += live[:count]
+            live &= ~(terminated | truncated)
+    return Evaluation(returns, lengths)
+
+
+def _check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:
+    """Raises RequestError where the environment is not of the kind that the agent was made for."""
+    made = agent.adaptation
+    if made is None:
+        return
+    shown, taken = found.observation_space, made.observation_space
+    if shown != taken and not isinstance(taken, spaces.Dict):          # a policy of the environment's own may read texts of any length
+        raise RequestError(f"{recipe.name} shows {shown}, but the agent takes {taken}")
+    if found.action_space != made.action_space:
+        raise RequestError(f"{recipe.name} takes {found.action_space} as actions, but the agent chooses among {made.action_space}")
+
+
+def adapted_vector(agent: type[Agent], recipe: Recipe, num_envs: int, config: Any) -> AdaptedVectorEnv:
+    """`num_envs` streams of an environment, as an agent class wants them: the native vector form where there is one."""
+    env = recipe.make_native_vector(num_envs)
+    if env is None:
+        env = SyncVector(recipe.make_many(num_envs))
+    return AdaptedVectorEnv(env, adapt_to(agent, env, config))

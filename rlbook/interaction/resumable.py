@@ -1,0 +1,94 @@
+"""An environment that can be taken up again in another process, in the middle of an episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from rlbook.agent import State
+from rlbook.errors import TrainingError
+
+
+class ResumableEnv(gymnasium.Wrapper):
+    """Remembers how the episode in progress came about.
+
+    Where the environment has `snapshot` and `restore`, those are used. Otherwise the episode is replayed: from the generator's state (or
+    the seed) at the reset, with the actions since. What an environment carries from one episode to the next beside its generator is lost.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self.obs: Any = None                 # the current observation
+        self.actions: list[Any] = []         # since the reset
+        self._start: State = {}
+        self._limits = _limits_beside_a_snapshot(env)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if self._limits is None:
+            self._start = {"seed": seed, "rng": None if seed is not None else self.unwrapped.np_random.bit_generator.state}
+        self.actions.clear()
+        self.obs, info = self.env.reset(seed=seed, options=options)
+        return self.obs, info
+
+    def step(self, action: Any) -> Any:
+        self.actions.append(action)
+        result = self.env.step(action)
+        self.obs = result[0]
+        return result
+
+    def snapshot(self) -> State:
+        """Everything that `restore` needs."""
+        if self._limits is None:
+            return {"obs": self.obs, **self._start, "actions": np.array(self.actions)}
+        env: Any = self.unwrapped
+        return {"obs": self.obs, "env": env.snapshot(), "elapsed": [limit._elapsed_steps for limit in self._limits]}
+
+    def restore(self, state: State) -> None:
+        """Puts the environment where `snapshot` found it.
+
+        Raises:
+            TrainingError: the replayed episode led elsewhere, so the environment is not what its generator and the actions make it.
+        """
+        self.obs, self.actions = state["obs"], []
+        if self._limits is None:
+            return self._replay(state)
+        env: Any = self.unwrapped
+        self.env.reset()
+        env.restore(state["env"])
+        for limit, elapsed in zip(self._limits, state["elapsed"], strict=True):
+            limit._elapsed_steps = elapsed
+
+    def _replay(self, state: State) -> None:
+        self._start = {"seed": state["seed"], "rng": state["rng"]}
+        self.actions = list(state["actions"])
+        if state["seed"] is None:
+            self.unwrapped.np_random.bit_generator.state = state["rng"]
+        obs, _ = self.env.reset(seed=state["seed"])
+        for action in self.actions:
+            obs = self.env.step(action)[0]
+        if not _same(obs, self.obs):
+            raise TrainingError("the episode in progress cannot be taken up again: replaying its actions led to another observation")
+
+
+def _limits_beside_a_snapshot(env: gymnasium.Env) -> list[TimeLimit] | None:
+    """The time limits to save beside a snapshot; None where replaying is the way (no snapshot, or wrappers that may hold state)."""
+    if not hasattr(env.unwrapped, "snapshot") or not hasattr(env.unwrapped, "restore"):
+        return None
+    limits = []
+    while isinstance(env, gymnasium.Wrapper):
+        if type(env) not in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
+            return None
+        limits += [env] if isinstance(env, TimeLimit) else []
+        env = env.env
+    return limits
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return np.array_equal(one, other)

@@ -1,0 +1,284 @@
+"""Fits an environment to an agent: one-hot, flattening, bins. Where no sensible fit exists, says why.
+
+What an agent wants stands in `Agent.observations` ("index", "vector", "policy") and `Agent.actions` ("discrete", "any").
+
+    index    one integer: Discrete as it is; MultiDiscrete, Tuple and Dict numbered in mixed radix; Box cut into bins
+    vector   float32 [O]: Discrete and MultiDiscrete one-hot; Box flattened; Dict and Tuple concatenated
+    policy   as "vector", unless the environment brings a policy of its own (a language model), which sees the observation itself
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+
+from rlbook.agent import Agent
+from rlbook.errors import RequestError
+
+MAX_TABLE = 10_000_000        # entries of a Q table
+MAX_VECTOR = 1_000_000        # numbers in one observation of an MLP
+MAX_ACTIONS = 4_096           # discrete actions after binning or joining
+UNBOUNDED = 3.0               # unbounded dimensions are cut into bins over [-3, 3]
+VAST = 1e6                    # bounds beyond this are as good as none
+
+Code = Callable[[Any], Any]   # batched or single: a leading [N] axis passes through
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How observations and actions are translated; None means as they are."""
+
+    observation_space: spaces.Space
+    action_space: spaces.Space
+    observe: Code | None
+    act: Code | None
+    notes: tuple[str, ...]
+
+
+def adapt(
+    observation_space: spaces.Space, action_space: spaces.Space, agent: Any, *, own_policy: bool = False,
+    bins: int = 10, action_bins: int = 5,
+) -> Adaptation:  # fmt: skip
+    """The translation between an environment and an agent class.
+
+    Args:
+        observation_space, action_space: the environment's, single.
+        agent: the agent class.
+        own_policy: whether the environment brings its own policy.
+        bins: cells per dimension of a Box observation, for tabular agents.
+        action_bins: values per dimension of a Box action, for agents that choose among discrete actions.
+
+    Raises:
+        RequestError: no sensible fit, with the reason.
+    """
+    notes: list[str] = []
+    fitted_actions, act = _adapt_actions(action_space, agent, action_bins, notes)
+    if agent.observations == "any" or (agent.observations == "policy" and own_policy):
+        return Adaptation(observation_space, fitted_actions, None, act, tuple(dict.fromkeys(notes)))
+    if agent.observations == "index":
+        num_actions = int(fitted_actions.n) if isinstance(fitted_actions, spaces.Discrete) else 1
+        size, observe = _index(observation_space, bins, notes)
+        if size * num_actions > MAX_TABLE:
+            most = f"{MAX_TABLE // num_actions:,}"
+            raise RequestError(f"a table needs one row a state, and this observation space has {_power(size)} of them (at most {most})")
+        same = isinstance(observation_space, spaces.Discrete) and observation_space.start == 0
+        return Adaptation(spaces.Discrete(size), fitted_actions, None if same else observe, act, tuple(dict.fromkeys(notes)))
+    size, observe = _vector(observation_space, notes)
+    if size > MAX_VECTOR:
+        raise RequestError(f"the observation flattens to {_power(size)} numbers (at most {MAX_VECTOR:,})")
+    is_vector = isinstance(observation_space, spaces.Box) and len(observation_space.shape) == 1 and observation_space.dtype == np.float32
+    vector = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+    return Adaptation(vector, fitted_actions, None if is_vector else observe, act, tuple(dict.fromkeys(notes)))
+
+
+def adapt_to(agent: type[Agent], env: Any, config: Any) -> Adaptation:
+    """The translation between `env` (an Env or a VectorEnv) and an agent class; see `adapt`."""
+    observation_space = getattr(env, "single_observation_space", None) or env.observation_space
+    action_space = getattr(env, "single_action_space", None) or env.action_space
+    bins = {name: getattr(config, name) for name in ("bins", "action_bins") if hasattr(config, name)}
+    return adapt(observation_space, action_space, agent, own_policy=hasattr(env.unwrapped, "build_policy"), **bins)
+
+
+def _power(size: int) -> str:
+    return f"{size:,}" if size < 10**12 else f"about 10^{math.floor(math.log10(size))}"
+
+
+# ---- observations as a vector
+
+def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
+    if isinstance(space, spaces.Discrete):
+        n, start = int(space.n), int(space.start)
+        eye = np.eye(n, dtype=np.float32) if n <= 4096 else None
+        notes.append("observation: one-hot")
+        return n, lambda x: eye[np.asarray(x) - start] if eye is not None else _one_hot((np.asarray(x) - start)[..., None], np.array([n]))
+    if isinstance(space, spaces.MultiDiscrete):
+        radix, start, dims = space.nvec.reshape(-1), space.start.reshape(-1), space.nvec.ndim
+        notes.append("observation: each component one-hot")
+        return int(radix.sum()), lambda x: _one_hot(_flat(x, dims) - start, radix)
+    if isinstance(space, (spaces.Box, spaces.MultiBinary)):
+        dims = len(space.shape)
+        if dims != 1:
+            notes.append(f"observation: {space.shape} flattened")
+        return math.prod(space.shape), lambda x: _flat(x, dims).astype(np.float32, copy=False)
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = [(key, *_vector(part, notes)) for key, part in _parts(space)]
+        notes.append("observation: parts concatenated")
+        return sum(size for _, size, _ in parts), lambda x: np.concatenate([code(x[key]) for key, _, code in parts], axis=-1)
+    raise RequestError(f"{type(space).__name__} observations have no fixed length that an MLP could take")
+
+
+def _parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, spaces.Space]]:
+    return list(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+
+
+def _flat(x: Any, dims: int) -> np.ndarray:
+    x = np.asarray(x)
+    return x.reshape(*x.shape[: x.ndim - dims], -1)
+
+
+def _one_hot(index: np.ndarray, radix: np.ndarray) -> np.ndarray:
+    """index [..., K] → [..., Σ radix]."""
+    out = np.zeros((*index.shape[:-1], int(radix.sum())), dtype=np.float32)
+    np.put_along_axis(out, index + np.concatenate([[0], np.cumsum(radix)[:-1]]), 1.0, axis=-1)
+    return out
+
+
+# ---- observations as an index
+
+def _index(space: spaces.Space, bins: int, notes: list[str]) -> tuple[int, Code]:
+    sizes, code = _digits(space, bins, notes)
+    size = math.prod(sizes)
+    if size > MAX_TABLE:
+        return size, code
+    weights = np.array([math.prod(sizes[i + 1 :]) for i in range(len(sizes))], dtype=np.int64)
+
+    def observe(x: Any) -> Any:
+        index = code(x) @ weights
+        return index if index.ndim else int(index)
+
+    return size, observe
+
+
+def _digits(space: spaces.Space, bins: int, notes: list[str]) -> tuple[list[int], Code]:
+    """The radices of a space, and its observations as digits [..., K] int64."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)], lambda x: np.asarray(x, dtype=np.int64)[..., None] - int(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        dims, start = space.nvec.ndim, space.start.reshape(-1)
+        return [int(n) for n in space.nvec.reshape(-1)], lambda x: _flat(x, dims).astype(np.int64) - start
+    if isinstance(space, spaces.MultiBinary):
+        dims = len(space.shape)
+        return [2] * math.prod(space.shape), lambda x: _flat(x, dims).astype(np.int64)
+    if isinstance(space, spaces.Box):
+        low, high = _range(space)
+        notes.append(f"observation: {bins} bins for each of {low.size} dimensions, over {_interval(low, high)}")
+        return [bins] * low.size, _binner(low, high, bins, len(space.shape))
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = [(key, *_digits(part, bins, notes)) for key, part in _parts(space)]
+        return [n for _, sizes, _ in parts for n in sizes], lambda x: np.concatenate([code(x[key]) for key, _, code in parts], axis=-1)
+    raise RequestError(f"{type(space).__name__} observations cannot be numbered, and a table needs one row a state")
+
+
+def _binner(low: np.ndarray, high: np.ndarray, bins: int, dims: int) -> Code:
+    """Numbers to bins of equal width; what lies outside falls into the outermost bin. NaN and infinities have none: FloatingPointError."""
+    scale = bins / np.where(high > low, high - low, 1.0)
+
+    def digits(x: Any) -> np.ndarray:
+        scaled = (_flat(x, dims) - low) * scale
+        if not np.isfinite(scaled).all():
+            raise FloatingPointError(float(np.asarray(x)[~np.isfinite(x)].flat[0]))
+        return np.clip(np.floor(scaled), 0, bins - 1).astype(np.int64)
+
+    return digits
+
+
+def _range(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+    """What the bins cover: the bounds, or 2 · UNBOUNDED from the only bound, or ±UNBOUNDED."""
+    low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
+    has_low, has_high = np.abs(low) < VAST, np.abs(high) < VAST
+    from_high = np.where(has_high, high - 2 * UNBOUNDED, -UNBOUNDED)
+    from_low = np.where(has_low, low + 2 * UNBOUNDED, UNBOUNDED)
+    return np.where(has_low, low, from_high), np.where(has_high, high, from_low)
+
+
+def _interval(low: np.ndarray, high: np.ndarray) -> str:
+    return ", ".join(f"[{a:.4g}, {b:.4g}]" for a, b in list(zip(low, high, strict=True))[:8])
+
+
+# ---- actions
+
+def _adapt_actions(space: spaces.Space, agent: Any, action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code | None]:
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda a: a + start)
+    if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        return _joint(space, notes)
+    if isinstance(space, spaces.Box) and agent.actions == "discrete":
+        return _binned(space, action_bins, notes)
+    if isinstance(space, spaces.Box):
+        notes.append("action: Gaussian, clipped to the environment's bounds")
+        return _clipped(space)
+    raise RequestError(f"{type(space).__name__} actions are neither discrete nor a box of numbers")
+
+
+def _clipped(space: spaces.Box) -> tuple[spaces.Space, Code]:
+    low, high, whole = space.low, space.high, np.issubdtype(space.dtype, np.integer)
+
+    def act(a: Any) -> np.ndarray:
+        a = np.asarray(a).reshape(*np.shape(a)[:-1], *space.shape)
+        return np.clip(np.rint(a) if whole else a, low, high).astype(space.dtype)
+
+    flat_low, flat_high = (bound.reshape(-1).astype(np.float32) for bound in (low, high))
+    return spaces.Box(flat_low, flat_high, dtype=np.float32), act
+
+
+def _joint(space: Any, notes: list[str]) -> tuple[spaces.Space, Code]:
+    binary = isinstance(space, spaces.MultiBinary)
+    radix = np.full(int(np.prod(space.shape)), 2) if binary else space.nvec.reshape(-1)
+    size = math.prod(int(n) for n in radix)
+    if size > MAX_ACTIONS:
+        raise RequestError(f"the joint action has {_power(size)} values (at most {MAX_ACTIONS:,})")
+    start = 0 if binary else space.start.reshape(-1)
+    table = np.stack(np.unravel_index(np.arange(size), radix), axis=-1) + start
+    table = table.reshape(size, *space.shape).astype(space.dtype)
+    notes.append(f"action: one of {size} combinations")
+    return spaces.Discrete(size), lambda a: table[a]
+
+
+def _binned(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code]:
+    low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise RequestError("actions are discrete for this algorithm, and an unbounded box cannot be cut into bins")
+    size = action_bins ** low.size
+    if size > MAX_ACTIONS:
+        made = f"{action_bins} values for each of {low.size} action dimensions make {_power(size)} actions"
+        raise RequestError(f"{made} (at most {MAX_ACTIONS:,}); lower action_bins")
+    axes = [np.linspace(a, b, action_bins) if action_bins > 1 else np.array([(a + b) / 2]) for a, b in zip(low, high, strict=True)]
+    table = np.stack([axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")], axis=-1)
+    table = table.reshape(size, *space.shape).astype(space.dtype)
+    notes.append(f"action: {action_bins} values for each of {low.size} dimensions, over {_interval(low, high)}")
+    return spaces.Discrete(size), lambda a: table[a]
+
+
+class AdaptedEnv(gymnasium.Wrapper):
+    """One environment as an agent wants it."""
+
+    def __init__(self, env: gymnasium.Env, translation: Adaptation) -> None:
+        super().__init__(env)
+        self.adaptation = translation
+        self.observation_space, self.action_space = translation.observation_space, translation.action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), info
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action if self.adaptation.act is None else self.adaptation.act(action))
+        return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), reward, terminated, truncated, info
+
+
+class AdaptedVectorEnv(VectorWrapper):
+    """N environments as an agent wants them."""
+
+    def __init__(self, env: VectorEnv, translation: Adaptation) -> None:
+        super().__init__(env)
+        self.adaptation = translation
+        self.single_observation_space, self.single_action_space = translation.observation_space, translation.action_space
+        self.observation_space = batch_space(translation.observation_space, env.num_envs)
+        self.action_space = batch_space(translation.action_space, env.num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), info
+
+    def step(self, actions: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(actions if self.adaptation.act is None else self.adaptation.act(actions))
+        return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), reward, terminated, truncated, info

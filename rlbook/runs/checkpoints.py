@@ -1,0 +1,273 @@
+"""Checkpoints: a `State` on disk, written atomically and read with suspicion.
+
+    FOLDER/checkpoints/STEP/header.json          schema, library versions, the state as JSON, the arrays' size and sha256, its own sha256
+    FOLDER/checkpoints/STEP/arrays.safetensors   the arrays
+    FOLDER/checkpoints/best.json                 which step was the best so far
+
+A checkpoint is written under a temporary name, flushed to disk and renamed, so that a power cut, a full disk or kill -9 leaves the older
+ones as they were. Reading executes nothing, follows no link, checks size and checksum before it parses, and refuses NaN.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import struct
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from rlbook.agent import State
+from rlbook.runs.files import (
+    CheckpointError,
+    lock,
+    opened,
+    read,
+    reason,
+    refuse,
+    remove,
+    remove_leftovers,
+    sync,
+    write_directory,
+    write_file,
+)
+from rlbook.runs.state_encoding import Arrays, StateError, decode, encode
+
+__all__ = [
+    "CheckpointError", "checkpoint_path", "discard_after", "latest", "list_checkpoints", "load_checkpoint", "lock", "mark_best",
+    "read_best", "save_checkpoint",
+]
+
+SCHEMA = 1
+HEADER, BLOB, BEST = "header.json", "arrays.safetensors", "best.json"
+MAX_HEADER = 32 * 2**20                      # bytes of JSON, in header.json and at the front of arrays.safetensors
+KEPT = 2                                     # the last two checkpoints stay
+_LIBRARIES = ("gymnasium", "numpy", "rlbook", "safetensors", "torch", "transformers")
+_STEP = re.compile(r"(0|[1-9]\d{0,17})(\.old)?")
+_SEAL = re.compile(rb',\n"sha256":"([0-9a-f]{64})"\}\n')
+_SEAL_SIZE = len(b',\n"sha256":""}\n') + 64
+
+
+# Writing
+
+
+def save_checkpoint(folder: str | Path, step: int, state: State, *, keep: int | None = None) -> Path:
+    """Writes FOLDER/checkpoints/STEP and removes old checkpoints. The same state gives the same bytes, its keys in their order.
+
+    Afterwards there are: this checkpoint, the last one before it, the best one (`mark_best`) and the one of step `keep`. Checkpoints of
+    later steps belong to a future that was given up, and go.
+
+    Raises:
+        CheckpointError: the disk is full, a limit is reached, or the state holds what is not data or not finite. The earlier ones stay.
+    """
+    directory = Path(folder) / "checkpoints"
+    files = _serialised(step, state)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(directory)
+        if not _holds(directory / str(step), files):
+            write_directory(directory, str(step), files)
+        _prune(directory, step, {step, keep, (read_best(folder) or (None,))[0]})
+    except OSError as error:
+        raise CheckpointError(f"The checkpoint of step {step} was not written ({reason(error)}); the earlier ones are intact.") from error
+    return directory / str(step)
+
+
+def mark_best(folder: str | Path, step: int, score: float) -> None:
+    """Remembers that the checkpoint of `step` is the best one so far; `score` is the mean return that made it so."""
+    directory = Path(folder) / "checkpoints"
+    temporary = directory / f".tmp-{BEST}"
+    try:
+        write_file(temporary, json.dumps({"score": float(score), "step": int(step)}).encode() + b"\n")
+        os.replace(temporary, directory / BEST)
+        sync(directory)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CheckpointError(f"The best step was not written down ({reason(error)}).") from error
+
+
+def discard_after(folder: str | Path, step: int) -> None:
+    """Removes every checkpoint later than `step`: the run goes on from there, and they belong to a future that was given up."""
+    best = read_best(folder)
+    directory = Path(folder) / "checkpoints"
+    remove_leftovers(directory)
+    if best is not None and best[0] > step:
+        (directory / BEST).unlink()
+    for later in list_checkpoints(folder):
+        if later > step:
+            remove(_existing(directory, later))
+
+
+def _serialised(step: int, state: State) -> dict[str, bytes]:
+    from safetensors.numpy import save
+
+    try:
+        skeleton, arrays = encode(state)
+        blob = save(arrays)
+        description = {"size": len(blob), "sha256": hashlib.sha256(blob).hexdigest()}
+        header = {"schema": SCHEMA, "step": int(step), "libraries": _versions(), "blobs": {BLOB: description}, "state": skeleton}
+        body = json.dumps(header, separators=(",", ":"), allow_nan=False)[:-1].encode()
+    except (StateError, ValueError) as error:
+        raise CheckpointError(f"The checkpoint of step {step} was not written: {error}.") from error
+    if len(body) > MAX_HEADER:
+        raise CheckpointError(f"The checkpoint of step {step} was not written: its header would exceed {MAX_HEADER} bytes.")
+    return {BLOB: blob, HEADER: body + f',\n"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()}
+
+
+def _holds(directory: Path, files: dict[str, bytes]) -> bool:
+    try:
+        with opened(directory) as descriptor:
+            return all(read(descriptor, name, len(data)) == data for name, data in files.items())
+    except CheckpointError:
+        return False
+
+
+def _prune(directory: Path, step: int, named: set[int | None]) -> None:
+    steps = _steps(directory)
+    kept = named | set(sorted(earlier for earlier in steps if earlier <= step)[-KEPT:])
+    for other in steps - kept:
+        remove(_existing(directory, other))
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    return {name: _version(name) for name in _LIBRARIES}
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+# Reading
+
+
+def load_checkpoint(path: str | Path, step: int | Literal["best"] | None = None) -> tuple[int, State]:
+    """The step and the state of a checkpoint.
+
+    Args:
+        path: a run folder, or one checkpoint's own directory.
+        step: which checkpoint of a run folder: a step, "best", or None for the latest.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged, not ours, a link, or holds values that are not finite.
+    """
+    directory = checkpoint_path(path, step)
+    with opened(directory) as descriptor:
+        header = _header(read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / HEADER)
+        description = header["blobs"][BLOB]
+        blob = read(descriptor, BLOB, description["size"])
+    if len(blob) != description["size"] or hashlib.sha256(blob).hexdigest() != description["sha256"]:
+        refuse(directory / BLOB, "it is damaged, its bytes do not match their checksum")
+    if directory.name.isdigit() and int(directory.name) != header["step"]:
+        refuse(directory, f"it holds step {header['step']}")
+    try:
+        return header["step"], decode(header["state"], _arrays(blob, directory / BLOB))
+    except StateError as error:
+        raise CheckpointError(f"{directory} was not loaded: {error}.") from error
+
+
+def checkpoint_path(path: str | Path, step: int | Literal["best"] | None = None) -> Path:
+    """Where that checkpoint lies. Raises CheckpointError if there is none."""
+    path = Path(path)
+    if step is None and os.path.lexists(path / HEADER):
+        return path
+    steps = list_checkpoints(path)
+    if not steps:
+        refuse(path, "it has no checkpoint")
+    if step == "best":
+        best = read_best(path)
+        if best is None:
+            refuse(path, f"no best checkpoint is known; the latest is {steps[-1]}")
+        step = best[0]
+    if step is not None and step not in steps:
+        refuse(path, f"it has no checkpoint of step {step}; there are {', '.join(map(str, steps))}")
+    return _existing(path / "checkpoints", steps[-1] if step is None else int(step))
+
+
+def list_checkpoints(folder: str | Path) -> list[int]:
+    """The steps of a run folder's checkpoints, in order."""
+    return sorted(_steps(Path(folder) / "checkpoints"))
+
+
+def latest(folder: str | Path) -> int | None:
+    """The step of the latest checkpoint, or None."""
+    return max(list_checkpoints(folder), default=None)
+
+
+def read_best(folder: str | Path) -> tuple[int, float] | None:
+    """(step, score) of the best checkpoint so far, or None if none was marked. Raises CheckpointError if best.json is damaged."""
+    directory = Path(folder) / "checkpoints"
+    if not os.path.lexists(directory / BEST):
+        return None
+    with opened(directory) as descriptor:
+        data = read(descriptor, BEST, 1000)
+    try:
+        content = json.loads(data)
+        return int(content["step"]), float(content["score"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{directory / BEST} is damaged.") from error
+
+
+def _steps(directory: Path) -> set[int]:
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    return {int(match[1]) for match in map(_STEP.fullmatch, names) if match}
+
+
+def _existing(directory: Path, step: int) -> Path:
+    path = directory / str(step)
+    return path if os.path.lexists(path) else directory / f"{step}.old"
+
+
+def _header(data: bytes, path: Path) -> dict[str, Any]:
+    seal = _SEAL.fullmatch(data[-_SEAL_SIZE:])
+    if seal is None:
+        refuse(path, "it is not a checkpoint header, or it was cut short")
+    if hashlib.sha256(data[:-_SEAL_SIZE]).hexdigest().encode() != seal[1]:
+        refuse(path, "it is damaged, its bytes do not match their checksum")
+    try:
+        header = json.loads(data, parse_constant=_no_constant)
+    except RecursionError:
+        refuse(path, "it is nested too deeply")
+    except ValueError:
+        refuse(path, "it is not JSON")
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+        found = header.get("schema") if isinstance(header, dict) else None
+        refuse(path, f"its schema is {str(found)[:40]}, and this version of rlbook reads schema {SCHEMA}")
+    if not _well_formed(header):
+        refuse(path, "it lacks a part, or has one of the wrong type")
+    return header
+
+
+def _well_formed(header: dict[str, Any]) -> bool:
+    blobs = header.get("blobs")
+    blob = blobs.get(BLOB) if isinstance(blobs, dict) and set(blobs) == {BLOB} else None
+    if not isinstance(blob, dict) or not isinstance(blob.get("sha256"), str):
+        return False
+    numbers = (header.get("step"), blob.get("size"))
+    return "state" in header and all(type(number) is int and 0 <= number < 2**62 for number in numbers)
+
+
+def _arrays(blob: bytes, path: Path) -> Arrays:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    length = struct.unpack("<Q", blob[:8])[0] if len(blob) >= 8 else 0
+    if not 2 <= length <= min(MAX_HEADER, len(blob) - 8):
+        refuse(path, "the length of its header makes no sense")
+    try:
+        return load(blob)
+    except (SafetensorError, ValueError, TypeError, KeyError, RecursionError):
+        refuse(path, "it is not a safetensors file of arrays")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

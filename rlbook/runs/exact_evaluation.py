@@ -1,0 +1,61 @@
+"""Learners judged against the exact answer, where the environment has a model to compute it from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlbook.errors import TrainingError
+
+if TYPE_CHECKING:
+    from rlbook.agent import Agent, Metrics
+    from rlbook.envs.mdp import TabularMDP
+
+LARGEST = 20_000
+"""State-action pairs; above it, judging would take longer than learning."""
+
+class ExactEvaluation:
+    """Knows V* of a model, and V^π of any policy.
+
+    Args:
+        model: S states, A actions.
+        gamma: γ, discount per step, in [0, 1].
+        target: the policy whose values are learned, [S, A] probabilities; None: the values are those of acting optimally.
+
+    Raises:
+        ValueError, TrainingError: there are no such values: γ is 1, and some state never ends the episode.
+    """
+
+    def __init__(self, model: TabularMDP, gamma: float, target: np.ndarray | None = None) -> None:
+        from rlbook.algorithms.planning.policy_iteration import PolicyIteration
+
+        self.model, self.gamma, self.target = model, gamma, target
+        self.judged = model.reachable() & ~model.terminal
+        self.exact = (
+            PolicyIteration.solve(model, gamma=gamma).values() if target is None else model.policy_values(target, gamma)
+        )
+
+    def judge(self, agent: Any) -> Metrics:
+        """`value_error`, and of an agent that seeks the best policy `policy_regret`."""
+        error = (agent.values() - self.exact)[self.judged]
+        found = {"value_error": float(np.sqrt(np.mean(error**2)))}
+        if self.target is not None:
+            return found
+        try:
+            achieved = self.model.policy_values(agent.greedy_policy(), self.gamma)
+        except ValueError:                   # γ is 1 and the policy may walk in circles
+            return found
+        return found | {"policy_regret": float(self.model.initial @ (self.exact - achieved))}
+
+
+def exact_evaluation_of(agent: Agent, model: TabularMDP | None) -> ExactEvaluation | None:
+    """A judge for this agent; None where it has no table of values over the model's states, or the model is too large."""
+    if model is None or not model.observable or not hasattr(agent, "values") or not hasattr(agent.config, "gamma"):
+        return None
+    if model.num_states * model.num_actions > LARGEST:
+        return None
+    try:
+        return ExactEvaluation(model, agent.config.gamma, getattr(agent, "target_policy", None))
+    except (ValueError, TrainingError):      # γ is 1 and rewards add up to infinity
+        return None

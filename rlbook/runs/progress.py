@@ -1,0 +1,135 @@
+"""Showing a run while it trains: a progress bar, plain lines where there is no terminal, TensorBoard where it is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlbook.agent import Planner
+from rlbook.errors import RequestError
+
+if TYPE_CHECKING:
+    from rlbook.runs.run import Run
+
+Report = Callable[["Run"], None]
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Report]:
+    """Yields a function to call after each report: what is done, the return, the speed and the time left, on standard error."""
+    display = _Bar() if sys.stderr.isatty() else _Lines()
+    try:
+        yield display
+    finally:
+        display.close()
+
+
+def done_and_total(run: Run) -> tuple[int, int | None, str]:
+    """How much is done, of how much (None where nobody knows), and the unit it is counted in."""
+    if isinstance(run.agent, Planner):
+        return run.steps, None, "sweep"
+    budget = run.request.budget
+    if budget.steps is None or (budget.episodes is not None and run.agent.progress > budget.progress(run.steps, 0)):
+        return len(run.episode_returns), budget.episodes, "episode"
+    return run.steps, budget.steps, "step"
+
+
+def recent_return(run: Run) -> float | None:
+    """Mean return of the last episodes: of the latest report that saw one end."""
+    return next((report["return"] for report in reversed(run.metrics) if report.get("return") is not None), None)
+
+
+class _Bar:
+    """A tqdm bar."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+
+    def __call__(self, run: Run) -> None:
+        from tqdm import tqdm
+
+        done, total, unit = done_and_total(run)
+        if self.bar is None:
+            for note in run.notes:
+                tqdm.write(f"note: {note}", file=sys.stderr)
+            name = f"{run.request.algorithm} {run.request.recipe.name}"
+            self.bar = tqdm(total=total, unit=f" {unit}s", desc=name, file=sys.stderr, dynamic_ncols=True, mininterval=0.05)
+        mean = recent_return(run)
+        if mean is not None:
+            self.bar.set_postfix_str(f"return {mean:.2f}", refresh=False)
+        self.bar.update((done if total is None else min(done, total)) - self.bar.n)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+class _Lines:
+    """A line every tenth of the run: what a log file can hold."""
+
+    def __init__(self) -> None:
+        self.start: tuple[float, int] | None = None
+        self.tenths = 0
+
+    def __call__(self, run: Run) -> None:
+        done, total, unit = done_and_total(run)
+        if self.start is None:
+            for note in run.notes:
+                print(f"note: {note}", file=sys.stderr)
+            self.start = time.monotonic(), done
+            self.tenths = _tenths(done, total)
+            return
+        if _tenths(done, total) > self.tenths:
+            self.tenths = _tenths(done, total)
+            print(self._line(run, done, total, unit), file=sys.stderr, flush=True)
+
+    def _line(self, run: Run, done: int, total: int | None, unit: str) -> str:
+        assert self.start is not None and total is not None
+        speed = (done - self.start[1]) / max(time.monotonic() - self.start[0], 1e-9)
+        mean = recent_return(run)
+        parts = [f"{run.request.algorithm} {run.request.recipe.name}: {done:,} of {total:,} {unit}s"]
+        parts += [f"return {mean:.2f}"] if mean is not None else []
+        return ", ".join([*parts, f"{speed:,.0f} {unit}s/s", f"{max(total - done, 0) / max(speed, 1e-9):.0f} s left"])
+
+    def close(self) -> None:
+        pass
+
+
+def _tenths(done: int, total: int | None) -> int:
+    return math.floor(10 * done / total) if total else 0
+
+
+@contextlib.contextmanager
+def tensorboard(folder: Path, *, wanted: bool) -> Iterator[Report]:
+    """Yields a function that writes each report as TensorBoard events under FOLDER/tensorboard; one that does nothing unless `wanted`.
+
+    Raises:
+        RequestError: TensorBoard is not installed.
+    """
+    if not wanted:
+        yield lambda run: None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise RequestError("--tensorboard needs the tensorboard package: pip install 'rlbook[log]'") from None
+    writers: list[Any] = []
+
+    def report(run: Run) -> None:
+        if not writers:                      # the folder is the run's by now, and not before
+            writers.append(SummaryWriter(str(folder / "tensorboard"), purge_step=run.steps))
+        latest = run.metrics[-1]
+        for name, value in latest.items():
+            if name != "step" and isinstance(value, int | float) and math.isfinite(value):
+                writers[0].add_scalar(name, value, latest["step"])
+
+    try:
+        yield report
+    finally:
+        for writer in writers:
+            writer.close()

@@ -1,0 +1,394 @@
+"""A run: what was asked, the agent, its log, and the folder they live in."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlbook.agent import Agent, Metrics, Planner, State, Totals
+from rlbook.checks import whole_number
+from rlbook.errors import RequestError, TrainingError
+from rlbook.fast.table_interaction import interaction_for
+from rlbook.fast.threads import single_threaded
+from rlbook.interaction.interaction import Episode, SingleInteraction, VectorInteraction
+from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.playing import adapted_vector, play
+from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.spaces import AdaptedEnv, adapt_to
+from rlbook.registry import agent_class
+from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint
+from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
+from rlbook.runs.files import CheckpointError
+from rlbook.runs.folder import check_free, locked, told, write_config
+from rlbook.runs.interrupts import Interrupted, interruptible
+from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
+from rlbook.runs.request import Request
+from rlbook.runs.state_encoding import StateError, encode
+from rlbook.seeding import rng_for
+
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
+
+REPORTS = 100          # in a run; a planner reports every sweep
+EVALUATIONS = 10       # in a run, where nothing else is asked for
+CHECKPOINTS = 10       # in a run, beside those of evaluations, of the start and of the end
+CONFIG_LIMIT = 1_000_000
+
+Report = Callable[["Run"], None]
+
+
+class Run:
+    """A training run: finished, interrupted, or loaded from its folder."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.folder: Path | None = None
+        self.metrics: list[dict[str, Any]] = []
+        """One report a line: `step`, `episodes`, `return`, `length`, the algorithm's own numbers, and `eval_return` where evaluated."""
+        self._episodes: list[Episode] = []
+        self._sums: dict[str, list[float]] = {}                # of the metrics since the last report: total, count
+        self._marks = 0                                        # how many REPORTS-ths of the budget the last report stood at
+        self._sweeps = 0
+        self._best: list[float] | None = None                  # step and score of the best evaluation
+        self._log: MetricsLog | None = None
+        with single_threaded():
+            self._build(agent_class(request.algorithm))
+
+    def _build(self, agent: type[Agent]) -> None:
+        request, rng = self.request, rng_for(self.request.seed, "environment")
+        try:
+            env = adapted_vector(agent, request.recipe, request.num_envs, request.config) if agent.batched else self._adapted_env(agent)
+        except RequestError as error:
+            raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from None
+        self.notes: tuple[str, ...] = env.adaptation.notes
+        """What was done to make the environment fit the agent."""
+        try:
+            self._model, where_from = _model_for(request) if issubclass(agent, Planner) else (None, ())
+            self._exact_model = None if where_from else self._model
+            self.agent: Agent = agent(env, request.config, request.seed)
+            if isinstance(self.agent, Planner):
+                self.agent.check_model(self._model)
+        except ValueError as error:
+            raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from error
+        self._interaction: SingleInteraction | VectorInteraction = (
+            VectorInteraction(env, rng, rollout=self.agent.rollout, group_size=self.agent.group_size)
+            if not isinstance(env, AdaptedEnv)
+            else interaction_for(self.agent, env, request.recipe, rng)
+        )
+        self.notes += where_from + ((self._interaction.note,) if self._interaction.note else ())
+
+    def _adapted_env(self, agent: type[Agent]) -> AdaptedEnv:
+        raw = ResumableEnv(self.request.recipe.make())
+        return AdaptedEnv(raw, adapt_to(agent, raw, self.request.config))
+
+    @property
+    def steps(self) -> int:
+        """Environment steps taken; for a planner, sweeps."""
+        return self._sweeps if isinstance(self.agent, Planner) else self._interaction.steps
+
+    @property
+    def episode_returns(self) -> list[float]:
+        """Undiscounted returns of the training episodes, in the order they ended."""
+        return [episode_return for _, episode_return, _ in [*self._episodes, *self._interaction.finished]]
+
+    # ---- the folder
+
+    def claim(self, folder: Path) -> None:
+        """Takes a folder for this run: writes the first checkpoint, and then its config.
+
+        Raises:
+            RequestError: the folder already holds a run, another process writes it, or it cannot be written.
+            TrainingError: the first checkpoint could not be written.
+        """
+        config = self.request.as_yaml()
+        check_free(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder), MetricsLog(folder) as self._log:
+                check_free(folder)
+                self.folder = folder
+                self.save()
+                write_config(folder, config)
+        except OSError as error:
+            raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
+
+    def save(self, *, best: bool = False) -> None:
+        """Writes a checkpoint of this moment, where there is a folder. `best` marks it as the best so far.
+
+        Raises:
+            TrainingError: it could not be written; the earlier ones stay.
+        """
+        if self.folder is None:
+            return
+        assert self._log is not None
+        with told(self.folder):
+            self._log.flush()
+            save_checkpoint(self.folder, self.steps, self._state(self._log))
+            if best and self._best is not None:
+                mark_best(self.folder, self.steps, self._best[1])
+
+    def _state(self, log: MetricsLog) -> State:
+        report = {"sums": self._sums, "marks": self._marks, "best": self._best, "sweeps": self._sweeps, "log": log.position()}
+        streams = None if isinstance(self.agent, Planner) else self._interaction.state_dict()
+        return {"agent": self.agent.state_dict(), "streams": streams, "report": report}
+
+    def _restore(self, state: State, *, streams: bool) -> None:
+        """Puts everything where `state` has it; without `streams` the environment is left alone, as evaluation needs no more."""
+        try:
+            self.agent.load_state_dict(state["agent"])
+            report = state["report"]
+            self._sums = {name: list(pair) for name, pair in report["sums"].items()}
+            self._marks, self._best, self._sweeps = report["marks"], report["best"], report["sweeps"]
+            if state["streams"] is not None and streams:
+                self._interaction.load_state_dict(state["streams"])
+            elif state["streams"] is not None:
+                self._interaction.steps, self._interaction.episodes = state["streams"]["steps"], state["streams"]["episodes"]
+            self.agent.progress = self.request.budget.progress(self.steps, self._interaction.episodes)
+        except TrainingError:
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+            name = f"{self.request.algorithm} on {self.request.recipe.name}"
+            raise CheckpointError(f"the checkpoint in {self.folder} does not fit {name}: {' '.join(str(error).split())}") from error
+
+    def _read_log(self) -> None:
+        assert self.folder is not None
+        try:
+            self.metrics, self._episodes = read_metrics(self.folder), read_episodes(self.folder)
+        except ValueError as error:
+            raise CheckpointError(f"the log in {self.folder} is damaged: {error}") from error
+
+    # ---- training
+
+    def train(self, *, on_report: Report | None = None, restored: State | None = None) -> Run:
+        """Trains until the budget is used up, from the start or from where `restored` stands.
+
+        Raises:
+            TrainingError: a NaN, an infinity, or a checkpoint that could not be written.
+            Interrupted: SIGINT or SIGTERM; the checkpoint is written.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(single_threaded())
+            if self.folder is not None:
+                stack.enter_context(locked(self.folder))
+                with told(self.folder):
+                    self._log = stack.enter_context(MetricsLog(self.folder))
+                    if restored is not None:
+                        self._rewind(self.folder, self._log, restored)
+            check_interrupt = stack.enter_context(interruptible())
+            try:
+                self._go(on_report, check_interrupt)
+            except Interrupted:
+                self.save()
+                raise
+        return self
+
+    def _rewind(self, folder: Path, log: MetricsLog, state: State) -> None:
+        """Drops what was logged after the checkpoint; it will be logged again, to the byte."""
+        try:
+            log.truncate(state["report"]["log"])
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
+        discard_after(folder, self.steps)
+        if self._best is not None and read_best(folder) != tuple(self._best):
+            mark_best(folder, int(self._best[0]), self._best[1])
+        self._read_log()
+
+    def _go(self, on_report: Report | None, check_interrupt: Callable[[], None]) -> None:
+        planning = isinstance(self.agent, Planner)
+        alone, on_report = planning and on_report is None and self.folder is None, on_report or (lambda run: None)
+        for metrics in self._plan() if planning else loop(self.agent, self._interaction, self.request.budget):
+            if not (alone and self._report_sweep(metrics)):
+                self._collect(metrics)
+                if self._report_due():
+                    self._report(on_report)
+            check_interrupt()
+        if self._marks <= REPORTS:
+            self._finish(on_report)
+
+    def _plan(self) -> Iterator[Metrics]:
+        assert isinstance(self.agent, Planner)
+        for metrics in self.agent.plan(self._model):
+            self._sweeps += 1
+            self.agent.progress = self.request.budget.progress(self._sweeps, 0)
+            yield metrics
+            if self.agent.progress >= 1.0:
+                return
+
+    def _collect(self, metrics: Metrics | Totals) -> None:
+        for name, item in metrics.items():
+            value, count = item if isinstance(item, tuple) else (item, 1)
+            if not math.isfinite(value):
+                self._check_state(name, value)
+            pair = self._sums.setdefault(name, [0.0, 0])
+            pair[0] += value
+            pair[1] += count
+
+    def _report_sweep(self, metrics: dict[str, Any]) -> bool:
+        """Does for a planner's sweep what `_collect` and `_report` do, in less time; False where there is more to do than to note it."""
+        if self.agent.progress >= 1.0 or not all(map(math.isfinite, metrics.values())):
+            return False
+        self._marks = math.floor(self.agent.progress * REPORTS)
+        self.metrics.append({"step": self._sweeps, "episodes": 0} | {name: float(value) for name, value in metrics.items()})
+        return True
+
+    def _check_state(self, name: str, value: float) -> None:
+        """A number in the log may be NaN where nothing is wrong (a variance of one sample); a weight may not."""
+        try:
+            encode(self.agent.state_dict())
+        except StateError as error:
+            raise TrainingError(f"training diverged at step {self.steps}: {name} is {value}, and {error}") from error
+
+    def _report_due(self) -> bool:
+        """The last report is `_finish`'s."""
+        planning = isinstance(self.agent, Planner)
+        return self.agent.progress < 1.0 and (planning or self.agent.progress * REPORTS >= self._marks + 1)
+
+    def _report(self, on_report: Report) -> None:
+        """One line of the log; every so often an evaluation and a checkpoint."""
+        before, self._marks = self._marks, math.floor(self.agent.progress * REPORTS)
+        evaluated = self._evaluation_due(before)
+        best = self._write(self._evaluate() if evaluated else {})
+        on_report(self)
+        if evaluated or _crossed(REPORTS // CHECKPOINTS, before, self._marks):
+            self.save(best=best)
+
+    def _finish(self, on_report: Report) -> None:
+        """The last line of the log, evaluation and checkpoint."""
+        self._marks = REPORTS + 1
+        if isinstance(self.agent, Planner) and self.metrics and not self._sums:
+            self._sums = {name: [value, 1] for name, value in self.metrics[-1].items() if name in self.agent.METRICS}
+        best = self._write(self._evaluate())
+        on_report(self)
+        self.save(best=best)
+
+    def _evaluation_due(self, before: int) -> bool:
+        if isinstance(self.agent, Planner):
+            return False
+        if self.request.eval_every == 0:
+            return False
+        if self.request.eval_every is None:
+            return _crossed(REPORTS // EVALUATIONS, before, self._marks)
+        return _crossed(self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps)
+
+    def _evaluate(self) -> Metrics:
+        """`eval_return` of an agent that seeks it, and how far its table is from the exact one, where that is known."""
+        if self.request.eval_every == 0:
+            return {}
+        judged = {} if self._exact_evaluation is None else self._exact_evaluation.judge(self.agent)
+        if not self.agent.seeks_return:
+            return judged
+        try:
+            played = play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean
+        except FloatingPointError as error:
+            raise TrainingError(f"an observation of the evaluation at step {self.steps} is not finite: {error}") from None
+        except TrainingError as error:
+            raise TrainingError(f"{error} (evaluation at step {self.steps})") from None
+        return {"eval_return": played} | judged
+
+    @cached_property
+    def _exact_evaluation(self) -> ExactEvaluation | None:
+        return exact_evaluation_of(self.agent, self._interaction.model if self._model is None else self._exact_model)
+
+    def _write(self, evaluated: Metrics) -> bool:
+        """Logs what happened since the last report. True where the evaluation is the best so far."""
+        finished = self._interaction.finished
+        report: dict[str, Any] = {"step": self.steps, "episodes": self._interaction.episodes}
+        if finished:
+            report["return"] = math.fsum(item[1] for item in finished) / len(finished)
+            report["length"] = sum(item[2] for item in finished) / len(finished)
+        report |= {name: total / count for name, (total, count) in self._sums.items()}
+        report |= evaluated
+        if self._log is not None:
+            with told(self.folder):
+                for item in finished:
+                    self._log.episode(*item)
+                self._log.report(self.steps, report)
+        self.metrics.append(report)
+        self._episodes += finished
+        finished.clear()
+        self._sums = {}
+        score = evaluated.get("eval_return")
+        if score is None or (self._best is not None and score < self._best[1]):
+            return False
+        self._best = [self.steps, score]
+        return True
+
+    def resume(self, *, steps: int | None = None, episodes: int | None = None, on_report: Report | None = None) -> Run:
+        """Continues a run from the last checkpoint in its folder, bit for bit; a finished run stays as it is.
+
+        Args:
+            steps, episodes: a new budget, counted from the run's beginning, larger than what is done; it is written to config.yaml.
+                Schedules and the annealing of step sizes follow it from here on, so the weights are those of a run that was given
+                this budget from the start only where nothing is scheduled.
+            on_report: as in `rlbook.train`.
+
+        Raises:
+            RequestError: no folder, or a budget that is already used up.
+            CheckpointError, TrainingError, Interrupted: as in `rlbook.load` and `rlbook.train`.
+        """
+        if self.folder is None:
+            raise RequestError("this run has no folder to continue in")
+        _, state = load_checkpoint(self.folder)
+        self._restore(state, streams=True)
+        if steps is not None or episodes is not None:
+            self._extend(self.folder, steps, episodes)
+        return self.train(on_report=on_report, restored=state)
+
+    def _extend(self, folder: Path, steps: int | None, episodes: int | None) -> None:
+        budget = Budget(
+            None if steps is None else whole_number("steps", steps, least=1),
+            None if episodes is None else whole_number("episodes", episodes, least=1),
+        )
+        progress = budget.progress(self.steps, self._interaction.episodes)
+        if progress >= 1.0:
+            done = f"{self.steps} steps and {self._interaction.episodes} episodes"
+            raise RequestError(f"the run has already taken {done}; give a larger budget")
+        self.request = dataclasses.replace(self.request, budget=budget)
+        self._marks = math.floor(progress * REPORTS)
+        with locked(folder), told(folder):
+            write_config(folder, self.request.as_yaml())
+
+
+def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: Any = None) -> Run:
+    """A run from its folder, ready to evaluate or to `resume`.
+
+    Args:
+        folder: a run folder.
+        checkpoint: "best", a step, or None for the last.
+        allow_import: let an environment id of the form "module:Name" import that module.
+        env: the environment, for a run whose environment was made without an id or in wrappers.
+
+    Raises:
+        RequestError: no such folder, or a config that is not valid.
+        CheckpointError: no checkpoint, or one that is damaged; one sentence.
+    """
+    folder = Path(folder)
+    config = folder / "config.yaml"
+    if not config.is_file() or config.is_symlink():
+        raise RequestError(f"{folder} is not a run folder: it has no config.yaml")
+    if config.stat().st_size > CONFIG_LIMIT:
+        raise RequestError(f"{config} is larger than {CONFIG_LIMIT:,} bytes")
+    # before torch is imported, so that a damaged one is refused at once
+    _, state = load_checkpoint(folder, checkpoint)  # type: ignore[arg-type]
+    request = Request.from_yaml(config.read_text(encoding="utf-8", errors="replace"), allow_import=allow_import, env=env)
+    run = Run(request)
+    run.folder = folder
+    run._restore(state, streams=False)
+    run._read_log()
+    return run
+
+
+def _model_for(request: Request) -> tuple[TabularMDP, tuple[str, ...]]:
+    from rlbook.runs.planning_models import planning_model
+
+    return planning_model(request)
+
+
+def _crossed(period: int, before: int, after: int) -> bool:
+    """Whether a multiple of `period` lies in (before, after]."""
+    return after // period > before // period
