@@ -1,19 +1,23 @@
-"""The interface: an agent acts, and learns from the step that followed.
+"""The interface: an agent acts, and learns from an environment, from a model, or from recorded data.
 
-              action
-   ┌───────┐ ─────────► ┌─────────────┐
-   │ Agent │            │ Environment │
-   └───────┘ ◄───────── └─────────────┘
-       Step(obs, action, reward, next_obs, terminated, truncated, valid)
+    environment ── Step ─────────►  learn(step)     TD, Monte Carlo, DQN, REINFORCE, PPO, GRPO
+    model       ── TabularMDP ───►  plan(model)     value iteration, policy iteration
+    data set    ── minibatches ──►  fit(data)       behaviour cloning, reward models, DPO on recorded pairs
+                                    act(observation)
 
-Every algorithm of the book is an `Agent`. The loop in `rlbook.training` calls `act` and `learn` in turn and owns the resets.
+Every algorithm of the book is an `Agent` with one or more of the three. The loop in `rlbook.interaction.loop` calls `act` and `learn` in
+turn and owns the resets; `plan` and `fit` are iterators, one item a sweep or a minibatch, and a run takes items until its budget is used.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
 
 State = dict[str, Any]
 """Nested dicts whose leaves are numpy arrays, torch tensors, numbers, strings, booleans, None, or lists of those."""
@@ -28,11 +32,11 @@ Totals = dict[str, tuple[float, int]]
 class Step(NamedTuple):
     """What followed one action.
 
-    A batched agent (`Agent.batched`) gets arrays with a leading axis N, one row a stream; any other agent gets scalars.
+    A batched agent (`Agent.batched`) gets arrays with a leading axis N, one row an environment; any other agent gets scalars.
 
     `next_obs` is the true successor, also where the episode ended: the loop resets afterwards.
     `truncated` is never true together with `terminated`: only `terminated` stops bootstrapping.
-    `valid` is false for a stream whose episode ended earlier in this round (`rollout = "episodes"`); ignore such rows.
+    `valid` is false for an environment whose episode ended earlier in this round (`rollout = "episodes"`); ignore such rows.
     """
 
     obs: Any
@@ -44,53 +48,117 @@ class Step(NamedTuple):
     valid: Any = True
 
 
-class Agent(ABC):
-    """Acts, and learns from the step that followed. See the module docstring."""
+@dataclass(frozen=True)
+class NoHyperparameters:
+    """The config of an agent that has none."""
 
-    Config: ClassVar[type]
+
+@dataclass(frozen=True)
+class Parts:
+    """What an agent is given besides its environment. The user names folders; the run turns them into these."""
+
+    expert: Agent | None = None
+    """Acts where demonstrations are needed."""
+    teacher: Agent | None = None
+    """Says how likely it finds what the agent did."""
+    reference: Agent | None = None
+    """What a KL penalty holds the agent to, instead of the agent's own first policy."""
+    model: str | None = None
+    """A local Hugging Face folder whose weights the policy starts from."""
+    device: str = "cpu"
+    """Where the networks live: "cpu" or "cuda"."""
+
+
+class Data(Protocol):
+    """What `fit` learns from: rows that come back shuffled, pass after pass; see `rlbook.data`."""
+
+    passes: float
+    """Passes over all rows so far."""
+
+    def __len__(self) -> int: ...
+
+    def minibatches(self, size: int) -> Iterator[Any]: ...
+
+    def digest(self) -> str: ...
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State) -> None: ...
+
+
+class Agent(ABC):
+    """Acts, and learns in one or more of three ways. See the module docstring."""
+
+    Config: ClassVar[type] = NoHyperparameters
     """A frozen dataclass: every hyper-parameter, with unit and meaning in the comment behind it."""
     METRICS: ClassVar[dict[str, str]] = {}
     """What each number in the log means, with its unit."""
+    budget: ClassVar[dict[str, int]] = {"steps": 100_000}
+    """How long `train` trains where the user does not say: "steps", "episodes" or "passes"; and "eval_every", if it matters."""
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Environment → settings that replace the defaults there: a budget, num_envs, eval_every, hyper-parameters."""
     batched: ClassVar[bool] = False
-    """True: acts in a VectorEnv with N streams, arrays [N, ...]. False: acts in one Env, scalars."""
+    """True: acts in a VectorEnv of N environments, arrays [N, ...]. False: acts in one Env, scalars."""
     observations: ClassVar[str] = "any"
     """What observations are turned into: "index" (one integer), "vector" (float32 [O]), "policy" (what the policy takes), "any"."""
     actions: ClassVar[str] = "any"
     """What the environment's actions must look like: "discrete" or "any" (discrete or a bounded box)."""
     default_num_envs: ClassVar[int] = 1
-    """Streams side by side where the user names no number."""
+    """Environments side by side where the user names no number."""
+    uses: ClassVar[tuple[str, ...]] = ()
+    """Fields of `Parts` that this agent has a use for. If there are any, the run gives its constructor `parts`; what is named for an
+    agent that has no use for it is refused."""
     rollout: str = "steps"
-    """"episodes": all N streams start together, and a finished one waits (`step.valid` is false) until the last one ends."""
+    """"episodes": all N environments start together, and a finished one waits (`step.valid` is false) until the last one ends."""
     group_size: int = 1
-    """With `rollout = "episodes"`: this many neighbouring streams start from the same reset seed."""
+    """With `rollout = "episodes"`: this many neighbouring environments start from the same reset seed."""
     seeks_return: bool = True
-    """False: learns the values of a policy that it was given, so that playing it tells nothing."""
+    """False: learns something else than to act well (the values of a given policy, a reward), so that playing it tells nothing."""
     progress: float = 0.0
-    """Fraction of the training budget used so far, in [0, 1]; the loop sets it before each `act`. Schedules read it."""
+    """Fraction of the training budget used so far, in [0, 1]; the run sets it before each item. Schedules read it."""
 
-    def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
-        """`env` has been fitted by `rlbook.interaction.spaces`; read its spaces, do not step it."""
-        self.config = config
+    def __init__(self, env: Any, config: Any, seed: int = 0, parts: Parts = Parts()) -> None:
+        """`env` has been adapted by `rlbook.interaction.spaces`; read its spaces, do not step it."""
+        self.config, self.parts = config, parts
         self.adaptation = getattr(env, "adaptation", None)
+
+    @classmethod
+    def sources(cls) -> tuple[str, ...]:
+        """What this class learns from, of "environment", "model" and "data": the ways that it has written."""
+        ways = {"environment": "learn", "model": "plan", "data": "fit"}
+        return tuple(source for source, way in ways.items() if getattr(cls, way) is not getattr(Agent, way))
+
+    @classmethod
+    def plays(cls) -> bool:
+        """Whether it can act at all; a reward model cannot."""
+        return cls.act is not Agent.act
 
     def adapted(self, observations: Any) -> Any:
         """The environment's own observations [N, ...] as this agent sees them."""
         return observations if self.adaptation is None or self.adaptation.observe is None else self.adaptation.observe(observations)
 
-    @abstractmethod
     def act(self, observation: Any, *, explore: bool = True) -> Any:
         """The action to take. `explore=False` is the greedy action and changes nothing in the agent, its RNGs included."""
+        raise TypeError(f"{type(self).__name__} does not act")
 
-    @abstractmethod
     def learn(self, step: Step) -> Metrics:
         """Learns from the step that followed the last `act`. Returns {} when nothing was learned."""
+        raise TypeError(f"{type(self).__name__} does not learn from an environment")
+
+    def plan(self, model: TabularMDP) -> Iterator[Metrics]:
+        """Plans in `model`; one item a sweep. Goes on where `load_state_dict` left it."""
+        raise TypeError(f"{type(self).__name__} does not plan in a model")
+
+    def fit(self, data: Data) -> Iterator[Metrics]:
+        """Learns from recorded data; one item a minibatch, without end. Goes on where `load_state_dict` left it and the data."""
+        raise TypeError(f"{type(self).__name__} does not learn from recorded data")
 
     def bind_env(self, env: Any) -> Agent:
-        """The agent to ask for actions in another environment than the one it was made for: itself, unless it looks into it."""
+        """The agent to ask for actions in `env`: this one, or, if it looks into its environment, one that looks into `env`."""
         return self
 
     def begin(self) -> None:
-        """All streams start afresh: whatever the agent remembers of the episodes in progress is dropped."""
+        """All environments start afresh: whatever the agent remembers of the episodes in progress is dropped."""
 
     @abstractmethod
     def state_dict(self) -> State:
@@ -104,9 +172,11 @@ class Agent(ABC):
 class Planner(Agent):
     """An agent that computes its policy from a model of the environment before the first step."""
 
-    def check_model(self, model: Any) -> None:
+    budget = {"steps": 10_000}
+
+    def check_model(self, model: TabularMDP) -> None:
         """Raises ValueError where planning in `model` is of no use to this agent."""
 
     @abstractmethod
-    def plan(self, model: Any) -> Iterator[Metrics]:
-        """Plans in `model` (a `rlbook.envs.TabularMDP`); one item a sweep. Picks up where `load_state_dict` left off."""
+    def plan(self, model: TabularMDP) -> Iterator[Metrics]:
+        """Plans in `model`; one item a sweep. Goes on where `load_state_dict` left it."""

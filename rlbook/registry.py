@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import importlib
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from rlbook.agent import Agent, Planner
+from rlbook.checks import nearest
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe, environments
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
@@ -45,76 +46,11 @@ ALGORITHMS = {
     "dpo": "rlbook.algorithms.policy.dpo:DPO",
 }
 
-BUDGET: dict[str, dict[str, Any]] = {
-    "policy_evaluation": {"steps": 100_000},
-    "policy_iteration": {"steps": 10_000},
-    "modified_policy_iteration": {"steps": 10_000},
-    "value_iteration": {"steps": 10_000},
-    "prioritized_sweeping": {"steps": 10_000},
-    "certainty_equivalence": {"steps": 20_000},
-    "mcts": {"episodes": 10, "eval_every": 0},
-    "mc_prediction": {"episodes": 1_000},
-    "mc_control": {"episodes": 500},
-    "off_policy_mc": {"episodes": 2_000},
-    "q_learning": {"episodes": 500},
-    "dyna_q": {"episodes": 100},
-    "dyna_q_plus": {"episodes": 100},
-    "td_prediction": {"episodes": 1_000},
-    "sarsa": {"episodes": 500},
-    "expected_sarsa": {"episodes": 500},
-    "double_q_learning": {"episodes": 500},
-    "n_step_td": {"episodes": 1_000},
-    "td_lambda": {"episodes": 1_000},
-    "n_step_sarsa": {"episodes": 500},
-    "sarsa_lambda": {"episodes": 500},
-    "watkins_q_lambda": {"episodes": 500},
-    "dqn": {"steps": 50_000},
-    "ppo": {"steps": 100_000},
-    "grpo": {"steps": 100_000},
-    "dpo": {"steps": 100_000},
-}
-"""What `train` does without --steps and --episodes, where no preset says otherwise."""
-
 ENUMERATED = 20_000
 """Transitions of an environment without a table that `train` tries before it says that there are too many to plan in: a few seconds."""
 
-TOKENS: dict[str, dict[str, Any]] = {
-    "ppo": {
-        "steps": 120_000, "num_envs": 128, "batch_size": 128, "epochs": 2, "learning_rate": 4e-4, "gamma": 1.0, "truncation": "terminal",
-    },
-    "grpo": {"steps": 250_000, "num_envs": 256, "group_size": 4, "learning_rate": 3e-4, "anneal_learning_rate": True},
-    "dpo": {"steps": 120_000, "num_envs": 256, "group_size": 4, "learning_rate": 1e-4, "nll_coef": 1.0},
-}
-"""A small language model: whole completions, a token limit that is part of the task, careful steps."""
-
-PLANNERS = ("value_iteration", "policy_iteration", "modified_policy_iteration", "prioritized_sweeping", "policy_evaluation")
-"""They need a model; where there is none, one is estimated."""
-
-PRESETS: dict[tuple[str, str], dict[str, Any]] = {
-    **{(name, env): settings | {"eval_episodes": 512} for name, settings in TOKENS.items() for env in ("Addition-v0", "Reverse-v0")},
-    **{(name, "CartPole-v1"): {"bins": 16, "sampled_steps": 200_000} for name in PLANNERS},
-    **{(name, "TabularMDP"): {"eval_every": 0} for name in PLANNERS},      # playing it would take far longer than planning
-    ("certainty_equivalence", "CartPole-v1"): {"steps": 200_000, "plan_every": 10_000, "tolerance": 1e-2, "bins": 16},
-    ("mcts", "Maze-v0"): {"simulations": 5_000},
-    ("mcts", "Acrobot-v1"): {"simulations": 10},
-    ("ppo", "Maze-v0"): {"steps": 40_000, "num_envs": 16, "rollout_steps": 32, "batch_size": 128, "learning_rate": 1e-3},
-    ("grpo", "Maze-v0"): {"steps": 100_000},
-    ("dpo", "Maze-v0"): {"steps": 200_000, "num_envs": 64, "group_size": 8, "anneal_learning_rate": True},
-    ("dqn", "Maze-v0"): {"steps": 20_000},
-    ("ppo", "CartPole-v1"): {
-        "steps": 50_000, "rollout_steps": 32, "epochs": 20, "learning_rate": 1e-3, "gamma": 0.98, "gae_lambda": 0.8,
-        "entropy_coef": 0.005,
-    },
-    ("dqn", "CartPole-v1"): {
-        "steps": 50_000, "hidden_sizes": (128, 128), "learning_rate": 1e-3, "batch_size": 128, "learning_starts": 1_000,
-        "train_every": 256, "gradient_steps": 128, "target_period": 256, "double": False, "epsilon": "linear(1.0, 0.04, 0.16)",
-        "eval_every": 1_000, "eval_episodes": 10,
-    },
-    ("ppo", "Pendulum-v1"): {
-        "steps": 150_000, "rollout_steps": 256, "epochs": 10, "learning_rate": 1e-3, "gamma": 0.9, "normalize_reward": True,
-    },
-}  # fmt: skip
-"""(algorithm, environment) → settings that replace the defaults: a budget, num_envs, hyper-parameters."""
+ALIASES: dict[str, str] = {}
+"""What language-model people call an algorithm → its name here."""
 
 
 def algorithms() -> dict[str, type[Agent]]:
@@ -122,25 +58,72 @@ def algorithms() -> dict[str, type[Agent]]:
     return {name: agent_class(name) for name in ALGORITHMS}
 
 
-def agent_class(name: str) -> type[Agent]:
-    """The class behind a name.
+def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
+    """The class behind a name, an alias, or "module:Class".
 
     Raises:
-        RequestError: no such algorithm; the nearest name is given.
+        RequestError: no such algorithm (the nearest name is given), or a module that may not be, or cannot be, imported.
     """
-    if name not in ALGORITHMS:
-        nearest = difflib.get_close_matches(name.lower().replace("-", "_"), list(ALGORITHMS), n=1, cutoff=0.4)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise RequestError(f"unknown algorithm {name!r}{hint} (known: {', '.join(ALGORITHMS)})")
-    module, attribute = ALGORITHMS[name].split(":")
-    return getattr(importlib.import_module(module), attribute)
+    name = ALIASES.get(name, name)
+    if name in ALGORITHMS:
+        module, attribute = ALGORITHMS[name].split(":")
+        return getattr(importlib.import_module(module), attribute)
+    if ":" in name:
+        return _imported(name, allow_import)
+    known = (*ALGORITHMS, *ALIASES)
+    match = nearest(name.lower().replace("-", "_"), known)
+    hint = f"; did you mean {match!r}?" if match else ""
+    raise RequestError(f"unknown algorithm {name!r}{hint} (known: {', '.join(known)})")
 
 
-def preset(algorithm: str, env_name: str) -> dict[str, Any]:
+def name_of(agent: type[Agent]) -> str:
+    """The name that `agent_class` finds a class by: its own here, or "module:Class"."""
+    where = f"{agent.__module__}:{agent.__qualname__}"
+    return next((name for name, home in ALGORITHMS.items() if home == where), where)
+
+
+def check_class(agent: object) -> type[Agent]:
+    """The class itself. Raises RequestError where it is no agent that could be trained."""
+    if not (isinstance(agent, type) and issubclass(agent, Agent)):
+        raise RequestError(f"algorithm must be a name or a class derived from rlbook.Agent, got {_described(agent)}")
+    missing = sorted(getattr(agent, "__abstractmethods__", ()))
+    if missing:
+        raise RequestError(f"{agent.__name__} is not complete: it must define {', '.join(missing)}")
+    if not agent.sources():
+        raise RequestError(f"{agent.__name__} never learns: it must define learn(step), plan(model) or fit(data)")
+    if not dataclasses.is_dataclass(agent.Config):
+        raise RequestError(f"{agent.__name__}.Config must be a dataclass of hyper-parameters, got {_described(agent.Config)}")
+    unknown = agent.budget.keys() - {"steps", "episodes", "passes", "eval_every"}
+    if unknown:
+        allowed = "steps, episodes, passes or eval_every"
+        raise RequestError(f"{agent.__name__}.budget must name {allowed}, got {sorted(unknown)[0]!r}")
+    return agent
+
+
+def _imported(name: str, allow_import: bool) -> type[Agent]:
+    module, _, attribute = name.partition(":")
+    if not allow_import:
+        trust = "give --allow-import (allow_import=True) if you trust it"
+        raise RequestError(f"algorithm {name!r} would import the module {module!r}; {trust}")
+    try:
+        found: object = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:               # whatever the user's module does
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RequestError(f"algorithm {name!r} cannot be imported ({reason})") from error
+    return check_class(found)
+
+
+def _described(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"{value!r}"[:80]
+
+
+def preset(agent: type[Agent], env_name: str) -> dict[str, Any]:
     """The settings that `train` starts from for this pair; what the user gives goes before them."""
-    settings = PRESETS.get((algorithm, env_name), {})
-    budget = {} if settings.keys() & {"steps", "episodes"} else BUDGET[algorithm]
-    return budget | settings
+    settings = agent.presets.get(env_name, {})
+    budget = {} if settings.keys() & {"steps", "episodes", "passes"} else agent.budget
+    return {**budget, **settings}
 
 
 def why_not(algorithm: str, env_name: str) -> str | None:

@@ -28,7 +28,7 @@ from sphinx.util.docutils import SphinxDirective
 from rlbook.agent import Agent, Planner
 from rlbook.book.figures import FIGURES, home
 from rlbook.cli.explain import comments, default_text
-from rlbook.registry import ALGORITHMS, PRESETS, agent_class
+from rlbook.registry import ALGORITHMS, agent_class
 
 ROOT = Path(__file__).parents[2]
 OBSERVATIONS = {"index": "one integer", "vector": "a vector of numbers", "policy": "whatever its policy takes", "any": "any"}
@@ -80,7 +80,7 @@ def environment_docstring(env_id: str) -> str:
 
 def own_settings(algorithm: str) -> str:
     """What `rlbook train` starts from on the environments that have settings of their own."""
-    known = {env: settings for (name, env), settings in PRESETS.items() if name == algorithm}
+    known = dict(agent_class(algorithm).presets)
     if not known:
         return ""
     rows = [(env, ", ".join(f"`{name}` {value}" for name, value in settings.items())) for env, settings in known.items()]

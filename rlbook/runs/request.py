@@ -55,7 +55,7 @@ class Request:
         asked = {name: whole_number(name, value, _OPTIONS[name]) for name, value in given.items() if value is not None}
         if not agent.batched and asked.get("num_envs", 1) != 1:
             raise RequestError(f"{algorithm} learns from one stream; num_envs must be 1, got {num_envs}")
-        settings = preset(algorithm, recipe.name)
+        settings = preset(agent, recipe.name)
         preset_budget = Budget(settings.pop("steps", None), settings.pop("episodes", None))
         budget = Budget(asked.get("steps"), asked.get("episodes"))
         streams = settings.pop("num_envs", agent.default_num_envs) if agent.batched else 1

@@ -71,7 +71,7 @@ class Run:
             self._model, where_from = _model_for(request) if issubclass(agent, Planner) else (None, ())
             self._exact_model = None if where_from else self._model
             self.agent: Agent = agent(env, request.config, request.seed)
-            if isinstance(self.agent, Planner):
+            if isinstance(self.agent, Planner) and self._model is not None:
                 self.agent.check_model(self._model)
         except ValueError as error:
             raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from error
@@ -211,7 +211,7 @@ class Run:
             self._finish(on_report)
 
     def _plan(self) -> Iterator[Metrics]:
-        assert isinstance(self.agent, Planner)
+        assert isinstance(self.agent, Planner) and self._model is not None
         for metrics in self.agent.plan(self._model):
             self._sweeps += 1
             self.agent.progress = self.request.budget.progress(self._sweeps, 0)

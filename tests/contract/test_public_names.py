@@ -122,7 +122,7 @@ def test_without_a_budget_there_is_a_sensible_one() -> None:
 
 
 def test_a_preset_gives_way_to_what_is_asked_for_and_its_budget_replaces_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlbook.registry.PRESETS", {("q_learning", "Maze-v0"): {"steps": 50, "alpha": 0.3, "gamma": 0.8}})
+    monkeypatch.setattr(rlbook.QLearning, "presets", {"Maze-v0": {"steps": 50, "alpha": 0.3, "gamma": 0.8}})
     run = rlbook.train("q_learning", "Maze-v0", gamma=0.7, eval_every=0)
     assert (run.request.budget.steps, run.request.budget.episodes, run.steps) == (50, None, 50)
     assert (run.request.hyperparameters["alpha"], run.request.hyperparameters["gamma"]) == ("0.3", 0.7)

@@ -9,7 +9,9 @@ import pytest
 
 import rlbook
 from rlbook.agent import Planner
-from rlbook.registry import PLANNERS, agent_class, table
+from rlbook.registry import ALGORITHMS, agent_class, table
+
+PLANNERS = [name for name in ALGORITHMS if issubclass(agent_class(name), Planner)]
 
 TABLE = table()
 CELLS = [(algorithm, env) for algorithm, row in TABLE.items() for env in row]

@@ -14,10 +14,11 @@ from rlbook.agent import Planner
 from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.envs.enumeration import NoModel
-from rlbook.registry import ALGORITHMS, PLANNERS, agent_class, model_of, why_not
+from rlbook.registry import ALGORITHMS, agent_class, model_of, why_not
 from rlbook.runs.planning_models import planning_model
 from rlbook.runs.request import Request
 
+PLANNERS = [name for name in ALGORITHMS if issubclass(agent_class(name), Planner)]
 SMALL: dict[str, Any] = {"sampled_steps": 3_000, "bins": 6, "eval_every": 0}
 
 
@@ -27,7 +28,6 @@ def model_for(algorithm: str, env: Any, **hyperparameters: Any) -> Any:
 
 
 def test_the_planners_are_those_that_the_registry_says() -> None:
-    assert {name for name in ALGORITHMS if issubclass(agent_class(name), Planner)} == set(PLANNERS)
     assert all(issubclass(agent_class(name).Config, PlannerConfig) for name in PLANNERS)
 
 

@@ -98,6 +98,7 @@ class DynaQConfig(ControlConfig):
 class DynaQ(ControlAgent):
     """Q-learning with a model of what it has seen."""
 
+    budget = {"episodes": 100}
     Config = DynaQConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {"known_pairs": "pairs of state and action tried so far"}
     update = staticmethod(dyna_q_update)

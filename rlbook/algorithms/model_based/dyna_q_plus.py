@@ -95,6 +95,7 @@ class DynaQPlusConfig(ControlConfig):
 class DynaQPlus(ControlAgent):
     """Dyna-Q with a bonus for what was not tried for long."""
 
+    budget = {"episodes": 100}
     Config = DynaQPlusConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {"known_pairs": "pairs of state and action tried so far"}
     update = staticmethod(dyna_q_plus_update)

@@ -127,6 +127,8 @@ class MCTS(Agent):
         ValueError: an environment that cannot be copied, or `reuse_tree` where its states cannot be kept.
     """
 
+    budget = {"episodes": 10, "eval_every": 0}
+    presets = {"Maze-v0": {"simulations": 5_000}, "Acrobot-v1": {"simulations": 10}}
     Config = MCTSConfig
     METRICS: ClassVar[dict[str, str]] = {
         "simulations": "simulations behind a move, those kept from the move before included",

@@ -60,6 +60,7 @@ class PolicyEvaluationConfig(PlannerConfig):
 class PolicyEvaluation(TablePlanner):
     """Policy evaluation on a `TabularMDP` with S states and A actions."""
 
+    budget = {"steps": 100_000}
     name = "policy_evaluation"
     Config = PolicyEvaluationConfig
     METRICS: ClassVar[dict[str, str]] = {

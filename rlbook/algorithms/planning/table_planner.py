@@ -21,6 +21,10 @@ class TablePlanner(Planner):
     Q and the policy are worked out from V when they are asked for, since they are the larger part of a large model.
     """
 
+    presets = {
+        "CartPole-v1": {"bins": 16, "sampled_steps": 200_000},
+        "TabularMDP": {"eval_every": 0},               # playing it would take far longer than planning
+    }
     name: ClassVar[str]
     """What the command line calls it."""
     observations = "index"

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent
+from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent, for_token_tasks
 from rlbook.data.rollout import Batch, as_rows, minibatches
 from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.advantages import gae, normalize
@@ -83,6 +83,24 @@ class PPOConfig:
 class PPO(PolicyAgent):
     """Proximal policy optimisation; see the module docstring."""
 
+    presets = {
+        "Maze-v0": {
+            "steps": 40_000, "num_envs": 16, "rollout_steps": 32, "batch_size": 128,
+            "learning_rate": 1e-3,
+        },
+        "CartPole-v1": {
+            "steps": 50_000, "rollout_steps": 32, "epochs": 20, "learning_rate": 1e-3,
+            "gamma": 0.98, "gae_lambda": 0.8, "entropy_coef": 0.005,
+        },
+        "Pendulum-v1": {
+            "steps": 150_000, "rollout_steps": 256, "epochs": 10, "learning_rate": 1e-3,
+            "gamma": 0.9, "normalize_reward": True,
+        },
+        **for_token_tasks(
+            steps=120_000, num_envs=128, batch_size=128, epochs=2, learning_rate=4e-4, gamma=1.0,
+            truncation="terminal",
+        ),
+    }  # fmt: skip
     Config = PPOConfig
     critic = True
     METRICS = {

@@ -188,6 +188,7 @@ class OffPolicyMCConfig(ControlConfig):
 class OffPolicyMC(EpisodeAgent, ControlAgent):
     """Off-policy Monte Carlo with tables. One stream of experience; learns when an episode ends."""
 
+    budget = {"episodes": 2_000}
     Config = OffPolicyMCConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
         "td_error": "control: mean of |G - Q(s, a)| over an episode's updates; prediction: of the changes of V; in reward units",

@@ -76,6 +76,7 @@ class PredictionConfig:
 class PredictionAgent(TableAgent):
     """An agent with a table V [S] of the policy that it follows. Its config is a `PredictionConfig`."""
 
+    budget = {"episodes": 1_000}
     choose = staticmethod(follow)
     seeks_return = False
     METRICS: ClassVar[dict[str, str]] = {

@@ -63,6 +63,7 @@ class Memory(NamedTuple):
 class TableAgent(Agent):
     """An agent whose whole state is a `memory` of numpy arrays and one generator."""
 
+    budget = {"episodes": 500}
     observations = "index"
     actions = "discrete"
     choose: ClassVar[Callable[..., int]]

@@ -66,6 +66,16 @@ class DQNConfig:
 class DQN(Agent):
     """Deep Q-network; see the module docstring."""
 
+    budget = {"steps": 50_000}
+    presets = {
+        "Maze-v0": {"steps": 20_000},
+        "CartPole-v1": {
+            "hidden_sizes": (128, 128), "learning_rate": 1e-3, "batch_size": 128,
+            "learning_starts": 1_000, "train_every": 256, "gradient_steps": 128,
+            "target_period": 256, "double": False, "epsilon": "linear(1.0, 0.04, 0.16)",
+            "eval_every": 1_000, "eval_episodes": 10,
+        },
+    }  # fmt: skip
     Config = DQNConfig
     batched = True
     observations = "vector"
