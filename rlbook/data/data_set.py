@@ -1,0 +1,105 @@
+"""Recorded data: rows that come back as minibatches, pass after pass, in an order that a run can take up again.
+
+    data.shuffle(rng)
+    for batch in data.minibatches(64):       # without end; between two minibatches everything may be saved
+        train_on(batch)
+
+What a row is, and what a batch looks like, is the subclass's business: see `rlbook.data.episodes`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbook.agent import State
+from rlbook.seeding import rng_state, set_rng_state
+
+Batch_ = TypeVar("Batch_")
+Rows = NDArray[np.int64]
+
+
+class DataSet(ABC, Generic[Batch_]):
+    """Rows 0 … n - 1. Position, pass and order are its state; the rows themselves never change."""
+
+    def __init__(self) -> None:
+        self._rng: np.random.Generator | None = None
+        self._before: State | None = None    # the generator's state before this pass's order was drawn
+        self._order: Rows | None = None      # of this pass; None before it is drawn
+        self._pass = self._position = 0      # passes finished, and rows of this one that have been handed out
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """n, the number of rows."""
+
+    @abstractmethod
+    def __getitem__(self, rows: Rows) -> Batch_:
+        """The rows with these indices [B], as one batch."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """The sha256 of the content in hexadecimal: equal digests mean equal rows."""
+
+    @property
+    def passes(self) -> float:
+        """Passes over all rows so far: 1.5 is one whole pass and half of the next."""
+        return self._pass + self._position / len(self)
+
+    def shuffle(self, rng: np.random.Generator) -> None:
+        """Gives each pass an order of its own, drawn from `rng`, which belongs to this data set from now on.
+
+        Raises:
+            ValueError: a pass has begun.
+        """
+        if self._order is not None or self._position:
+            raise ValueError("shuffle before the first minibatch: this pass has an order already")
+        self._rng = rng
+
+    def minibatches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[Batch_]:
+        """Every row once a pass, `size` rows at a time, for ever; the last minibatch of a pass may be smaller.
+
+        Args:
+            size: rows of a minibatch, at least 1.
+            rng: as in `shuffle`. Without a generator, here and there, each pass has the rows in their own order.
+        """
+        if rng is not None:
+            self.shuffle(rng)
+        while True:
+            order = self._current_order()
+            while self._position < len(self):
+                rows = order[self._position : self._position + size]
+                self._position += len(rows)
+                yield self[rows]
+            self._pass, self._position, self._order = self._pass + 1, 0, None
+
+    def _current_order(self) -> Rows:
+        if self._order is None:
+            self._before = None if self._rng is None else rng_state(self._rng)
+            self._order = np.arange(len(self)) if self._rng is None else self._rng.permutation(len(self))
+        return self._order
+
+    def state_dict(self) -> State:
+        """Where the passes stand. The order is not kept but drawn again, so that a million rows cost no more than ten."""
+        state: State = {"rows": len(self), "pass": self._pass, "position": self._position, "rng": self._before}
+        if self._order is None and self._rng is not None:
+            state["rng"] = rng_state(self._rng)
+        return state
+
+    def load_state_dict(self, state: State) -> None:
+        """The inverse of `state_dict`: the next minibatch is the one that would have followed.
+
+        Raises:
+            ValueError: the state is of a data set with another number of rows.
+        """
+        if state["rows"] != len(self):
+            raise ValueError(f"the data set has {len(self)} rows, and the saved position is one in {state['rows']}")
+        if not 0 <= state["position"] <= len(self) or state["pass"] < 0:
+            raise ValueError(f"the saved position is row {state['position']} of pass {state['pass']} in {len(self)} rows")
+        self._pass, self._position, self._order = int(state["pass"]), int(state["position"]), None
+        if state["rng"] is not None:
+            self._rng = np.random.default_rng() if self._rng is None else self._rng
+            set_rng_state(self._rng, state["rng"])

@@ -1,0 +1,219 @@
+"""What `fit` learns from: recorded episodes, pairs of which one is better, and groups in order of preference.
+
+An episode is the same thing everywhere: observations and the actions taken. On the maze the observations are vectors, one a step; a text's
+are its prompt alone, since the completion's tokens are the actions and make the later observations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlbook.data.data_set import DataSet, Rows
+from rlbook.data.rollout import Batch
+
+
+@dataclass(frozen=True)
+class Episode:
+    """T actions and what was seen when they were taken."""
+
+    obs: NDArray[np.generic]                 # [T, O], one row a step; or [L] int64, the tokens of a prompt
+    action: NDArray[np.generic]              # [T] or [T, A]
+    reward: NDArray[np.float32] | None = None  # [T], in reward units; None where nobody rewarded
+    terminated: bool = True                  # False: cut off by a limit
+
+    def __post_init__(self) -> None:
+        if not len(self.action):
+            raise ValueError("an episode must have at least one action")
+        if not self.is_text and len(self.obs) != len(self.action):
+            raise ValueError(f"an episode must have an observation for each of its {len(self.action)} actions, got {len(self.obs)}")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the observations are a prompt."""
+        return self.obs.ndim == 1
+
+    @property
+    def episode_return(self) -> float:
+        """The undiscounted return, in reward units."""
+        if self.reward is None:
+            raise ValueError("this episode was recorded without rewards")
+        return float(self.reward.sum())
+
+    def digest(self) -> bytes:
+        """Its sha256."""
+        parts = [self.obs, self.action, np.array([self.terminated]), *([] if self.reward is None else [self.reward])]
+        hashed = hashlib.sha256()
+        for array in parts:
+            hashed.update(f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        return hashed.digest()
+
+
+def collate(episodes: Sequence[Episode]) -> Batch:
+    """B episodes as a batch [B, T], T the longest of them; what stands behind an episode's end is 0, and masked.
+
+    Nobody knows with which probability the actions were drawn: `log_prob` is NaN.
+    """
+    length = torch.tensor([len(episode.action) for episode in episodes])
+    mask = torch.arange(int(length.max())) < length[:, None]                          # [B, T]
+    action = _padded([episode.action for episode in episodes])
+    if episodes[0].is_text:
+        prompts = [episode.obs for episode in episodes]
+        obs = {"tokens": _padded(prompts), "length": torch.tensor([len(prompt) for prompt in prompts])}
+    else:
+        obs = _padded([episode.obs for episode in episodes])
+    return Batch(obs=obs, action=action, log_prob=torch.full(mask.shape, torch.nan), mask=mask)
+
+
+def _padded(arrays: Sequence[NDArray[np.generic]]) -> Tensor:
+    """Arrays [T_i, ...] as one tensor [B, T, ...], 0 behind their ends."""
+    out = np.zeros((len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), dtype=arrays[0].dtype)
+    for row, array in zip(out, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(out)
+
+
+class Episodes(DataSet[Batch]):
+    """Recorded episodes; a row is a step of one (batches [B]) or a whole one (batches [B, T] with a mask).
+
+    Args:
+        episodes: read when they are asked for, so that they may lie in a file; steps are kept in memory.
+        unit: what a row is. None: episodes of texts, steps of everything else, as the policies take them.
+        digest: the sha256 of the content, where it is known without reading all of it again.
+    """
+
+    def __init__(
+        self, episodes: Sequence[Episode], *, unit: Literal["step", "episode"] | None = None, digest: str | None = None
+    ) -> None:
+        super().__init__()
+        if not len(episodes):
+            raise ValueError("a data set must have at least one episode, got none")
+        self.episodes, self._digest = episodes, digest
+        self.unit = unit or ("episode" if episodes[0].is_text else "step")
+        if self.unit == "step" and episodes[0].is_text:
+            raise ValueError("unit must be 'episode' for texts, got 'step'")
+        if self.unit == "step":
+            self._obs = torch.from_numpy(np.concatenate([episode.obs for episode in episodes]))          # [S, O]
+            self._action = torch.from_numpy(np.concatenate([episode.action for episode in episodes]))    # [S] or [S, A]
+
+    def __len__(self) -> int:
+        return len(self._action) if self.unit == "step" else len(self.episodes)
+
+    def __getitem__(self, rows: Rows) -> Batch:
+        if self.unit == "episode":
+            return collate([self.episodes[int(row)] for row in rows])
+        index = torch.from_numpy(np.asarray(rows))
+        unknown, mask = torch.full((len(index),), torch.nan), torch.ones(len(index), dtype=torch.bool)
+        return Batch(obs=self._obs[index], action=self._action[index], log_prob=unknown, mask=mask)
+
+    def whole(self) -> Episodes:
+        """The same episodes with a row for each."""
+        return Episodes(self.episodes, unit="episode", digest=self.digest())
+
+    def digest(self) -> str:
+        if self._digest is None:
+            self._digest = digest_of(self.episodes)
+        return self._digest
+
+
+class Pairs(DataSet[tuple[Batch, Batch]]):
+    """Pairs of episodes: row i of the first batch is preferred to row i of the second.
+
+    Args:
+        better, worse: equally many episodes.
+        digest: as in `Episodes`.
+    """
+
+    def __init__(self, better: Sequence[Episode], worse: Sequence[Episode], *, digest: str | None = None) -> None:
+        super().__init__()
+        if len(better) != len(worse) or not len(better):
+            raise ValueError(f"pairs need as many better episodes as worse ones, and at least one, got {len(better)} and {len(worse)}")
+        self.better, self.worse, self._digest = better, worse, digest
+
+    def __len__(self) -> int:
+        return len(self.better)
+
+    def __getitem__(self, rows: Rows) -> tuple[Batch, Batch]:
+        return collate([self.better[int(row)] for row in rows]), collate([self.worse[int(row)] for row in rows])
+
+    def digest(self) -> str:
+        if self._digest is None:
+            self._digest = digest_of([*self.better, *self.worse])
+        return self._digest
+
+    @classmethod
+    def ranked(cls, episodes: Sequence[Episode], rng: np.random.Generator, *, per_episode: int = 4) -> Pairs:
+        """Pairs of episodes with rewards: each meets `per_episode` others drawn by `rng`, and the larger return is the better.
+
+        Equal returns make no pair.
+
+        Raises:
+            ValueError: all returns are equal.
+        """
+        returns = np.array([episode.episode_return for episode in episodes])
+        first = np.repeat(np.arange(len(episodes)), per_episode)
+        second = rng.integers(len(episodes), size=len(first))
+        better, worse = np.where(returns[first] > returns[second], [first, second], [second, first])
+        differ = returns[first] != returns[second]
+        if not differ.any():
+            raise ValueError("episodes of one and the same return cannot be ranked")
+        return cls([episodes[i] for i in better[differ]], [episodes[i] for i in worse[differ]])
+
+
+class RankedBatch(NamedTuple):
+    """Groups of episodes, the best of each first."""
+
+    episodes: Batch                          # [R, T], group by group
+    sizes: Tensor                            # int64 [B], episodes of each group; R is their sum
+
+
+class Groups(DataSet[RankedBatch]):
+    """Groups of episodes in order of preference, such as several answers to one prompt. A pair is a group of two.
+
+    Args:
+        groups: the episodes of each group, best first, at least two.
+        digest: as in `Episodes`.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[Episode]], *, digest: str | None = None) -> None:
+        super().__init__()
+        if not len(groups):
+            raise ValueError("a data set must have at least one group, got none")
+        self.groups, self._digest = groups, digest
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, rows: Rows) -> RankedBatch:
+        groups = [self.groups[int(row)] for row in rows]
+        sizes = torch.tensor([len(group) for group in groups])
+        return RankedBatch(collate([episode for group in groups for episode in group]), sizes)
+
+    def digest(self) -> str:
+        if self._digest is None:
+            sizes = np.array([len(group) for group in self.groups])
+            self._digest = hashlib.sha256(sizes.tobytes() + digest_of(_flattened(self.groups)).encode()).hexdigest()
+        return self._digest
+
+
+def _flattened(groups: Sequence[Sequence[Episode]]) -> list[Episode]:
+    return [episode for group in groups for episode in group]
+
+
+def digest_of(episodes: Sequence[Episode]) -> str:
+    """The sha256 of episodes in their order."""
+    hashed = hashlib.sha256()
+    for episode in _each(episodes):
+        hashed.update(episode.digest())
+    return hashed.hexdigest()
+
+
+def _each(episodes: Sequence[Episode]) -> Iterator[Episode]:
+    return (episodes[i] for i in range(len(episodes)))
