@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_token_tasks
+from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.averages import averaged, given, per_token
@@ -72,7 +72,7 @@ class DPO(PolicyAgent):
         "Maze-v0": {
             "steps": 200_000, "num_envs": 64, "group_size": 8, "anneal_learning_rate": True,
         },
-        **for_token_tasks(
+        **for_sequence_tasks(
             steps=120_000, num_envs=256, group_size=4, learning_rate=1e-4, nll_coef=1.0,
         ),
     }  # fmt: skip

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, Step
-from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent, for_token_tasks
+from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.advantages import group_advantage
@@ -71,7 +71,7 @@ class GRPO(PolicyAgent):
 
     presets = {
         "Maze-v0": {"steps": 100_000},
-        **for_token_tasks(
+        **for_sequence_tasks(
             steps=250_000, num_envs=256, group_size=4, learning_rate=3e-4,
             anneal_learning_rate=True,
         ),

@@ -19,7 +19,7 @@ AVERAGES = ("token", "sequence", "constant")
 KL_ESTIMATORS = {"k1": divergences.k1, "k2": divergences.k2, "k3": divergences.k3}
 
 
-def for_token_tasks(**settings: Any) -> dict[str, dict[str, Any]]:
+def for_sequence_tasks(**settings: Any) -> dict[str, dict[str, Any]]:
     """A preset for the tasks of the small language model: the same settings, judged on all held-out prompts."""
     return {name: settings | {"eval_episodes": 512} for name in ("Addition-v0", "Reverse-v0")}
 

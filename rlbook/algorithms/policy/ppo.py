@@ -24,7 +24,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent, for_token_tasks
+from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch, as_rows, minibatches
 from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.advantages import gae, normalize
@@ -96,7 +96,7 @@ class PPO(PolicyAgent):
             "steps": 150_000, "rollout_steps": 256, "epochs": 10, "learning_rate": 1e-3,
             "gamma": 0.9, "normalize_reward": True,
         },
-        **for_token_tasks(
+        **for_sequence_tasks(
             steps=120_000, num_envs=128, batch_size=128, epochs=2, learning_rate=4e-4, gamma=1.0,
             truncation="terminal",
         ),
