@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from rlbook.llm.tokenizer import character_codec, first_line, folder_settings
+from rlbook.llm.model_folder import FolderError, check_folder, check_loaded
+from rlbook.llm.tokenizer import character_codec, first_line
 
 
 def small_llama(
@@ -45,12 +46,16 @@ def folder_model(folder: str | Path) -> Any:
     """
     from transformers import AutoModelForCausalLM
 
-    folder_settings(folder)
     try:
+        check_folder(folder)
         with torch.random.fork_rng(devices=[]):
-            model = AutoModelForCausalLM.from_pretrained(
-                str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
+            model, info = AutoModelForCausalLM.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32,
+                output_loading_info=True,
             )
+        check_loaded(folder, info)
+    except FolderError:
+        raise
     except Exception as error:
         raise ValueError(f"model: {str(folder)!r} holds no causal language model that can be loaded ({first_line(error)})") from error
     if not all(parameter.isfinite().all() for parameter in model.parameters()):

@@ -6,7 +6,6 @@ PAD and EOS are two tokens: where they are one, masking the padding masks the en
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +14,8 @@ from typing import Any
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+
+from rlbook.llm.model_folder import folder_settings
 
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<bos>", "<eos>", "<unk>"
 CHARACTERS = "0123456789+=abcdefghij"
@@ -110,21 +111,6 @@ def folder_codec(folder: str | Path) -> Codec:
         pad = size
     context = text_settings.get("max_position_embeddings") or text_settings.get("n_positions")
     return Codec(tokenizer.backend_tokenizer, size, int(pad), tokenizer.bos_token_id, int(tokenizer.eos_token_id), context)
-
-
-def folder_settings(folder: str | Path) -> dict[str, Any]:
-    """`config.json` of a local model folder.
-
-    Raises:
-        ValueError: no such folder, or no readable `config.json` in it. A hub name is never looked up.
-    """
-    try:
-        settings = json.loads((Path(folder) / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise ValueError(f"model: {str(folder)!r} must be a local Hugging Face causal LM folder with a readable config.json") from error
-    if not isinstance(settings, dict):
-        raise ValueError(f"model: config.json in {str(folder)!r} must hold a JSON object")
-    return settings
 
 
 def first_line(error: Exception) -> str:

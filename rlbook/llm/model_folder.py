@@ -1,0 +1,143 @@
+"""A local Hugging Face folder, looked at before transformers is: no code, no pickle, no download, no file outside it.
+
+A folder may come from a stranger. `folder_settings` reads its config.json, `check_folder` compares what that says with
+the headers of the weight files, and only then does `rlbook.llm.models.folder_model` load anything.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+MAX_JSON = 64 * 2**20                                 # bytes of config.json, of an index
+ATTENTION = (None, "eager", "sdpa")                   # what transformers brings along
+LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+BUFFER_LIMIT = 2**28                                  # numbers in a model's buffers, such as GPT-2's causal mask
+
+
+class FolderError(ValueError):
+    """A folder that is no causal LM to be loaded; one sentence says why."""
+
+
+def folder_settings(folder: str | Path) -> dict[str, Any]:
+    """`config.json` of a local model folder.
+
+    Raises:
+        FolderError: no such folder, or no readable `config.json` in it. A hub name is never looked up.
+    """
+    try:
+        settings = _json(Path(folder) / "config.json")
+    except (OSError, ValueError, RecursionError) as error:
+        wanted = "must be a local Hugging Face causal LM folder with a readable config.json"
+        raise FolderError(f"model: {str(folder)!r} {wanted}") from error
+    if not isinstance(settings, dict):
+        raise FolderError(f"model: config.json in {str(folder)!r} must hold a JSON object")
+    return settings
+
+
+def check_folder(folder: str | Path) -> None:
+    """Raises FolderError unless the folder is a whole causal LM in safetensors files of its own."""
+    settings = folder_settings(folder)
+    if (Path(folder) / "adapter_config.json").exists():
+        _refuse(folder, "holds an adapter of another model; merge the two, and give the merged folder")
+    for entry in ("transformers_weights", "quantization_config"):
+        if entry in settings:
+            _refuse(folder, f"has {entry!r} in its config.json, which is not supported")
+    for name, value in _entries(settings):
+        if "attn_implementation" in name and value not in ATTENTION:
+            allowed = "'eager' and 'sdpa' are there, and none is downloaded"
+            _refuse(folder, f"asks for the attention implementation {str(value)[:80]!r}; {allowed}")
+    shapes = _shapes(Path(folder))
+    for name, value in _entries(settings):
+        if name in LAYERS and not (type(value) is int and 1 <= value <= len(shapes)):
+            _refuse(folder, f"has {name} {str(value)[:40]} in its config.json and {len(shapes)} weights in its files")
+    _check_size(folder, shapes)
+
+
+def check_loaded(folder: str | Path, info: dict[str, Any]) -> None:
+    """Raises FolderError where weights were missing, left over or of another shape; `info` is transformers' loading info."""
+    complaints = {
+        "missing_keys": "lacks the weight", "mismatched_keys": "has another shape of the weight",
+        "unexpected_keys": "has a weight that its config.json has no place for,", "error_msgs": "could not be loaded:",
+    }  # fmt: skip
+    for kind, complaint in complaints.items():
+        names = sorted(str(item[0] if isinstance(item, tuple) else item) for item in info[kind])
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            _refuse(folder, f"{complaint} {names[0][:80]}{more}")
+
+
+def _check_size(folder: str | Path, shapes: dict[str, list[int]]) -> None:
+    """The model that config.json describes is no larger than its files; it is built without memory to find out."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    needed = sum(parameter.numel() for parameter in model.parameters())
+    held = sum(math.prod(shape) for shape in shapes.values())
+    if needed > held:
+        _refuse(folder, f"describes a model of {needed:,} weights, and its files hold {held:,}")
+    if sum(buffer.numel() for buffer in model.buffers()) > BUFFER_LIMIT:
+        _refuse(folder, "describes a model with more than 2^28 numbers beside its weights")
+
+
+def _shapes(folder: Path) -> dict[str, list[int]]:
+    """Weight → shape, from the headers of the safetensors files."""
+    from safetensors import SafetensorError, safe_open
+
+    shapes: dict[str, list[int]] = {}
+    for path in _weight_files(folder):
+        try:
+            with safe_open(path, "np") as weights:
+                shapes |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            _refuse(folder, f"has a damaged file {path.name} ({str(error)[:80]})")
+    return shapes
+
+
+def _weight_files(folder: Path) -> Iterator[Path]:
+    """The files with weights. An index names safetensors files beside it, and nothing else."""
+    if not (folder / INDEX).is_file() or (folder / WEIGHTS).is_file():
+        if not (folder / WEIGHTS).is_file():
+            _refuse(folder, f"has no file named {WEIGHTS}")
+        yield folder / WEIGHTS
+        return
+    try:
+        names = set(_json(folder / INDEX)["weight_map"].values())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        _refuse(folder, f"has a damaged {INDEX}")
+    for name in sorted(map(str, names)):
+        if not name.endswith(".safetensors") or Path(name).name != name:
+            _refuse(folder, f"names {name[:80]!r} in its {INDEX}, which is no safetensors file of the folder")
+        if not (folder / name).is_file():
+            _refuse(folder, f"has no file named {name[:80]}")
+        yield folder / name
+
+
+def _entries(settings: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every name and value, those of nested settings included."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _entries(value)
+        yield name, value
+
+
+def _json(path: Path) -> Any:
+    """What a JSON file holds. A Hugging Face cache is made of links, so they are followed, to regular files."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_JSON:
+            raise ValueError(f"{path} is not a regular file of at most {MAX_JSON} bytes")
+        return json.loads(file.read(MAX_JSON))
+
+
+def _refuse(folder: str | Path, reason: str) -> NoReturn:
+    raise FolderError(f"model: {str(folder)!r} {reason}") from None
