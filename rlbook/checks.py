@@ -50,6 +50,11 @@ def number_in(low: float, high: float) -> Kind:
     return Kind(f"a number in [{low:g}, {high:g}]", lambda value: _number(value) and low <= value <= high)
 
 
+def number_from(low: float) -> Kind:
+    """A number that is no smaller."""
+    return Kind(f"a number of at least {low:g}", lambda value: _number(value) and value >= low)
+
+
 def at_least(low: int) -> Kind:
     """An integer that is no smaller."""
     return Kind(f"an integer of at least {low}", lambda value: _integer(value) and value >= low)

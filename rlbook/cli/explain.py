@@ -26,7 +26,7 @@ def summary(algorithm: str) -> str:
 
 
 def comments(config: type) -> dict[str, str]:
-    """Field name → the comment behind it, for a dataclass whose fields stand one a line."""
+    """Field name → the comment behind or above it, for a dataclass whose fields stand one a line."""
     found: dict[str, str] = {}
     for cls in reversed(config.__mro__[:-1]):
         found |= _comments_in(textwrap.dedent(inspect.getsource(cls)))
@@ -34,11 +34,17 @@ def comments(config: type) -> dict[str, str]:
 
 
 def _comments_in(source: str) -> dict[str, str]:
-    found, first = {}, None
+    """First name of each line → the comment behind it, or else the comment lines right above it."""
+    found, first, above = {}, None, []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT and first is not None:
+        if token.type == tokenize.COMMENT and first is None:
+            above.append(token.string.lstrip("# "))
+        elif token.type == tokenize.COMMENT:
             found.setdefault(first, token.string.lstrip("# "))
         elif token.type in (tokenize.NEWLINE, tokenize.NL):
+            if above and first is not None:
+                found.setdefault(first, " ".join(above))
+            above = above if token.line.lstrip().startswith("#") else []
             first = None
         elif token.type == tokenize.NAME and first is None:
             first = token.string

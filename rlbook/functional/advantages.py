@@ -11,6 +11,7 @@ from rlbook.functional._shapes import same_shape, where_masked
 from rlbook.functional.returns import backward_sum, td_target
 
 Scale = Literal["std", "batch", "none"]
+Baseline = Literal["mean", "leave-one-out"]
 
 
 @torch.no_grad()
@@ -69,28 +70,44 @@ def _value_behind_gaps(value: Tensor, next_value: Tensor, terminated: Tensor, en
 
 
 @torch.no_grad()
-def group_advantage(reward: Tensor, group_size: int, *, scale: Scale = "std", ddof: int = 1, eps: float = 1e-4) -> Tensor:
-    """GRPO's advantage: how much better than the others that started from the same place. No critic.
+def group_advantage(
+    reward: Tensor, group_size: int, *,
+    scale: Scale = "std", baseline: Baseline = "mean", ddof: int = 1, eps: float = 1e-4,
+) -> Tensor:
+    """GRPO's advantage: how much better than the others that started from the same place.
 
-    A_i = (r_i - mean(r)) / (std(r) + ε)   within each group
+    A_i = (r_i - b_i) / (std(r) + ε)   within each group,   b_i = mean(r), or the mean of the others
 
-    A group whose rewards are all equal gets exactly 0. Special cases: scale="none" is Dr. GRPO; eps=1e-6 is verl's; ddof=0 the paper's.
+    A group whose rewards are all equal gets exactly 0. The two baselines differ by a factor only:
+
+    r_i - mean of r_j over j ≠ i  =  G / (G - 1) · (r_i - mean(r))
+
+    With the mean of the others the gradient is unbiased. With the mean of all, which holds r_i
+    itself, it is (G - 1) / G of that: a smaller step, and a penalty beside it that has the full
+    weight (GRPO's KL term in the loss) is G / (G - 1) times as strong as its coefficient says.
+    Special cases: scale="none" is Dr. GRPO; eps=1e-6 is verl's; ddof=0 the paper's.
 
     Args:
         reward: [B], one an episode, in reward units; each group's G rows are neighbours.
         group_size: G, at least 2; divides B.
-        scale: "std" divides by the group's standard deviation, "batch" by the whole batch's, "none" by nothing.
+        scale: "std" divides by the group's standard deviation, "batch" by the whole batch's,
+            "none" by nothing.
+        baseline: "mean" of the whole group, or "leave-one-out", the mean of the others.
         ddof: 1 divides the sum of squares by G - 1, 0 by G.
         eps: added to the standard deviation, in reward units.
 
     Returns:
         [B], without gradient.
 
-    Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, section 4.1.2. Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783, section 3.2.
-    ddof=1 and ε=1e-4 are TRL's.
+    Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, section 4.1.2. Liu et al. 2025 (Dr. GRPO),
+    arXiv:2503.20783, section 3.2. ddof=1 and ε=1e-4 are TRL's.
     """
     group = _grouped(reward, group_size)
     centred = group - group.mean(1, keepdim=True)
+    if baseline == "leave-one-out":
+        centred = group_size / (group_size - 1) * centred
+    elif baseline != "mean":
+        raise ValueError(f"baseline must be one of 'mean', 'leave-one-out', got {baseline!r}")
     if scale == "none":
         return centred.flatten()
     if scale == "std":
@@ -102,11 +119,12 @@ def group_advantage(reward: Tensor, group_size: int, *, scale: Scale = "std", dd
     return (centred / (spread + eps)).flatten()
 
 
-@torch.no_grad()
 def leave_one_out_advantage(reward: Tensor, group_size: int) -> Tensor:
-    """RLOO's advantage: the baseline of an episode is the mean of the *others* in its group, which keeps it unbiased.
+    """RLOO's advantage: the baseline of an episode is the mean of the *others* in its group.
 
-    A_i = r_i - mean of r_j over j ≠ i  =  G / (G - 1) · (r_i - mean(r))
+    A_i = r_i - mean of r_j over j ≠ i
+
+    An episode's own reward is not in its baseline, so the baseline leaves the gradient unbiased.
 
     Args:
         reward: [B], one an episode, in reward units; each group's G rows are neighbours.
@@ -115,11 +133,10 @@ def leave_one_out_advantage(reward: Tensor, group_size: int) -> Tensor:
     Returns:
         [B], in reward units, without gradient.
 
-    Source: Kool et al. 2019, "Buy 4 REINFORCE Samples, Get a Baseline for Free!"; for language models (RLOO), Ahmadian et al. 2024,
-    arXiv:2402.14740.
+    Source: Kool et al. 2019, "Buy 4 REINFORCE Samples, Get a Baseline for Free!"; for language
+    models (RLOO), Ahmadian et al. 2024, arXiv:2402.14740.
     """
-    group = _grouped(reward, group_size)
-    return (group_size / (group_size - 1) * (group - group.mean(1, keepdim=True))).flatten()
+    return group_advantage(reward, group_size, scale="none", baseline="leave-one-out")
 
 
 def _grouped(reward: Tensor, group_size: int) -> Tensor:

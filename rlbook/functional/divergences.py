@@ -2,9 +2,10 @@
 
 With x = log π(a) - log π_ref(a):   k1 = x,   k2 = ½ x²,   k3 = exp(-x) - 1 + x.
 
-As *values*, k1 and k3 are unbiased, and k3 varies far less. As *losses* they behave otherwise: the gradient of k1 has mean zero
-whatever π_ref is, the gradient of k2 is that of the KL, and the gradient of k3 is that of KL(π_ref ‖ π). "k1+" and "k3+" have the
-value of k1 and k3 and the gradient of k2.
+As *values*, k1 and k3 are unbiased, and k3 varies far less. As *losses* they behave otherwise: the
+gradient of k1 has mean zero whatever π_ref is, the gradient of k2 is that of the KL, and the
+gradient of k3 is that of KL(π_ref ‖ π). "k1+" and "k3+" have the value of k1 and k3 and the
+gradient of k2.
 """
 
 from __future__ import annotations
@@ -75,6 +76,22 @@ def k3_plus(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = 
 
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k1+": k1_plus, "k3+": k3_plus}
 """Name → estimator, as hyper-parameters spell them."""
+
+
+def check_estimator(name: str, where: str) -> None:
+    """Refuses k1 as a term of the loss (`where` = "loss"), where it would pull nowhere.
+
+    Raises:
+        ValueError: in one sentence.
+
+    Source: Tang and Munos 2025, arXiv:2506.09477: E[∇ log π(a)] = ∇ Σ_a π(a) = 0.
+    """
+    if where == "loss" and name == "k1":
+        allowed = ", ".join(repr(other) for other in ESTIMATORS if other != "k1")
+        raise ValueError(
+            f"kl_estimator must be one of {allowed} where kl_in is 'loss', got 'k1': the mean of its "
+            "gradient is zero, so that it would hold the policy to nothing"
+        )
 
 
 def _straight_through(value: Tensor, gradient: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ def clipped_surrogate_loss(
         advantage: same shape, in reward units or normalised.
         clip: ε, a dimensionless bound on ρ - 1.
         clip_high: ε for the upper side alone (DAPO's clip-higher). None means `clip`.
-        dual_clip: c > 1; where A < 0, the element's loss is at most -c A. None means no bound.
+        dual_clip: c ≥ 1; where A < 0, the element's loss is at most -c A. None means no bound.
         mask: same shape, bool; True marks the elements that count. None means all.
         average: how the elements become one number; see functional/averages.py.
 
@@ -68,6 +68,35 @@ def clip_fraction(
 def _ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor | None) -> Tensor:
     """ρ, and 1 outside the mask. Masked before the exponential: after it, a NaN in the padding would reach the gradient."""
     return where_masked(log_prob - old_log_prob, mask).clamp(max=MAX_LOG_RATIO).exp()
+
+
+def regularised_loss(
+    loss: Tensor, entropy: Tensor | None, kl: Tensor | None, *,
+    entropy_coef: float = 0.0, kl_coef: float = 0.0,
+) -> Tensor:
+    """A loss with an entropy bonus and a penalty for leaving the reference policy.
+
+    L' = L - c_e H(π) + β KL(π ‖ π_ref)
+
+    Args:
+        loss: L, a scalar to be minimised.
+        entropy: H, a scalar: the mean entropy in nats; None for no bonus.
+        kl: a scalar: the mean of a KL estimator in nats; None for no penalty.
+        entropy_coef: c_e, in units of the loss per nat, at least 0.
+        kl_coef: β, in units of the loss per nat, at least 0.
+
+    Returns:
+        A scalar. [B] or [B, T] is averaged before; see functional/averages.py.
+
+    Source: Mnih et al. 2016 (A3C), arXiv:1602.01783, section 4, for the bonus; Shao et al. 2024
+    (GRPO), arXiv:2402.03300, eq. 3, for the penalty.
+    """
+    same_shape(loss=loss, entropy=entropy, kl=kl)
+    if entropy is not None and entropy_coef:
+        loss = loss - entropy_coef * entropy
+    if kl is not None and kl_coef:
+        loss = loss + kl_coef * kl
+    return loss
 
 
 def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, *, mask: Tensor | None = None, average: Average = per_token) -> Tensor:

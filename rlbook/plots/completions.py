@@ -106,7 +106,7 @@ def _advantages(agent: Any, rollout: Any, batch: Any, group_size: int) -> tuple[
     if hasattr(agent.config, "beta"):
         ratio = batch.log_prob - agent.reference_log_prob(batch)
         return agent.config.beta * ratio, "implicit reward β log(π / π_ref)"
-    advantage = _from_group(rollout, group_size, agent.config.scale)[:, None]
+    advantage = _from_group(rollout, group_size, agent.config)[:, None]
     unit = "reward units" if agent.config.scale == "none" else "standard deviations"
     return advantage.expand(batch.mask.shape), f"relative to its group, in {unit}"
 
@@ -123,12 +123,14 @@ def _from_critic(agent: Any, rollout: Any) -> Tensor:
     return gae(rollout.tensor("reward"), value, next_value, terminated, truncated, gamma=gamma, gae_lambda=gae_lambda, valid=valid)
 
 
-def _from_group(rollout: Any, group_size: int, scale: Any) -> Tensor:
+def _from_group(rollout: Any, group_size: int, config: Any) -> Tensor:
     """[N]; 0 for a completion that is alone."""
     from rlbook.functional.advantages import group_advantage
 
     returns = rollout.tensor("reward").sum(0)
-    return group_advantage(returns, group_size, scale=scale) if group_size > 1 else returns * 0.0
+    if group_size == 1:
+        return returns * 0.0
+    return group_advantage(returns, group_size, scale=config.scale, baseline=config.baseline)
 
 
 # Showing

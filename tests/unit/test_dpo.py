@@ -54,6 +54,18 @@ def test_a_round_of_equals_changes_nothing(stage: Make, arms: Make, fingerprint:
     assert fingerprint(theatre.agent.policy) == before and theatre.agent.optimizer.steps == 0
 
 
+def test_the_best_arm_becomes_likelier_and_the_worst_one_less_likely(stage: Make, arms: Make) -> None:
+    """From the ranking to the step: pairs that were exchanged anywhere on the way would push the other way."""
+    theatre = stage("dpo", arms((1.0, 0.0, -1.0)), num_envs=32, group_size=4, hidden_sizes=(), learning_rate=1e-2)
+    before, after = (arm_probabilities(theatre.agent), theatre.learn(5), arm_probabilities(theatre.agent))[::2]
+    assert after[0] > before[0] + 0.01 and after[2] < before[2] - 0.01
+
+
+def arm_probabilities(agent: Any) -> list[float]:
+    weight, bias = agent.policy.actor.weights
+    return (weight[:, 0] + bias).softmax(0).tolist()
+
+
 # ---- the loss
 
 def paired(theatre: Any, *, tilted: bool = True) -> tuple[Any, Batch, Batch]:

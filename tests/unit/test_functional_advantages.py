@@ -166,6 +166,18 @@ def test_group_advantage_is_trls_and_its_other_forms_are_the_peers(fixtures):
     assert leave_one_out_advantage(reward, 4)[:4].tolist() == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3], abs=1e-9)
 
 
+def test_the_mean_of_the_others_is_further_away_than_the_mean_of_all():
+    """Returns 4, 1, 1: the others' means are 1, 2.5, 2.5, so 3, -1.5, -1.5 = 3/2 · (2, -1, -1); the deviation is √(6 / 2) = √3."""
+    reward = torch.tensor([4.0, 1.0, 1.0], dtype=torch.float64)
+    expected = torch.tensor([4 - (1 + 1) / 2, 1 - (4 + 1) / 2, 1 - (4 + 1) / 2], dtype=torch.float64)
+    assert_close(leave_one_out_advantage(reward, 3), expected)
+    assert_close(group_advantage(reward, 3, scale="none", baseline="leave-one-out"), expected)
+    assert_close(group_advantage(reward, 3, baseline="leave-one-out", eps=0.0), expected / 3**0.5)
+    assert_close(group_advantage(reward, 3, scale="none"), expected * 2 / 3)
+    with pytest.raises(ValueError, match="baseline must be one of 'mean', 'leave-one-out', got 'others'"):
+        group_advantage(reward, 3, baseline="others")
+
+
 def test_batch_scale_divides_every_group_by_the_spread_of_the_whole_batch():
     reward = torch.tensor([0.0, 2.0, 10.0, 10.0], dtype=torch.float64)
     spread = torch.tensor([0.0, 2.0, 10.0, 10.0], dtype=torch.float64).std()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
+from rlbook.registry import agent_class
 
 Make = Callable[..., Any]
 
@@ -40,11 +43,11 @@ def expected_gradient(theatre: Any, algorithm: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
-@pytest.mark.parametrize(("where", "estimator"), [("reward", "k1"), ("loss", "k1"), ("loss", "k2"), ("loss", "k3")])
-def test_k1_in_the_reward_and_k2_in_the_loss_descend_the_kl(
+@pytest.mark.parametrize(("where", "estimator"), [("reward", "k1"), ("loss", "k2"), ("loss", "k3"), ("loss", "k1+"), ("loss", "k3+")])
+def test_k1_in_the_reward_and_the_gradient_of_k2_in_the_loss_descend_the_kl(
     stage: Make, arms: Make, algorithm: str, where: str, estimator: str
 ) -> None:
-    """The exact gradient of β KL(π ‖ π_ref), by central differences. k1 in the loss has none; k3's is that of KL(π_ref ‖ π)."""
+    """The exact gradient of β KL(π ‖ π_ref), by central differences; k3's is that of KL(π_ref ‖ π)."""
     group = {"group_size": 16, "scale": "none"} if algorithm == "grpo" else {"rollout_steps": 1, "value_coef": 0.0}
     theatre = stage(
         algorithm, arms((0.0, 0.0, 0.0)), num_envs=16, hidden_sizes=(), kl_coef=0.7, kl_in=where, kl_estimator=estimator, **group
@@ -58,11 +61,82 @@ def test_k1_in_the_reward_and_k2_in_the_loss_descend_the_kl(
     found = expected_gradient(theatre, algorithm)
     exact = 0.7 * kl_gradient(logits, before)
     assert np.abs(exact).max() > 0.1
-    if (where, estimator) == ("loss", "k1"):
-        np.testing.assert_allclose(found, 0.0, atol=1e-6)
-    elif estimator == "k3":
+    if estimator == "k3":
         p, q = (np.exp(x) / np.exp(x).sum() for x in (logits, before))
         np.testing.assert_allclose(found, 0.7 * (p - q), atol=1e-6)       # ∇ -Σ q log p = p - q
         assert np.abs(found - exact).max() > 0.01
     else:
         np.testing.assert_allclose(found, exact, atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+def test_k1_in_the_loss_is_refused(algorithm: str) -> None:
+    """E[∇ log π(a)] = Σ π ∇ log π = ∇ Σ π = ∇ 1 = 0: it would hold the policy to nothing."""
+    config = agent_class(algorithm).Config
+    with pytest.raises(ValueError, match=r"kl_estimator must be one of 'k2', 'k3', 'k1\+', 'k3\+' where kl_in is 'loss', got 'k1'"):
+        config(kl_coef=0.1, kl_in="loss", kl_estimator="k1")
+    assert config(kl_coef=0.1, kl_in="loss", kl_estimator="k1+").kl_estimator == "k1+"
+    assert config(kl_coef=0.1, kl_in="reward", kl_estimator="k1").kl_estimator == "k1"
+
+
+# ---- a bandit of three tokens, of which the first is paid 1: the weight of the penalty is what it says
+
+G = 3
+
+
+def optimum(beta: float, estimator: str) -> np.ndarray:
+    """The policy at which the gradients of E[r] and of the penalty cancel, by hand; π_ref is uniform.
+
+    k2, k1+, k3+: max E[r] - β KL(π ‖ π_ref) has p ∝ exp(r / β).
+    k3: p_i (r_i - E[r]) = β (p_i - 1/3), so p_i = (β / 3) / (λ - r_i) with λ = β + E[r]; Σ p_i = 1 makes λ² - (1 + β) λ + 2β/3 = 0.
+    """
+    reward = np.array([1.0, 0.0, 0.0])
+    if estimator != "k3":
+        return np.exp(reward / beta) / np.exp(reward / beta).sum()
+    root = (1 + beta + math.sqrt((1 + beta) ** 2 - 8 * beta / 3)) / 2
+    return beta / 3 / (root - reward)
+
+
+def gradient_at(stage: Make, arms: Make, p: np.ndarray, *, where: str = "loss", **options: Any) -> np.ndarray:
+    """E[∇ loss] in the three logits where π = p: all 3^G groups of actions, each with its probability. No sample, no noise."""
+    groups = list(itertools.product(range(3), repeat=G))
+    theatre = stage("grpo", arms((1.0, 0.0, 0.0)), num_envs=G * len(groups), group_size=G, hidden_sizes=(), scale="none",
+                    kl_coef=0.5, kl_in=where, **options)  # fmt: skip
+    agent = theatre.agent
+    with torch.no_grad():
+        for policy, logits in ((agent.reference, np.zeros(3)), (agent.policy, np.log(p))):
+            policy.actor.weights[0].zero_()
+            policy.actor.weights[1].copy_(torch.from_numpy(logits))
+    (step,) = theatre.round()
+    action = np.array(groups).reshape(-1)
+    agent.rollout_data.steps = [step._replace(action=action, reward=np.float32(action == 0))]
+    agent.rollout_data.log_probs = [np.log(p)[action].astype(np.float32)]
+    batch, _ = agent.prepare()
+    chance = torch.from_numpy(p[np.array(groups)].prod(1).repeat(G) / G)
+    batch.weight = chance.float().reshape(batch.mask.shape)
+    (gradient,) = torch.autograd.grad(agent.loss(batch)[0], [agent.policy.actor.weights[1]])
+    return gradient.double().numpy()
+
+
+@pytest.mark.parametrize("estimator", ["k2", "k3", "k1+", "k3+"])
+def test_the_penalty_in_the_loss_weighs_beta_with_the_mean_of_the_others_and_more_with_the_mean_of_all(
+    stage: Make, arms: Make, estimator: str
+) -> None:
+    """β = .5, and G = 3 makes the other baseline's weight .5 · 3/2 = .75. For k3, p of the paid token is .7287 and .6404.
+
+    Floats of size 1 are rounded by 6e-8, and 81 of them are summed: 1e-5 is far above that, and far below the .02 of the other weight.
+    """
+    right, heavier = optimum(0.5, estimator), optimum(0.5 * G / (G - 1), estimator)
+    if estimator == "k3":
+        assert (round(right[0], 4), round(heavier[0], 4)) == (0.7287, 0.6404)
+    for baseline, p, other in (("leave-one-out", right, heavier), ("mean", heavier, right)):
+        options = {"baseline": baseline, "kl_estimator": estimator}
+        np.testing.assert_allclose(gradient_at(stage, arms, p, **options), 0.0, atol=1e-5)
+        assert np.abs(gradient_at(stage, arms, other, **options)).max() > 0.02
+
+
+@pytest.mark.parametrize("baseline", ["mean", "leave-one-out"])
+def test_the_penalty_in_the_reward_weighs_beta_with_either_baseline(stage: Make, arms: Make, baseline: str) -> None:
+    """It goes through the baseline with the reward, so that the factor is common to both: p ∝ exp(r / β)."""
+    found = gradient_at(stage, arms, optimum(0.5, "k1"), where="reward", kl_estimator="k1", baseline=baseline)
+    np.testing.assert_allclose(found, 0.0, atol=1e-5)

@@ -63,6 +63,20 @@ def test_the_loss_of_uniform_guessing_is_the_logarithm_of_the_vocabulary() -> No
     assert loss.item() == pytest.approx(np.log(26), abs=1e-6)
 
 
+def test_padding_is_no_part_of_the_loss() -> None:
+    """Answers of 2 and 3 digits and EOS: the mean over 3 + 4 tokens, whatever stands behind the end."""
+    task, policy = AdditionTask(), LanguageModelPolicy(small_llama(torch.Generator().manual_seed(0)))
+    answers = [task.answer(prompt) for prompt in task.train]
+    short, long = (next(i for i, answer in enumerate(answers) if len(answer) == length) for length in (2, 3))
+    batch = Answers(task).batch([short, long])
+    assert batch.mask.sum(1).tolist() == [3, 4]
+    log_prob = policy.evaluate(batch)[0].double()
+    expected = -(log_prob[0, :3].sum() + log_prob[1, :4].sum()) / (3 + 4)
+    assert supervised_loss(policy, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+    batch.action[~batch.mask] = IDS["7"]
+    assert supervised_loss(policy, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_exact_match_is_that_of_writing_greedily(tmp_path: Path) -> None:
     task = ReverseTask()
     policy = LanguageModelPolicy(warm_model(task, 0, Recipe(target=0.1), tmp_path))

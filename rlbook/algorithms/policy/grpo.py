@@ -1,14 +1,23 @@
-"""Group-relative policy optimisation: judge an episode by the others that started from the same place, and do without a critic.
+"""Group-relative policy optimisation: compare an episode with others from the same start.
 
     repeat
         from each of several starts, play G episodes with π_old; R_i is the return of episode i
-        A_i = (R_i - mean of the group) / (standard deviation of the group + 1e-4), the same for every step of the episode
-        minimise  -mean min(ρ A, clip(ρ, 1-ε, 1+ε) A)  +  β KL(π ‖ π_ref)
+        A_i = (R_i - mean of the group) / (standard deviation of the group + 1e-4),
+              the same for every step of the episode
+        minimise  -mean min(ρ A, clip(ρ, 1-ε, 1+ε) A)  -  c_e mean H(π)  +  β mean KL(π ‖ π_ref)
 
-A group whose episodes all did equally well teaches nothing. On the maze a group is G episodes from one start; on a token environment,
-G completions of one prompt. Without the clip and the deviation this is REINFORCE with the group's mean as baseline.
-Source: Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, eq. 3; `scale` and `average` = none, constant: Liu et al. 2025 (Dr. GRPO),
-arXiv:2503.20783; clip_high and average = token: Yu et al. 2025 (DAPO), arXiv:2503.14476. Difference: β is 0 by default, as in TRL.
+There is no critic. A group whose episodes all did equally well teaches nothing. On the maze a group
+is G episodes from one start; on a token environment, G completions of one prompt. Without the clip
+and the deviation this is REINFORCE with the group's mean as baseline.
+
+The group's mean contains R_i itself, which makes the reward's gradient (G - 1) / G of its unbiased
+size. The KL term in the loss is not reduced with it, so β acts like β G / (G - 1).
+`baseline` = leave-one-out, the mean of the other G - 1 returns, removes the factor.
+
+Source: Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, eq. 3; `scale` and `average` = none,
+constant: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783; clip_high and average = token: Yu et al.
+2025 (DAPO), arXiv:2503.14476; baseline = leave-one-out: Ahmadian et al. 2024 (RLOO), arXiv:2402.14740.
+Difference: β is 0 by default, as in TRL.
 """
 
 from __future__ import annotations
@@ -22,48 +31,69 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, Step
-from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent, for_sequence_tasks
+from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import averaged, given
-from rlbook.functional.divergences import k3
-from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss
+from rlbook.functional.divergences import ESTIMATORS, check_estimator, k3
+from rlbook.functional.policy_losses import (
+    clip_fraction,
+    clipped_surrogate_loss,
+    regularised_loss,
+)
 
 
 @dataclass(frozen=True)
 class GRPOConfig:
     group_size: int = 8  # G, episodes from one start, at least 2; divides num_envs
-    scale: Literal["std", "batch", "none"] = "std"  # what centred returns are divided by: the group's deviation, the batch's, or nothing
-    batch_size: int | None = None  # episodes of a minibatch; none takes all streams at once
+    # what centred returns are divided by: the group's deviation, the whole batch's, or nothing
+    scale: Literal["std", "batch", "none"] = "std"
+    # what is taken off a return: the mean of its group, or of the others in it
+    baseline: Literal["mean", "leave-one-out"] = "mean"
+    batch_size: int | None = None  # episodes of a minibatch; none takes the whole round
     epochs: int = 1  # passes over a round of episodes
     clip: float = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0
     clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
-    average: Literal["token", "sequence", "constant"] = "token"  # the loss: a mean over steps, over episodes' means, a sum over a constant
+    # c, at least 1: where A < 0, the loss of a step is at most -c A; none sets no bound
+    dual_clip: float | None = None
+    # the loss: a mean over steps, over episodes' means, or a sum over a constant
+    average: Literal["token", "sequence", "constant"] = "token"
     average_divisor: int = 1  # steps per episode that average = constant divides by
     mask_truncated: bool = False  # leave episodes out of the loss that a limit cut short
-    kl_coef: float = 0.0  # β, weight of the KL penalty that pulls towards the first policy, in reward units per nat; 0 keeps no reference
+    # β, weight of the KL penalty that pulls towards the first policy, in reward units per nat; 0
+    # keeps no reference; in the loss and with baseline = mean it acts like β G / (G - 1)
+    kl_coef: float = 0.0
     kl_in: Literal["reward", "loss"] = "loss"  # where the penalty goes
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # Schulman's estimators of the KL divergence from samples
-    entropy_coef: float = 0.0  # weight of the entropy bonus, per nat
+    # how the KL divergence is estimated from samples; k1+ and k3+ have the values of k1 and k3 and
+    # the gradient of k2; k1, whose gradient has mean zero, only goes into the reward
+    kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k3"
+    entropy_coef: float = 0.0  # c_e, weight of the entropy bonus, in reward units per nat
     learning_rate: float = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
-    temperature: float = 1.0  # divides the logits of a discrete policy, acting and learning alike, > 0
+    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
-    micro_batch_size: int | None = None  # episodes that are backpropagated at once; changes memory, not the gradient
+    # episodes that are backpropagated at once; changes memory, not the gradient
+    micro_batch_size: int | None = None
 
     def __post_init__(self) -> None:
         checks.check_fields(
             self, group_size=checks.at_least(2), scale=checks.one_of("std", "batch", "none"),
-            batch_size=checks.optional(checks.positive_int), epochs=checks.positive_int, clip=checks.bound,
-            clip_high=checks.optional(checks.bound), average=checks.one_of(*AVERAGES), average_divisor=checks.positive_int,
-            mask_truncated=checks.boolean, kl_coef=checks.non_negative, kl_in=checks.one_of("reward", "loss"),
-            kl_estimator=checks.one_of(*KL_ESTIMATORS), entropy_coef=checks.non_negative, learning_rate=checks.positive,
-            anneal_learning_rate=checks.boolean, adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
-            hidden_sizes=checks.positive_ints, micro_batch_size=checks.optional(checks.positive_int),
+            baseline=checks.one_of("mean", "leave-one-out"),
+            batch_size=checks.optional(checks.positive_int), epochs=checks.positive_int,
+            clip=checks.bound, clip_high=checks.optional(checks.bound),
+            dual_clip=checks.optional(checks.number_from(1.0)), average=checks.one_of(*AVERAGES),
+            average_divisor=checks.positive_int, mask_truncated=checks.boolean,
+            kl_coef=checks.non_negative, kl_in=checks.one_of("reward", "loss"),
+            kl_estimator=checks.one_of(*ESTIMATORS), entropy_coef=checks.non_negative,
+            learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
+            hidden_sizes=checks.positive_ints,
+            micro_batch_size=checks.optional(checks.positive_int),
         )  # fmt: skip
+        check_estimator(self.kl_estimator, self.kl_in)
 
 
 class GRPO(PolicyAgent):
@@ -82,11 +112,14 @@ class GRPO(PolicyAgent):
     METRICS = {
         "policy_loss": "clipped surrogate, minimised",
         "entropy": "mean entropy of π(·|s), in nats",
-        "approx_kl": "KL(π_old ‖ π) over the round, estimated by k3, in nats; exactly 0 with one epoch of one minibatch",
+        "approx_kl": "KL(π_old ‖ π) over the round, estimated by k3, in nats; "
+        "exactly 0 with one epoch of one minibatch",
         "clip_fraction": "share of steps whose probability ratio left [1-ε, 1+ε]",
         "grad_norm": "L2 norm of the gradient before clipping",
-        "group_return": "mean undiscounted return of the round, in reward units, without any KL penalty",
-        "silent_groups": "share of groups whose returns are all equal and which therefore teach nothing",
+        "group_return": "mean undiscounted return of the round, in reward units, "
+        "without any KL penalty",
+        "zero_std_groups": "share of groups whose returns are all equal, "
+        "and which therefore teach nothing",
         "learning_rate": "Adam's step size in this update",
         "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0)",
     }
@@ -113,12 +146,16 @@ class GRPO(PolicyAgent):
         metrics["group_return"] = float(returns.mean())
         batch.reference_log_prob = self.reference_log_prob(batch)
         if batch.reference_log_prob is not None:
-            kl = KL_ESTIMATORS[config.kl_estimator](batch.log_prob, batch.reference_log_prob, batch.mask)
+            estimator = ESTIMATORS[config.kl_estimator]
+            kl = estimator(batch.log_prob, batch.reference_log_prob, batch.mask)       # [N, T]
             metrics["reference_kl"] = float(averaged(kl, batch.mask))
-            returns = returns - config.kl_coef * kl.sum(1) if config.kl_in == "reward" else returns
+            if config.kl_in == "reward":
+                returns = returns - config.kl_coef * kl.sum(1)
         groups = returns.view(-1, config.group_size)
-        metrics["silent_groups"] = float((groups == groups[:, :1]).all(1).float().mean())
-        advantage = group_advantage(returns, config.group_size, scale=config.scale)
+        metrics["zero_std_groups"] = float((groups == groups[:, :1]).all(1).float().mean())
+        advantage = group_advantage(
+            returns, config.group_size, scale=config.scale, baseline=config.baseline
+        )
         batch.advantage = advantage[:, None].expand(batch.mask.shape).contiguous()
         if config.mask_truncated:
             batch.mask = batch.mask & ~data.tensor("truncated").any(0)[:, None]
@@ -134,10 +171,11 @@ class GRPO(PolicyAgent):
             for minibatch in minibatches(batch, size, self.shuffling)
         ]
         names = ("policy_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
-        return dict(zip(names, torch.stack(diagnostics).mean(0).tolist(), strict=True)) | {"learning_rate": rate}
+        means = torch.stack(diagnostics).mean(0).tolist()
+        return dict(zip(names, means, strict=True)) | {"learning_rate": rate}
 
     def train_on(self, batch: Batch) -> Tensor:
-        """One gradient step. Returns the diagnostics [5]: loss, entropy, KL, clip fraction, gradient norm."""
+        """One gradient step. Returns [5]: loss, entropy, KL, clip fraction, gradient norm."""
         batch = dataclasses.replace(batch, weight=self.average()(batch.mask))
         parts: list[Tensor] = []
 
@@ -146,26 +184,31 @@ class GRPO(PolicyAgent):
             parts.append(diagnostics)
             return total
 
-        norm = self.optimizer.step(micro_batches(len(batch), self.config.micro_batch_size, loss), self.config.max_grad_norm)
+        losses = micro_batches(len(batch), self.config.micro_batch_size, loss)
+        norm = self.optimizer.step(losses, self.config.max_grad_norm)
         return torch.cat([torch.stack(parts).sum(0), norm[None]])
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The total loss of some episodes, and its parts [4] without gradient: policy loss, entropy, KL, clip fraction."""
+        """The total loss of some episodes, and its parts [4] without gradient: policy loss,
+        entropy, KL, clip fraction."""
         config, mask = self.config, batch.mask
         assert batch.advantage is not None and batch.weight is not None
         average = given(batch.weight)
+        clips = {"clip": config.clip, "clip_high": config.clip_high}
         log_prob, entropy, _ = self.policy.evaluate(batch)
         policy_loss = clipped_surrogate_loss(
-            log_prob, batch.log_prob, batch.advantage, clip=config.clip, clip_high=config.clip_high, mask=mask, average=average
-        )
+            log_prob, batch.log_prob, batch.advantage, dual_clip=config.dual_clip,
+            mask=mask, average=average, **clips,
+        )  # fmt: skip
         assert entropy is not None
-        total, entropy = policy_loss, averaged(entropy, mask, average)
-        if config.entropy_coef:
-            total = total - config.entropy_coef * entropy
+        entropy, kl = averaged(entropy, mask, average), None
         if batch.reference_log_prob is not None and config.kl_in == "loss":
-            kl = KL_ESTIMATORS[config.kl_estimator](log_prob, batch.reference_log_prob, mask)
-            total = total + config.kl_coef * averaged(kl, mask, average)
+            estimator = ESTIMATORS[config.kl_estimator]
+            kl = averaged(estimator(log_prob, batch.reference_log_prob, mask), mask, average)
+        total = regularised_loss(
+            policy_loss, entropy, kl, entropy_coef=config.entropy_coef, kl_coef=config.kl_coef
+        )
         with torch.no_grad():
             moved = averaged(k3(batch.log_prob, log_prob, mask), mask, average)
-            clipped = clip_fraction(log_prob, batch.log_prob, clip=config.clip, clip_high=config.clip_high, mask=mask, average=average)
+            clipped = clip_fraction(log_prob, batch.log_prob, mask=mask, average=average, **clips)
             return total, torch.stack([policy_loss, entropy, moved, clipped])

@@ -11,12 +11,11 @@ from torch import Tensor
 from rlbook.agent import Agent, State, Step
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast.flat_adam import FlatAdam
-from rlbook.functional import averages, divergences
+from rlbook.functional import averages
 from rlbook.policies.build import build_policy
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 AVERAGES = ("token", "sequence", "constant")
-KL_ESTIMATORS = {"k1": divergences.k1, "k2": divergences.k2, "k3": divergences.k3}
 
 
 def for_sequence_tasks(**settings: Any) -> dict[str, dict[str, Any]]:

@@ -24,13 +24,13 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.policy.policy_agent import AVERAGES, KL_ESTIMATORS, PolicyAgent, for_sequence_tasks
+from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch, as_rows, minibatches
 from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.advantages import gae, normalize
 from rlbook.functional.averages import averaged, given, per_token
-from rlbook.functional.divergences import k3
-from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss
+from rlbook.functional.divergences import ESTIMATORS, check_estimator, k3
+from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss, regularised_loss
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
 
 
@@ -43,6 +43,7 @@ class PPOConfig:
     epochs: int = 4  # K, passes over a rollout
     clip: float = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0 (detail 8)
     clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
+    dual_clip: float | None = None  # c, at least 1: where A < 0, a sample's loss is at most -c A; none sets no bound
     clip_value: float | None = None  # how far V may move from its old value in an update, in reward units; none: no clipping (detail 9)
     learning_rate: float = 2.5e-4  # Adam's step size, > 0
     anneal_learning_rate: bool = True  # lower the step size linearly to 0 over the run (detail 4)
@@ -61,7 +62,7 @@ class PPOConfig:
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"  # a time limit: V goes on behind it, or it ends the task (a token budget)
     kl_coef: float = 0.0  # β, weight of the KL penalty that pulls towards the first policy, in reward units per nat; 0 keeps no reference
     kl_in: Literal["reward", "loss"] = "reward"  # where the penalty goes
-    kl_estimator: Literal["k1", "k2", "k3"] = "k1"  # Schulman's estimators of the KL divergence from samples
+    kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k1"  # of the KL; + has k2's gradient; k1 not in the loss
     average: Literal["token", "sequence", "constant"] = "token"  # what the loss of an episode batch is a mean over
     average_divisor: int = 1  # elements per episode that average = constant divides by
     micro_batch_size: int | None = None  # rows that are backpropagated at once; changes memory, not the gradient
@@ -70,14 +71,16 @@ class PPOConfig:
         checks.check_fields(
             self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval, rollout_steps=checks.positive_int,
             batch_size=checks.positive_int, epochs=checks.positive_int, clip=checks.bound, clip_high=checks.optional(checks.bound),
-            clip_value=checks.optional(checks.bound), learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
+            dual_clip=checks.optional(checks.number_from(1.0)), clip_value=checks.optional(checks.bound),
+            learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, value_coef=checks.non_negative, entropy_coef=checks.non_negative, max_grad_norm=checks.bound,
             normalize_advantage=checks.boolean, orthogonal_init=checks.boolean, separate_networks=checks.boolean,
             target_kl=checks.optional(checks.positive), normalize_observation=checks.boolean, normalize_reward=checks.boolean,
             hidden_sizes=checks.positive_ints, temperature=checks.positive, truncation=checks.one_of("bootstrap", "terminal"),
-            kl_coef=checks.non_negative, kl_in=checks.one_of("reward", "loss"), kl_estimator=checks.one_of(*KL_ESTIMATORS),
+            kl_coef=checks.non_negative, kl_in=checks.one_of("reward", "loss"), kl_estimator=checks.one_of(*ESTIMATORS),
             average=checks.one_of(*AVERAGES), average_divisor=checks.positive_int, micro_batch_size=checks.optional(checks.positive_int),
         )  # fmt: skip
+        check_estimator(self.kl_estimator, self.kl_in)
 
 
 class PPO(PolicyAgent):
@@ -152,7 +155,7 @@ class PPO(PolicyAgent):
         if self.reference is not None:
             episodes = self.policy.batch(data, "episode")
             reference_log_prob = self.reference.evaluate(episodes, entropy=False)[0].T           # [T, N]
-            kl = KL_ESTIMATORS[config.kl_estimator](episodes.log_prob.T, reference_log_prob, mask)
+            kl = ESTIMATORS[config.kl_estimator](episodes.log_prob.T, reference_log_prob, mask)
             metrics["reference_kl"] = float(averaged(kl, mask))
             reward = reward - config.kl_coef * kl if config.kl_in == "reward" else reward
         value, next_value = self.policy.values(data)
@@ -213,19 +216,18 @@ class PPO(PolicyAgent):
         log_prob, entropy, value = self.policy.evaluate(batch, entropy=diagnose or config.entropy_coef > 0)
         assert value is not None and batch.value is not None and batch.advantage is not None and batch.target is not None
         clips = {"clip": config.clip, "clip_high": config.clip_high}
-        policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, batch.advantage, **clips, **over)
+        policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, batch.advantage, dual_clip=config.dual_clip, **clips, **over)
         if config.clip_value is None:
             value_loss = squared_value_loss(value, batch.target, **over)
         else:
             value_loss = clipped_value_loss(value, batch.value, batch.target, clip=config.clip_value, **over)
-        total = policy_loss + config.value_coef * value_loss
-        if entropy is not None:
-            entropy = averaged(entropy, **over)
-        if entropy is not None and config.entropy_coef:
-            total = total - config.entropy_coef * entropy
+        entropy = None if entropy is None else averaged(entropy, **over)
+        kl = None
         if batch.reference_log_prob is not None and config.kl_in == "loss":
-            kl = KL_ESTIMATORS[config.kl_estimator](log_prob, batch.reference_log_prob, over.get("mask"))
-            total = total + config.kl_coef * averaged(kl, **over)
+            kl = averaged(ESTIMATORS[config.kl_estimator](log_prob, batch.reference_log_prob, over.get("mask")), **over)
+        total = regularised_loss(
+            policy_loss + config.value_coef * value_loss, entropy, kl, entropy_coef=config.entropy_coef, kl_coef=config.kl_coef
+        )
         if not diagnose or entropy is None:
             return total, None
         with torch.no_grad():

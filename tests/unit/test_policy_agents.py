@@ -1,0 +1,61 @@
+"""What all agents with a policy do alike with their settings: one place in the code each, and a test for every agent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+Make = Callable[..., Any]
+AGENTS: dict[str, dict[str, Any]] = {
+    "ppo": {"rollout_steps": 4},
+    "grpo": {"group_size": 4},
+    "dpo": {"group_size": 4},
+}
+
+
+@pytest.mark.parametrize("algorithm", AGENTS)
+def test_the_gradient_is_clipped_to_max_grad_norm(stage: Make, scripted: Make, algorithm: str) -> None:
+    theatre = stage(algorithm, scripted(), num_envs=8, max_grad_norm=1e-3, **AGENTS[algorithm])
+    (metrics,) = theatre.learn(1)
+    assert metrics["grad_norm"] > 1e-2
+    assert theatre.agent.optimizer.grad.norm().item() == pytest.approx(1e-3, rel=1e-3)     # g · 1e-3 / (‖g‖ + 1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+def test_the_entropy_bonus_descends_minus_its_coefficient_times_the_entropy(stage: Make, arms: Make, algorithm: str) -> None:
+    """Every arm pays the same, so that nothing but the bonus has a gradient: -c ∂H/∂logit_i = c p_i (log p_i + H)."""
+    options = AGENTS[algorithm] | ({"value_coef": 0.0} if algorithm == "ppo" else {})
+    theatre = stage(algorithm, arms((0.0, 0.0, 0.0)), num_envs=8, hidden_sizes=(), entropy_coef=0.3, max_grad_norm=1e9, **options)
+    actor = theatre.agent.policy.actor
+    with torch.no_grad():
+        actor.weights[0].zero_()
+        actor.weights[1].copy_(torch.tensor([1.0, 0.0, -1.0]))
+    p = np.exp([1.0, 0.0, -1.0]) / np.exp([1.0, 0.0, -1.0]).sum()
+    expected = 0.3 * p * (np.log(p) - (p * np.log(p)).sum())
+    theatre.round() if algorithm == "grpo" else theatre.collect(4)
+    batch = theatre.agent.prepare()[0]
+    batch.weight = batch.mask / batch.mask.sum()
+    if algorithm == "ppo":
+        batch.advantage = torch.zeros_like(batch.advantage)
+    (gradient,) = torch.autograd.grad(theatre.agent.loss(batch)[0], [actor.weights[1]])
+    assert np.abs(expected).max() > 0.05
+    np.testing.assert_allclose(gradient.numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+def test_a_bad_step_costs_at_most_the_dual_clip(stage: Make, scripted: Make, algorithm: str) -> None:
+    """A = -1 and ρ = e² = 7.39: the clip from below does not bound ρ A, c = 3 does, and then no gradient is left."""
+    options = AGENTS[algorithm] | ({"normalize_advantage": False, "value_coef": 0.0} if algorithm == "ppo" else {})
+    for dual_clip, loss in ((None, math.exp(2)), (3.0, 3.0)):
+        theatre = stage(algorithm, scripted(), num_envs=8, dual_clip=dual_clip, **options)
+        theatre.round() if algorithm == "grpo" else theatre.collect(4)
+        batch, _ = theatre.agent.prepare()
+        batch.log_prob, batch.advantage = batch.log_prob - 2.0, -torch.ones_like(batch.advantage)
+        parts = theatre.agent.train_on(batch)
+        assert parts[0].item() == pytest.approx(loss, rel=1e-5)
+        assert bool(theatre.agent.optimizer.grad.any()) == (dual_clip is None)
