@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from rlbook.plots.filming import animate as animate
     from rlbook.plots.filming import animate_learning as animate_learning
     from rlbook.plots.filming import animate_planning as animate_planning
+    from rlbook.plots.map_drawing import plot_value_map as plot_value_map
     from rlbook.plots.search_tree import draw_search as draw_search
     from rlbook.plots.search_tree import search_frames as search_frames
     from rlbook.plots.search_tree import search_tree_svg as search_tree_svg
     from rlbook.plots.value_map import ValueMap as ValueMap
-    from rlbook.plots.value_map import plot_value_map as plot_value_map
     from rlbook.plots.watching import watch as watch
 
 _HOME = {
     "ValueMap": "value_map", "animate": "filming", "animate_learning": "filming", "animate_planning": "filming",
-    "plot_curves": "curves", "plot_value_map": "value_map", "save_curve": "curves", "save_gif": "animation",
+    "plot_curves": "curves", "plot_value_map": "map_drawing", "save_curve": "curves", "save_gif": "animation",
     "draw_search": "search_tree", "search_frames": "search_tree", "search_tree_svg": "search_tree", "watch": "watching",
 }  # fmt: skip
 

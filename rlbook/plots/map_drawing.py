@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rlbook.agent import Agent
 from rlbook.plots.boards import GOALS, HOLES
 from rlbook.plots.colours import CURVES, GREEN, GREY, INK, PALE, PAPER, RAMP, RED, Colour, fraction_rgb, mixed, ramp, readable_on
-from rlbook.plots.figure import new_figure, plain_axes, words
-from rlbook.plots.value_map import ValueMap, number
+from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
+from rlbook.plots.value_map import ValueMap, number, value_maps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from rlbook.runs.run import Run
 
 NUMBERED = 12                                # columns of a map up to which its numbers can be read
 ARROWED = 60                                 # the same for arrows
@@ -23,6 +27,27 @@ ARROW = {
     "pivot": "tail", "angles": "xy", "scale_units": "xy", "scale": 1.0, "units": "xy", "headwidth": 4.4, "headlength": 4.2,
     "headaxislength": 3.8, "minlength": 0.0, "minshaft": 1.0,
 }  # fmt: skip
+
+
+def plot_value_map(
+    target: ValueMap | list[ValueMap] | Run | Agent | str | Path, env: Any = None, out: str | Path | None = None, **options: Any
+) -> Figure:
+    """Draws value maps: colour and number are the cell's value, the dark arrow is the greedy action, pale ones are as good.
+
+    Args:
+        target, env, options: one or several `ValueMap`, or what `value_maps` takes.
+        out: where to write the figure, if anywhere: a name that ends in .png, .svg or .pdf.
+
+    Raises:
+        RequestError: an environment that cannot be drawn so, or a file that cannot be written.
+    """
+    if out is not None:
+        format_of(Path(out))
+    charts = [target] if isinstance(target, ValueMap) else target if isinstance(target, list) else value_maps(target, env, **options)
+    figure = draw_maps(charts)
+    if out is not None:
+        save_figure(figure, out)
+    return figure
 
 
 def draw_maps(charts: list[ValueMap]) -> Figure:

@@ -17,12 +17,9 @@ from rlbook.algorithms.planning.greedy import TIE
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.plots.boards import Board, boards_of
-from rlbook.plots.figure import format_of, save_figure
 from rlbook.plots.optimum import horizon_of, horizon_values
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from rlbook.runs.run import Run
 
 CHUNK = 1_024                                # states that a network sees at once
@@ -88,29 +85,6 @@ def value_maps(target: Run | Agent | str | Path, env: Any = None, **options: Any
     run = target if isinstance(target, Run) else load(target, **options)
     recipe = run.request.recipe if env is None else Recipe.of(env)
     return maps_on(boards_of(recipe, steps=run.steps if env is None else None), run.agent, recipe, run.request.algorithm)
-
-
-def plot_value_map(
-    target: ValueMap | list[ValueMap] | Run | Agent | str | Path, env: Any = None, out: str | Path | None = None, **options: Any
-) -> Figure:
-    """Draws value maps: colour and number are the cell's value, the dark arrow is the greedy action, pale ones are as good.
-
-    Args:
-        target, env, options: one or several `ValueMap`, or what `value_maps` takes.
-        out: where to write the figure, if anywhere: a name that ends in .png, .svg or .pdf.
-
-    Raises:
-        RequestError: an environment that cannot be drawn so, or a file that cannot be written.
-    """
-    from rlbook.plots.map_drawing import draw_maps
-
-    if out is not None:
-        format_of(Path(out))
-    charts = [target] if isinstance(target, ValueMap) else target if isinstance(target, list) else value_maps(target, env, **options)
-    figure = draw_maps(charts)
-    if out is not None:
-        save_figure(figure, out)
-    return figure
 
 
 def maps_on(boards: list[Board], agent: Agent, recipe: Recipe, name: str) -> list[ValueMap]:

@@ -13,8 +13,8 @@ from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe, environments
 from rlbook.plots.boards import DRAWN, boards_of
 from rlbook.plots.colours import GREEN, INK, PALE, RED
-from rlbook.plots.map_drawing import arrows_of, cell_colours
-from rlbook.plots.value_map import plot_value_map, value_map, value_maps
+from rlbook.plots.map_drawing import arrows_of, cell_colours, plot_value_map
+from rlbook.plots.value_map import value_map, value_maps
 
 BOARDS: dict[str, tuple[str, dict[str, Any], tuple[int, int], int]] = {
     # environment, arguments, rows and columns, cells in which an agent acts

@@ -12,8 +12,9 @@ from matplotlib.quiver import Quiver
 import rlbook
 from rlbook.envs.layouts import MOVES
 from rlbook.errors import RequestError
+from rlbook.plots.map_drawing import plot_value_map
 from rlbook.plots.terminal import Terminal, nearest_256, value_map_text
-from rlbook.plots.value_map import number, plot_value_map, value_map
+from rlbook.plots.value_map import number, value_map
 
 MAZE = "rlbook/Maze-v0"
 START = 0                                    # the state in which the default maze begins
