@@ -10,9 +10,10 @@ import pytest
 import rlbook
 
 
-def test_ppo_balances_the_pole() -> None:
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(3), marks=pytest.mark.slow)], ids=str)
+def test_ppo_balances_the_pole(seeds: range) -> None:
     """50 000 steps; the median of three seeds over 50 episodes is at least 475 of 500."""
-    runs = [rlbook.train("ppo", "CartPole-v1", steps=50_000, seed=seed, eval_every=0) for seed in range(3)]
+    runs = [rlbook.train("ppo", "CartPole-v1", steps=50_000, seed=seed, eval_every=0) for seed in seeds]
     assert np.median([rlbook.evaluate(run, episodes=50).mean for run in runs]) >= 475
 
 

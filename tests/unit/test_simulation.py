@@ -104,7 +104,7 @@ def test_many_steps_at_once_leave_the_table_that_single_steps_leave(
     algorithm: str, config: dict[str, Any], env: str, env_kwargs: dict[str, Any]
 ) -> None:
     """The environment's generator, the agent's, and the order of arithmetic are all the same, so nothing may differ, not in a bit."""
-    budget = Budget(1_500, None)
+    budget = Budget(600, None)
     slow = trained("one by one", algorithm, env, env_kwargs, budget, config)
     assert_same(slow, trained("plain loop", algorithm, env, env_kwargs, budget, config))
     assert_same(slow, trained("tables", algorithm, env, env_kwargs, budget, config))
@@ -114,7 +114,8 @@ def test_many_steps_at_once_leave_the_table_that_single_steps_leave(
 @pytest.mark.parametrize(("algorithm", "config"), LEARNERS, ids=ids)
 def test_compiled_code_leaves_the_table_that_plain_code_leaves(algorithm: str, config: dict[str, Any]) -> None:
     for env, env_kwargs in ENVIRONMENTS:
-        budget = Budget(3 * CHUNK // 2, 2_000)
+        chunks = env == "FrozenLake-v1"      # more steps, and more episodes, than one call takes
+        budget = Budget(3 * CHUNK // 2 if chunks else 3_000, 2_000)
         plain = trained("tables", algorithm, env, env_kwargs, budget, config)
         assert_same(plain, trained("compiled", algorithm, env, env_kwargs, budget, config))
 
