@@ -5,17 +5,27 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.mdp_arrays import Entry, from_entries
+from rlbook.envs.mdp_checks import Entry
 
 
 class NoModel(ValueError):
     """An environment that says nothing of its transitions. One that says too much is a ValueError, but not this one."""
+
+
+class ListedModel(NamedTuple):
+    """A model as the list of its transitions."""
+
+    entries: list[Entry]
+    num_states: int                          # S
+    num_actions: int                         # A
+    initial: NDArray[np.float64] | None      # [S], where episodes begin; None: everywhere alike
+    observable: bool                         # whether states are numbered as observations are
 
 
 START_SEEDS = 100
@@ -42,7 +52,7 @@ class Discovered:
         return number
 
 
-def enumerate_states(env: Any, name: str, max_transitions: int) -> TabularMDP:
+def enumerate_states(env: Any, name: str, max_transitions: int) -> ListedModel:
     """Breadth first from the environment's starts; afterwards the environment is back where it was.
 
     A state is what `snapshot()` holds, apart from the generator's state. States are numbered as the observations are where the
@@ -68,7 +78,7 @@ def enumerate_states(env: Any, name: str, max_transitions: int) -> TabularMDP:
     ]
     renumbered += _stay_elsewhere({entry[0] for entry in renumbered}, num_states, num_actions)
     initial = np.bincount(numbers[starts], minlength=num_states) / len(starts)
-    return from_entries(renumbered, num_states, num_actions, initial=initial, observable=observable)
+    return ListedModel(renumbered, num_states, num_actions, initial, observable)
 
 
 def _explore(env: Any, name: str, max_transitions: int) -> tuple[Discovered, list[int], list[tuple[int, int, int, float, bool]]]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import gymnasium
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
+from rlbook.envs.mdp_checks import TOLERANCE, Matrix, arrays_of_entries, checked_arrays
+from rlbook.envs.mdp_sources import check_wrappers, listed_transitions
 from rlbook.envs.outcomes import Entries, Outcomes, outcomes_of_arrays, outcomes_of_entries
-
-TOLERANCE = 1e-8
-"""How far the probabilities of a row may be from adding up to 1."""
 
 LARGE = 500_000
 """Rows from which a model does without a second, action-major copy."""
@@ -96,42 +97,58 @@ class TabularMDP:
         return ((self.ends > 1.0 - TOLERANCE) & (self.rewards == 0.0)).all(axis=1)
 
     @classmethod
-    def from_arrays(cls, transitions: Any, rewards: Any, *, terminal: Any = None, initial: Any = None) -> TabularMDP:
+    def from_arrays(
+        cls, transitions: Matrix, rewards: ArrayLike, *, terminal: ArrayLike | None = None,
+        initial: ArrayLike | None = None,
+    ) -> TabularMDP:  # fmt: skip
         """A model from arrays.
 
-        A CSR matrix and rewards of float64 are used as they are and not copied, so leave them alone afterwards. Successors may stand in
-        any order, and more than once: then their probabilities add up.
+        A CSR matrix and rewards of float64 are used as they are and not copied, so leave them
+        alone afterwards. Successors may stand in any order, and more than once: then their
+        probabilities add up.
 
         Args:
-            transitions: [S·A, S], sparse or dense; row `s * A + a` holds P(·|s, a).
+            transitions: [S, A, S], or [S·A, S] with row `s * A + a`, dense or sparse: P(·|s, a).
             rewards: [S, A], expected reward, in reward units.
-            terminal: [S] bool; entering one of these ends the episode, and what their own rows say is ignored. None: no state is.
-            initial: [S], probability of beginning there. None: every state that is not terminal alike.
+            terminal: [S] bool. Entering a terminal state ends the episode, and what its own rows
+                say is ignored. None: the states whose rows are all 0 are terminal.
+            initial: [S], probability of beginning there. None: every state that is not terminal
+                alike.
 
         Raises:
-            ValueError: one sentence: shapes that do not fit, a probability below 0, a row that does not add up to 1, NaN or infinity.
+            ValueError: one sentence: shapes that do not fit, a probability below 0, a row that
+                does not add up to 1, NaN or infinity.
         """
-        from rlbook.envs.mdp_arrays import from_arrays
-
-        return from_arrays(transitions, rewards, terminal=terminal, initial=initial)
+        arrays = checked_arrays(transitions, rewards, terminal=terminal, initial=initial)
+        return cls(arrays.transitions, arrays.rewards, arrays.continues, arrays.initial)
 
     @classmethod
-    def from_env(cls, env: Any, *, max_transitions: int = 1_000_000) -> TabularMDP:
+    def from_env(cls, env: gymnasium.Env, *, max_transitions: int = 1_000_000) -> TabularMDP:
         """The model of an environment; its time limit is left out.
 
-        Three kinds of environment have one: those with a method `model()` (the maze), those with gymnasium's table `P` (FrozenLake,
-        CliffWalking, Taxi), and deterministic ones with `snapshot()` and `restore()`, which are enumerated from their start.
+        Three kinds of environment have one: those with a method `model()` (the maze), those with
+        gymnasium's table `P` (FrozenLake, CliffWalking, Taxi), and deterministic ones with
+        `snapshot()` and `restore()`, which are enumerated from their start.
 
         Args:
             env: a gymnasium environment, wrapped or not.
             max_transitions: how many state-action pairs an enumeration may visit.
 
         Raises:
-            ValueError: one sentence saying why there is no model, or how many states were found when the limit was reached.
+            ValueError: one sentence saying why there is no model, or how many states were found
+                when the limit was reached.
         """
-        from rlbook.envs.mdp_sources import from_env
-
-        return from_env(env, max_transitions=max_transitions)
+        if not isinstance(env, gymnasium.Env):
+            raise ValueError(f"env must be a gymnasium.Env, got {type(env).__name__}.")
+        check_wrappers(env)
+        inner: Any = env.unwrapped
+        if callable(getattr(inner, "model", None)):
+            return inner.model()
+        entries, *sizes, initial, observable = listed_transitions(env, max_transitions)
+        arrays, columns = arrays_of_entries(entries, *sizes, initial)
+        return cls(
+            arrays.transitions, arrays.rewards, arrays.continues, arrays.initial, observable, columns
+        )
 
     @property
     def from_entries(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where a `TabularMDP` comes from: the environment's own model, gymnasium's table `P`, or trying out every action in every state."""
+"""The transitions of an environment: gymnasium's table `P`, or what trying every action finds."""
 
 from __future__ import annotations
 
@@ -7,43 +7,59 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
-from rlbook.envs.enumeration import NoModel, enumerate_states
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.mdp_arrays import from_entries
+from rlbook.envs.enumeration import ListedModel, NoModel, enumerate_states
 
 
-def from_env(env: Any, *, max_transitions: int = 1_000_000) -> TabularMDP:
-    """See `TabularMDP.from_env`."""
-    if not isinstance(env, gymnasium.Env):
-        raise ValueError(f"env must be a gymnasium.Env, got {type(env).__name__}.")
-    _check_wrappers(env)
+def listed_transitions(env: gymnasium.Env, max_transitions: int) -> ListedModel:
+    """The transitions of an environment without a method `model()`; see `TabularMDP.from_env`.
+
+    Raises:
+        NoModel: it has no table `P`, and its states cannot be enumerated.
+        ValueError: more than `max_transitions` pairs of a state and an action.
+    """
     inner: Any = env.unwrapped
     name = inner.spec.id if inner.spec is not None else type(inner).__name__
-    if callable(getattr(inner, "model", None)):
-        return inner.model()
     if getattr(inner, "fickle_passenger", False):
-        raise NoModel(f"{name} with fickle_passenger has no model to plan with: the passenger's change of mind is not in its table P.")
+        raise NoModel(
+            f"{name} with fickle_passenger has no model to plan with: "
+            f"the passenger's change of mind is not in its table P."
+        )
     if hasattr(inner, "P"):
         return _from_table(inner)
     if not (hasattr(inner, "snapshot") and hasattr(inner, "restore")):
-        raise NoModel(f"{name} has no model to plan with: neither a table P of transition probabilities nor snapshots to enumerate it.")
+        raise NoModel(
+            f"{name} has no model to plan with: neither a table P of transition probabilities "
+            f"nor snapshots to enumerate it."
+        )
     if not isinstance(inner.action_space, spaces.Discrete):
         actions = type(inner.action_space).__name__
-        raise NoModel(f"{name} has no model to plan with: its actions must be Discrete to be enumerated, got {actions}.")
+        raise NoModel(
+            f"{name} has no model to plan with: "
+            f"its actions must be Discrete to be enumerated, got {actions}."
+        )
     return enumerate_states(inner, name, max_transitions)
 
 
-def _check_wrappers(env: Any) -> None:
-    """A wrapper that changes what happens makes the model below it a model of something else."""
-    while env is not env.unwrapped:
-        changes = isinstance(env, gymnasium.RewardWrapper | gymnasium.ActionWrapper | gymnasium.ObservationWrapper)
+def check_wrappers(env: gymnasium.Env) -> None:
+    """Raises NoModel where a wrapper changes what happens: the model below is of something else."""
+    while isinstance(env, gymnasium.Wrapper):
+        changes = isinstance(
+            env,
+            gymnasium.RewardWrapper | gymnasium.ActionWrapper | gymnasium.ObservationWrapper,
+        )
         if changes and not type(env).__module__.startswith("rlbook."):
-            raise NoModel(f"the wrapper {type(env).__name__} changes the environment, so the model below it is not a model of it.")
+            raise NoModel(
+                f"the wrapper {type(env).__name__} changes the environment, "
+                f"so the model below it is not a model of it."
+            )
         env = env.env
 
 
-def _from_table(env: Any) -> TabularMDP:
-    """gymnasium's `P[s][a]`: lists of (probability, next state, reward, terminated). A successor named twice is added up."""
+def _from_table(env: Any) -> ListedModel:
+    """gymnasium's `P[s][a]`: lists of (probability, next state, reward, terminated).
+
+    A successor named twice is added up.
+    """
     num_states, num_actions = len(env.P), len(env.P[0])
     entries = [
         (state, action, successor, probability, reward, terminated)
@@ -52,4 +68,4 @@ def _from_table(env: Any) -> TabularMDP:
         for probability, successor, reward, terminated in env.P[state][action]
     ]
     initial = getattr(env, "initial_state_distrib", None)
-    return from_entries(entries, num_states, num_actions, initial=initial)
+    return ListedModel(entries, num_states, num_actions, initial, observable=True)

@@ -123,6 +123,27 @@ def test_a_model_from_arrays(kind: Any) -> None:
     assert model.initial.tolist() == [0.5, 0.5]
 
 
+def test_a_dense_model_has_an_axis_for_each_of_state_action_and_successor() -> None:
+    transitions, rewards = two_states()
+    dense = TabularMDP.from_arrays(transitions.reshape(2, 2, 2), rewards)
+    nested = TabularMDP.from_arrays(transitions.reshape(2, 2, 2).tolist(), rewards.tolist())
+    for model in (dense, nested):
+        np.testing.assert_array_equal(model.transitions.toarray(), transitions)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_a_state_whose_rows_are_all_zero_is_terminal(kind: Any) -> None:
+    """As if it had been named; what its rewards say is ignored then, too."""
+    transitions, rewards = two_states()
+    named = TabularMDP.from_arrays(transitions, rewards, terminal=np.array([False, True]))
+    transitions[2:], rewards[1] = 0.0, 5.0
+    model = TabularMDP.from_arrays(kind(transitions), rewards)
+    assert model.terminal.tolist() == [False, True] and model.initial.tolist() == [1.0, 0.0]
+    values = np.array([10.0, 20.0])
+    np.testing.assert_array_equal(model.backup(values, 0.5), named.backup(values, 0.5))
+    np.testing.assert_array_equal(model.transitions.toarray(), named.transitions.toarray())
+
+
 def test_entering_a_terminal_state_ends_the_episode_and_its_own_rows_do_not_count() -> None:
     transitions, rewards = two_states()
     rewards[1] = 7.0
@@ -143,7 +164,16 @@ def test_a_model_can_be_made_again_from_its_own_arrays() -> None:
     ("change", "complaint"),
     [
         ({"rewards": np.zeros(3)}, r"rewards must have shape \[S, A\] with S and A at least 1, got \[3\]"),
-        ({"transitions": np.eye(3)}, r"transitions must have shape \[S·A, S\] = \(4, 2\), got \(3, 3\)"),
+        (
+            {"transitions": np.eye(3)},
+            r"transitions must have shape \[S, A, S\] = \[2, 2, 2\] or \[S·A, S\] = \[4, 2\] with "
+            r"rewards of shape \[S, A\] = \[2, 2\], got \[3, 3\]",
+        ),
+        ({"transitions": [[1, 0], [0.5]]}, r"transitions must be numbers of shape \[S, A, S\] or \[S·A, S\], got a list that is not"),
+        (
+            {"transitions": np.array([[1, 0], [0, 0], [0, 1], [0.25, 0.75]])},
+            "state 0, action 1 adds up to 0; a state is terminal where all of its rows are 0, or where terminal says so",
+        ),
         (
             {"transitions": np.array([[1, 0], [0.7, 0.25], [0, 1], [0.25, 0.75]])},
             "transitions must add up to 1 in each row, but state 0, action 1 adds up to 0.95",

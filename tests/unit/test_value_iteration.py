@@ -12,7 +12,7 @@ import pytest
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.value_iteration import ValueIteration, ValueIterationConfig
 from rlbook.envs import Maze, TabularMDP
-from rlbook.envs.mdp_arrays import from_arrays
+from rlbook.envs.mdp_checks import checked_arrays
 from rlbook.envs.registration import register
 
 register()
@@ -181,7 +181,7 @@ def test_a_tie_is_not_broken_towards_where_the_end_may_be_missed() -> None:
     transitions[[4, 5], [2, 2]] = 1
     continues = transitions.copy()
     continues[0, 0] = continues[2, 1] = continues[3, 1] = 0
-    model = from_arrays(transitions, np.zeros((3, 2)), continues=continues)
+    model = TabularMDP(*checked_arrays(transitions, np.zeros((3, 2)), continues=continues))
     env: Any = Spaces(3, 2)
     agent = ValueIteration(env, ValueIterationConfig(gamma=1.0))
     list(agent.plan(model))
