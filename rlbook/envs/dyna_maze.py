@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from rlbook.envs.grids import Grid, parse_grid
 from rlbook.envs.layouts import ACTION_NAMES, GOAL, MOVES, START, WALL
@@ -17,6 +19,8 @@ from rlbook.envs.tabular_vector import TabularVectorEnv
 OPEN, SOUTH = ("........G", *[".........", "........."]), (".........", "...S.....")
 FIXED = ".......#G ..#....#. S.#....#. ..#...... .....#... ........."
 RIGHT_GAP, LEFT_GAP, BOTH_GAPS = (" ".join([*OPEN, wall, *SOUTH]) for wall in ("########.", ".########", ".#######."))
+IntOrArray = TypeVar("IntOrArray", int, NDArray[np.integer])
+
 MAPS = {"fixed": (FIXED,), "blocking": (RIGHT_GAP, LEFT_GAP), "shortcut": (LEFT_GAP, BOTH_GAPS)}
 """The maps of each variant, one after the other."""
 CHANGES = {"blocking": 1_000, "shortcut": 3_000}
@@ -59,7 +63,7 @@ class DynaMaze(TabularEnv):
     - `variant`: `"fixed"`, `"blocking"` or `"shortcut"`.
     - `change_at`: the walls change after this many steps of the environment's whole life, all episodes together; `steps` counts them, and a
       reset, seeded or not, does not set it back. Left out: 1000 in `"blocking"`, 3000 in `"shortcut"`. An agent that stands where a
-      wall comes up can walk on. In the vector form each stream has its own life.
+      wall comes up can walk on. In the vector form each environment has its own life.
     - `changed`: begin with the second map and stay there. Evaluation does.
     - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after each reset and step).
 
@@ -110,7 +114,7 @@ class DynaMaze(TabularEnv):
         self._enter_phase()
         return result
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         result = super().step(action)
         self.steps += 1
         if self.steps == self.change_at:
@@ -127,7 +131,7 @@ class DynaMaze(TabularEnv):
         self.steps = int(snapshot["steps"])
         self._enter_phase()
 
-    def phase_at(self, steps: Any) -> Any:
+    def phase_at(self, steps: IntOrArray) -> IntOrArray:
         """Number of the map after `steps` steps of a life; a number or an array of them."""
         return (steps >= self.change_at) * 1 if self.change_at is not None else steps * 0
 
@@ -157,14 +161,16 @@ class DynaMazeVector(TabularVectorEnv):
         super().__init__(num_envs, max_episode_steps, **options)
         self.evaluation_kwargs = self.env.evaluation_kwargs
         self.ages = np.zeros(num_envs, dtype=np.int64)
-        """[N]: environment steps of each stream so far, all episodes together."""
+        """[N]: environment steps of each environment so far, all episodes together."""
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         result = super().reset(seed=seed, options=options)
         self._enter_phases()
         return result
 
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         alive = ~(self._terminated | self._truncated)
         result = super().step(actions)
         self.ages += alive
@@ -185,7 +191,7 @@ class DynaMazeVector(TabularVectorEnv):
         self._state = self.env.phase_at(self.ages) * cells + self._state % cells
 
 
-def check_options(variant: Any, change_at: Any, changed: Any) -> None:
+def check_options(variant: object, change_at: object, changed: object) -> None:
     """Raises ValueError with one sentence unless these options of `DynaMaze` fit."""
     if variant not in MAPS:
         raise ValueError(f"variant must be one of {', '.join(MAPS)}, got {variant!r}.")

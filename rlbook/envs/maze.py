@@ -103,7 +103,7 @@ class Maze(gymnasium.Env):
         self._state = self.tables.layout.start
         return self._shown(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not 0 <= action < NUM_ACTIONS:
             raise ValueError(f"action must be 0, 1, 2 or 3, got {action!r}.")
         if self.tables.slip and not self._terminal[self._state]:
@@ -145,7 +145,7 @@ class Maze(gymnasium.Env):
         return self.tables.observe(np.array([self._state]))[0]
 
 
-def check_render_mode(render_mode: Any) -> None:
+def check_render_mode(render_mode: object) -> None:
     """Raises ValueError for a render mode the maze does not have."""
     if render_mode is not None and render_mode not in Maze.metadata["render_modes"]:
         raise ValueError(f"render_mode must be None or one of {', '.join(Maze.metadata['render_modes'])}, got {render_mode!r}.")

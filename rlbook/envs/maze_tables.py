@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from rlbook.envs.layouts import DEFAULT_LAYOUT, LARGEST_SIZE, MOVES, Layout, parse_layout, perfect_maze
 
@@ -77,7 +77,7 @@ def maze_tables(
     return MazeTables(chosen, float(slip), next_state, reward, terminal, space, views)
 
 
-def slipped(action: Any, uniform: Any, slip: float) -> np.ndarray:
+def slipped(action: int | NDArray[np.integer], uniform: float | NDArray[np.floating], slip: float) -> np.ndarray:
     """The directions really taken, [N] or one: a perpendicular one where `uniform`, drawn from [0, 1), is below `slip`."""
     sideways = PERPENDICULAR[action, np.asarray(uniform >= slip / 2, dtype=np.int64)]
     return np.where(uniform >= slip, action, sideways)
@@ -132,12 +132,11 @@ def _surroundings(layout: Layout) -> np.ndarray:
     return windows.reshape(layout.num_states, 9).copy()
 
 
-def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.")
 
 
-def _check_slip(slip: Any) -> None:
-    number = isinstance(slip, int | float | np.number) and not isinstance(slip, bool)
-    if not number or not math.isfinite(slip) or not 0 <= slip <= 1:
+def _check_slip(slip: object) -> None:
+    if isinstance(slip, bool) or not isinstance(slip, int | float | np.integer | np.floating) or not 0 <= float(slip) <= 1:
         raise ValueError(f"slip must be a probability in [0, 1], got {slip!r}.")

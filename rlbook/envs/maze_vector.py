@@ -9,10 +9,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike
 
 from rlbook.envs.maze import check_render_mode
 from rlbook.envs.maze_tables import NUM_ACTIONS, MazeTables, maze_tables, slipped
 from rlbook.envs.rendering import draw_pixels, draw_text
+from rlbook.envs.vector_resets import check_count, reset_mask, seed_list
 
 NEVER = np.iinfo(np.int64).max
 
@@ -20,17 +22,17 @@ NEVER = np.iinfo(np.int64).max
 class MazeVector(VectorEnv):
     """N mazes side by side; see `Maze` for the task and the options.
 
-    The loop owns the resets (autoreset is disabled): a stream that has ended ignores its action, repeats its observation, is
+    The loop owns the resets (autoreset is disabled): an environment that has ended ignores its action, repeats its observation, is
     paid 0 and keeps its flags until `reset(options={"reset_mask": ...})` names it. Reaching the goal with the last step that
     the time limit allows is a termination, not a truncation.
 
-    How it is fast: a stream's place is one number that also says whether it has ended, `state`, `S + state` (truncated) or
+    How it is fast: an environment's place is one number that also says whether it has ended, `state`, `S + state` (truncated) or
     `2S + state` (terminated), times the number of actions. Then place plus action is the row of every table, the ended
     places lead to themselves for nothing, and a step has no branches. Time limits are kept as deadlines on a common clock,
-    so that a step in which no stream is due costs one comparison of two integers.
+    so that a step in which no environment is due costs one comparison of two integers.
 
     Args:
-        num_envs: N, the number of streams, at least 1.
+        num_envs: N, the number of environments, at least 1.
         max_episode_steps: time limit in environment steps, at least 1; None means none. `gymnasium.make_vec` passes 100.
         options: as for `Maze`.
     """
@@ -53,9 +55,9 @@ class MazeVector(VectorEnv):
         observation: str = "index",
         render_mode: str | None = None,
     ) -> None:
-        _check_count("num_envs", num_envs)
+        check_count("num_envs", num_envs)
         if max_episode_steps is not None:
-            _check_count("max_episode_steps", max_episode_steps)
+            check_count("max_episode_steps", max_episode_steps)
         check_render_mode(render_mode)
         self.num_envs = num_envs
         self.render_mode = render_mode
@@ -86,13 +88,13 @@ class MazeVector(VectorEnv):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Puts the streams named by `options["reset_mask"]` [N] bool (all if left out) on the start; returns all observations.
+        """Puts the environments named by `options["reset_mask"]` [N] bool (all if left out) on the start; returns all observations.
 
-        `seed`: an integer s seeds stream i with s + i; a list gives each stream its own. Streams not reset are not seeded.
+        `seed`: an integer s seeds environment i with s + i; a list gives each environment its own. Environments not reset are not seeded.
         """
-        mask = self._reset_mask(options)
+        mask = reset_mask(options, self.num_envs)
         if seed is not None:
-            self._seed_streams(self._stream_seeds(seed), mask)
+            self._seed(seed_list(seed, self.num_envs), mask)
         self._place[mask] = self.tables.layout.start * NUM_ACTIONS
         if self.max_episode_steps is not None:
             self._deadline[mask] = self._clock + self.max_episode_steps
@@ -100,8 +102,8 @@ class MazeVector(VectorEnv):
         self._show()
         return self._observe(), {}
 
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step of every stream: observations [N, ...], rewards [N] float64, terminated [N], truncated [N], and {}."""
+    def step(self, actions: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One step of every environment: observations [N, ...], rewards [N] float64, terminated [N], truncated [N], and {}."""
         actions = self._checked(np.asarray(actions))
         if self.tables.slip:
             actions = self._slip(actions)
@@ -132,17 +134,17 @@ class MazeVector(VectorEnv):
         return actions.astype(np.int64, copy=False)
 
     def _slip(self, actions: np.ndarray) -> np.ndarray:
-        """The directions really taken. Only streams that are alive draw, each from its own generator."""
+        """The directions really taken. Only environments that are alive draw, each from its own generator."""
         alive = np.flatnonzero(self._place < self._first_truncated)
-        uniform = np.array([self._rng(stream).random() for stream in alive.tolist()])
+        uniform = np.array([self._rng(index).random() for index in alive.tolist()])
         taken = actions.copy()
         taken[alive] = slipped(actions[alive], uniform, self.tables.slip)
         return taken
 
-    def _rng(self, stream: int) -> np.random.Generator:
-        rng = self._rngs[stream]
+    def _rng(self, index: int) -> np.random.Generator:
+        rng = self._rngs[index]
         if rng is None:
-            rng = self._rngs[stream] = np.random.default_rng()
+            rng = self._rngs[index] = np.random.default_rng()
         return rng
 
     def _truncate(self) -> None:
@@ -153,25 +155,10 @@ class MazeVector(VectorEnv):
     def _earliest_deadline(self) -> int:
         return int(self._deadline.min(where=self._deadline > self._clock, initial=NEVER))
 
-    def _seed_streams(self, seeds: Sequence[int | None], mask: np.ndarray) -> None:
-        for stream in np.flatnonzero(mask).tolist() if self.tables.slip else []:
-            if seeds[stream] is not None:
-                self._rngs[stream] = np.random.default_rng(seeds[stream])
-
-    def _stream_seeds(self, seed: int | Sequence[int | None]) -> Sequence[int | None]:
-        if isinstance(seed, int | np.integer):
-            return [int(seed) + stream for stream in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(f"seed must be an integer or a list of {self.num_envs}, one for each stream, got {len(seed)}.")
-        return seed
-
-    def _reset_mask(self, options: dict[str, Any] | None) -> np.ndarray:
-        if options is None or "reset_mask" not in options:
-            return np.ones(self.num_envs, dtype=bool)
-        mask = np.asarray(options["reset_mask"])
-        if mask.shape != (self.num_envs,) or mask.dtype != bool:
-            raise ValueError(f"reset_mask must be {self.num_envs} booleans, got an array of shape {mask.shape} and type {mask.dtype}.")
-        return mask
+    def _seed(self, seeds: Sequence[int | None], mask: np.ndarray) -> None:
+        for index in np.flatnonzero(mask).tolist() if self.tables.slip else []:
+            if seeds[index] is not None:
+                self._rngs[index] = np.random.default_rng(seeds[index])
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that continuing needs: places, steps left until the time limit, and the generators that decide slips."""
@@ -187,13 +174,13 @@ class MazeVector(VectorEnv):
         self._clock = 0
         self._deadline = np.array(snapshot["steps_left"], dtype=np.int64)
         self._next_deadline = self._earliest_deadline()
-        for stream, state in enumerate(snapshot["rngs"]):
-            self._rngs[stream] = None
+        for index, state in enumerate(snapshot["rngs"]):
+            self._rngs[index] = None
             if state is not None:
-                self._rng(stream).bit_generator.state = state
+                self._rng(index).bit_generator.state = state
 
     def render(self) -> tuple[Any, ...] | None:
-        """One frame a stream, as `Maze.render` draws it; None (after printing) for "human"."""
+        """One frame for each environment, as `Maze.render` draws it; None (after printing) for "human"."""
         states = self._state[self._place].tolist()
         if self.render_mode == "rgb_array":
             return tuple(draw_pixels(self.tables.layout, state) for state in states)
@@ -205,8 +192,3 @@ class MazeVector(VectorEnv):
     def _show(self) -> None:
         if self.render_mode == "human":
             self.render()
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")

@@ -67,7 +67,7 @@ class TabularEnv(gymnasium.Env):
         self._state = self._outcomes.start(self.np_random)
         return self._shown(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not 0 <= action < self._model.num_actions:
             raise ValueError(f"action must be an integer from 0 to {self._model.num_actions - 1}, got {action!r}.")
         self._state, reward, ended = self._outcomes.step(self.np_random, self._state, int(action))

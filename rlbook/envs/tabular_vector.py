@@ -8,21 +8,24 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike
 
+from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.outcomes import normal
 from rlbook.envs.tabular_env import MODES, TabularEnv
 from rlbook.envs.uniforms import Uniforms
+from rlbook.envs.vector_resets import check_count, reset_mask, seed_list
 
 
 class TabularVectorEnv(VectorEnv):
-    """N streams of a `TabularEnv` side by side; a subclass names another one in `single`.
+    """N environments of a `TabularEnv` side by side; a subclass names another one in `single`.
 
-    The loop owns the resets (autoreset is disabled): a stream that has ended ignores its action, repeats its observation, is paid 0 and
-    keeps its flags until `reset(options={"reset_mask": ...})` names it. Ending with the last step that the time limit allows is a
-    termination, not a truncation. Each stream sees what the single form would show it under the same seed.
+    The loop owns the resets (autoreset is disabled): an environment whose episode has ended ignores its action, repeats its
+    observation, is paid 0 and keeps its flags until `reset(options={"reset_mask": ...})` names it. Ending with the last step that the
+    time limit allows is a termination, not a truncation. Each environment shows what the single form would show under the same seed.
 
     Args:
-        num_envs: N, the number of streams, at least 1.
+        num_envs: N, the number of environments, at least 1.
         max_episode_steps: time limit in environment steps, at least 1; None means none.
         options: as for the single form, `model` and the rest.
     """
@@ -48,30 +51,30 @@ class TabularVectorEnv(VectorEnv):
         self._steps = np.zeros(num_envs, dtype=np.int64)
         self._terminated, self._truncated = np.zeros(num_envs, dtype=bool), np.zeros(num_envs, dtype=bool)
 
-    def model(self) -> Any:
-        """The `TabularMDP` that all streams draw from."""
+    def model(self) -> TabularMDP:
+        """The `TabularMDP` that all environments draw from."""
         return self.env.model()
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begins an episode in the streams named by `options["reset_mask"]` [N] bool (all if left out); returns all observations.
+        """Begins an episode in the environments named by `options["reset_mask"]` [N] bool (all if left out); returns all observations.
 
-        `seed`: an integer s seeds stream i with s + i; a list gives each stream its own. Streams not reset are not seeded.
+        `seed`: an integer s seeds environment i with s + i; a list gives each environment its own. Environments not reset are not seeded.
         """
-        streams = np.flatnonzero(reset_mask(options, self.num_envs))
+        indices = np.flatnonzero(reset_mask(options, self.num_envs))
         if seed is not None:
-            seeds = stream_seeds(seed, self.num_envs)
-            for stream in streams.tolist():
-                if (own := seeds[stream]) is not None:
-                    self._uniforms.seed(stream, int(own))
-        self._state[streams] = self._outcomes.pick_starts(self._uniforms.draw(streams))
-        self._steps[streams] = 0
-        self._terminated[streams] = self._truncated[streams] = False
+            seeds = seed_list(seed, self.num_envs)
+            for index in indices.tolist():
+                if (own := seeds[index]) is not None:
+                    self._uniforms.seed(index, int(own))
+        self._state[indices] = self._outcomes.pick_starts(self._uniforms.draw(indices))
+        self._steps[indices] = 0
+        self._terminated[indices] = self._truncated[indices] = False
         return self._shown(), {}
 
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step of every stream: observations [N], rewards [N] float64, terminated [N], truncated [N], and {}."""
+    def step(self, actions: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One step of every environment: observations [N], rewards [N] float64, terminated [N], truncated [N], and {}."""
         actions = self._checked(np.asarray(actions))
         alive = np.flatnonzero(~(self._terminated | self._truncated))
         rows = self._state[alive] * self._outcomes.num_actions + actions[alive]
@@ -88,7 +91,7 @@ class TabularVectorEnv(VectorEnv):
         return self._shown(), rewards, self._terminated.copy(), self._truncated.copy(), {}
 
     def _add_noise(self, rewards: np.ndarray, alive: np.ndarray, std: np.ndarray) -> None:
-        """Two more uniforms for each stream whose outcome is noisy; `rlbook.envs.outcomes.normal` for all of them."""
+        """Two more uniforms for each environment whose outcome is noisy; `rlbook.envs.outcomes.normal` for all of them."""
         noisy, std = alive[std > 0], std[std > 0]
         u1, u2 = self._uniforms.draw(noisy), self._uniforms.draw(noisy)
         rewards[noisy] += [scale * normal(*pair) for scale, *pair in zip(std.tolist(), u1.tolist(), u2.tolist(), strict=True)]
@@ -115,7 +118,7 @@ class TabularVectorEnv(VectorEnv):
         self._uniforms.restore(snapshot["uniforms"])
 
     def render(self) -> tuple[Any, ...] | None:
-        """One frame a stream, as the single form draws it; None (after printing) for "human"."""
+        """One frame for each environment, as the single form draws it; None (after printing) for "human"."""
         if self.render_mode == "rgb_array":
             return tuple(self.env.draw_pixels(state) for state in self._state.tolist())
         frames = tuple(self.env.draw_text(state) for state in self._state.tolist())
@@ -127,28 +130,3 @@ class TabularVectorEnv(VectorEnv):
         if self.render_mode == "human":
             self.render()
         return self._state.copy() if self.env.views is None else self.env.views[self._state]
-
-
-def reset_mask(options: dict[str, Any] | None, num_envs: int) -> np.ndarray:
-    """`options["reset_mask"]` [N] bool, or all where it is left out. Raises ValueError where it is anything else."""
-    if options is None or "reset_mask" not in options:
-        return np.ones(num_envs, dtype=bool)
-    mask = np.asarray(options["reset_mask"])
-    if mask.shape != (num_envs,) or mask.dtype != bool:
-        raise ValueError(f"reset_mask must be {num_envs} booleans, got an array of shape {mask.shape} and type {mask.dtype}.")
-    return mask
-
-
-def stream_seeds(seed: int | Sequence[int | None], num_envs: int) -> Sequence[int | None]:
-    """One seed for each stream: an integer counts up. Raises ValueError for a list of another length."""
-    if isinstance(seed, int | np.integer):
-        return [int(seed) + stream for stream in range(num_envs)]
-    if len(seed) != num_envs:
-        raise ValueError(f"seed must be an integer or a list of {num_envs}, one for each stream, got {len(seed)}.")
-    return seed
-
-
-def check_count(name: str, value: Any) -> None:
-    """Raises ValueError unless the value is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")

@@ -1,4 +1,4 @@
-"""Uniform numbers for N streams with a generator each, drawn ahead in blocks: the same numbers as one at a time, and cheaper."""
+"""Uniform numbers for N environments with a generator each, drawn ahead in blocks: the same numbers as one at a time, and cheaper."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ BLOCK = 64
 
 
 class Uniforms:
-    """What `rng.random()` of each stream's own generator gives next. A stream that was never seeded takes a seed of the system's."""
+    """What `rng.random()` of each environment's own generator gives next; one that was never seeded takes a seed from the system."""
 
-    def __init__(self, num_streams: int) -> None:
-        self._rngs: list[np.random.Generator | None] = [None] * num_streams
-        self._ahead = np.zeros((num_streams, BLOCK))
-        self._used = np.full(num_streams, BLOCK)
+    def __init__(self, num_envs: int) -> None:
+        self._rngs: list[np.random.Generator | None] = [None] * num_envs
+        self._ahead = np.zeros((num_envs, BLOCK))
+        self._used = np.full(num_envs, BLOCK)
 
-    def seed(self, stream: int, seed: int) -> None:
-        """The stream's numbers become those of `numpy.random.default_rng(seed)`, from the first."""
-        self._rngs[stream] = np.random.default_rng(seed)
-        self._used[stream] = BLOCK
+    def seed(self, index: int, seed: int) -> None:
+        """The environment's numbers become those of `numpy.random.default_rng(seed)`, from the first."""
+        self._rngs[index] = np.random.default_rng(seed)
+        self._used[index] = BLOCK
 
-    def draw(self, streams: np.ndarray) -> np.ndarray:
-        """The next number in [0, 1) of each of the streams [M], without repetition: [M]."""
-        used = self._used[streams]
+    def draw(self, indices: np.ndarray) -> np.ndarray:
+        """The next number in [0, 1) for each of the environments `indices` [M], no two alike: [M]."""
+        used = self._used[indices]
         if used.max(initial=0) == BLOCK:
-            for stream in streams[used == BLOCK].tolist():
-                self._rng(stream).random(out=self._ahead[stream])
-                self._used[stream] = 0
-            used = self._used[streams]
-        self._used[streams] = used + 1
-        return self._ahead[streams, used]
+            for index in indices[used == BLOCK].tolist():
+                self._rng(index).random(out=self._ahead[index])
+                self._used[index] = 0
+            used = self._used[indices]
+        self._used[indices] = used + 1
+        return self._ahead[indices, used]
 
-    def _rng(self, stream: int) -> np.random.Generator:
-        rng = self._rngs[stream]
+    def _rng(self, index: int) -> np.random.Generator:
+        rng = self._rngs[index]
         if rng is None:
-            rng = self._rngs[stream] = np.random.default_rng()
+            rng = self._rngs[index] = np.random.default_rng()
         return rng
 
     def snapshot(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Uniforms:
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
         self._ahead, self._used = snapshot["ahead"].copy(), snapshot["used"].copy()
-        for stream, state in enumerate(snapshot["rngs"]):
-            self._rngs[stream] = None
+        for index, state in enumerate(snapshot["rngs"]):
+            self._rngs[index] = None
             if state is not None:
-                self._rng(stream).bit_generator.state = state
+                self._rng(index).bit_generator.state = state

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
@@ -16,10 +17,16 @@ from gymnasium.vector import AutoresetMode
 from rlbook.envs.registration import register
 from rlbook.errors import RequestError
 
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
+
 register()
 
 UNLIMITED = -1                # gymnasium's max_episode_steps for no time limit
 MODEL, MODEL_LIMIT = "TabularMDP", 1_000    # what an environment made of a model is called, and its time limit in environment steps
+EnvLike: TypeAlias = "str | gymnasium.Env | TabularMDP"
+"""An environment as a user names it: an id, an environment, or a model to draw episodes from."""
+Made = TypeVar("Made")
 FAMILIES = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 
 
@@ -103,7 +110,7 @@ class Recipe:
     module: str | None = None                # what is imported first, where the id was given as `module:Name`
 
     @classmethod
-    def of(cls, env: Any, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None) -> Recipe:
+    def of(cls, env: EnvLike, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None) -> Recipe:
         """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, or of a `TabularMDP` to draw episodes from."""
         if isinstance(env, str):
             module = env.split(":", 1)[0] if ":" in env else None
@@ -192,7 +199,7 @@ class Recipe:
         kwargs = self.kwargs | ({"max_episode_steps": None} if self.kwargs.get("max_episode_steps") == UNLIMITED else {})
         return self._guarded(lambda: gymnasium.make_vec(str(self.id), num_envs=num_envs, **kwargs))
 
-    def _guarded(self, build: Any) -> Any:
+    def _guarded(self, build: Callable[[], Made]) -> Made:
         """Bad arguments become one sentence."""
         try:
             return build()
@@ -218,7 +225,7 @@ class Recipe:
         return f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed: {', '.join(allowed) or 'none'})"
 
 
-def _of_model(model: Any) -> gymnasium.Env:
+def _of_model(model: object) -> gymnasium.Env:
     """An environment whose steps are drawn from a `TabularMDP`. An episode that nothing ends is cut after `MODEL_LIMIT` steps."""
     from rlbook.envs.mdp import TabularMDP
 

@@ -1,4 +1,4 @@
-"""Fits an environment to an agent: one-hot, flattening, bins. Where no sensible fit exists, says why.
+"""Adapts an environment's spaces to an agent: one-hot, flattening, bins. Where no sensible way exists, says why.
 
 What an agent wants stands in `Agent.observations` ("index", "vector", "policy") and `Agent.actions` ("discrete", "any").
 
@@ -10,7 +10,7 @@ What an agent wants stands in `Agent.observations` ("index", "vector", "policy")
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
@@ -44,7 +45,7 @@ class Adaptation:
 
 
 def adapt(
-    observation_space: spaces.Space, action_space: spaces.Space, agent: Any, *, own_policy: bool = False,
+    observation_space: spaces.Space, action_space: spaces.Space, agent: type[Agent], *, own_policy: bool = False,
     bins: int = 10, action_bins: int = 5,
 ) -> Adaptation:  # fmt: skip
     """The translation between an environment and an agent class.
@@ -57,29 +58,29 @@ def adapt(
         action_bins: values per dimension of a Box action, for agents that choose among discrete actions.
 
     Raises:
-        RequestError: no sensible fit, with the reason.
+        RequestError: there is no sensible way, with the reason.
     """
     notes: list[str] = []
-    fitted_actions, act = _adapt_actions(action_space, agent, action_bins, notes)
+    adapted_actions, act = _adapt_actions(action_space, agent, action_bins, notes)
     if agent.observations == "any" or (agent.observations == "policy" and own_policy):
-        return Adaptation(observation_space, fitted_actions, None, act, tuple(dict.fromkeys(notes)))
+        return Adaptation(observation_space, adapted_actions, None, act, tuple(dict.fromkeys(notes)))
     if agent.observations == "index":
-        num_actions = int(fitted_actions.n) if isinstance(fitted_actions, spaces.Discrete) else 1
+        num_actions = int(adapted_actions.n) if isinstance(adapted_actions, spaces.Discrete) else 1
         size, observe = _index(observation_space, bins, notes)
         if size * num_actions > MAX_TABLE:
             most = f"{MAX_TABLE // num_actions:,}"
             raise RequestError(f"a table needs one row a state, and this observation space has {_power(size)} of them (at most {most})")
         same = isinstance(observation_space, spaces.Discrete) and observation_space.start == 0
-        return Adaptation(spaces.Discrete(size), fitted_actions, None if same else observe, act, tuple(dict.fromkeys(notes)))
+        return Adaptation(spaces.Discrete(size), adapted_actions, None if same else observe, act, tuple(dict.fromkeys(notes)))
     size, observe = _vector(observation_space, notes)
     if size > MAX_VECTOR:
         raise RequestError(f"the observation flattens to {_power(size)} numbers (at most {MAX_VECTOR:,})")
     is_vector = isinstance(observation_space, spaces.Box) and len(observation_space.shape) == 1 and observation_space.dtype == np.float32
     vector = spaces.Box(-np.inf, np.inf, (size,), np.float32)
-    return Adaptation(vector, fitted_actions, None if is_vector else observe, act, tuple(dict.fromkeys(notes)))
+    return Adaptation(vector, adapted_actions, None if is_vector else observe, act, tuple(dict.fromkeys(notes)))
 
 
-def adapt_to(agent: type[Agent], env: Any, config: Any) -> Adaptation:
+def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object) -> Adaptation:
     """The translation between `env` (an Env or a VectorEnv) and an agent class; see `adapt`."""
     observation_space = getattr(env, "single_observation_space", None) or env.observation_space
     action_space = getattr(env, "single_action_space", None) or env.action_space
@@ -119,7 +120,7 @@ def _parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, spaces.Space]]:
     return list(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
 
 
-def _flat(x: Any, dims: int) -> np.ndarray:
+def _flat(x: ArrayLike, dims: int) -> np.ndarray:
     x = np.asarray(x)
     return x.reshape(*x.shape[: x.ndim - dims], -1)
 
@@ -140,7 +141,7 @@ def _index(space: spaces.Space, bins: int, notes: list[str]) -> tuple[int, Code]
         return size, code
     weights = np.array([math.prod(sizes[i + 1 :]) for i in range(len(sizes))], dtype=np.int64)
 
-    def observe(x: Any) -> Any:
+    def observe(x: ArrayLike) -> Any:
         index = code(x) @ weights
         return index if index.ndim else int(index)
 
@@ -171,7 +172,7 @@ def _binner(low: np.ndarray, high: np.ndarray, bins: int, dims: int) -> Code:
     """Numbers to bins of equal width; what lies outside falls into the outermost bin. NaN and infinities have none: FloatingPointError."""
     scale = bins / np.where(high > low, high - low, 1.0)
 
-    def digits(x: Any) -> np.ndarray:
+    def digits(x: ArrayLike) -> np.ndarray:
         scaled = (_flat(x, dims) - low) * scale
         if not np.isfinite(scaled).all():
             raise FloatingPointError(float(np.asarray(x)[~np.isfinite(x)].flat[0]))
@@ -195,7 +196,7 @@ def _interval(low: np.ndarray, high: np.ndarray) -> str:
 
 # ---- actions
 
-def _adapt_actions(space: spaces.Space, agent: Any, action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code | None]:
+def _adapt_actions(space: spaces.Space, agent: type[Agent], action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code | None]:
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda a: a + start)
@@ -212,7 +213,7 @@ def _adapt_actions(space: spaces.Space, agent: Any, action_bins: int, notes: lis
 def _clipped(space: spaces.Box) -> tuple[spaces.Space, Code]:
     low, high, whole = space.low, space.high, np.issubdtype(space.dtype, np.integer)
 
-    def act(a: Any) -> np.ndarray:
+    def act(a: ArrayLike) -> np.ndarray:
         a = np.asarray(a).reshape(*np.shape(a)[:-1], *space.shape)
         return np.clip(np.rint(a) if whole else a, low, high).astype(space.dtype)
 
@@ -220,7 +221,7 @@ def _clipped(space: spaces.Box) -> tuple[spaces.Space, Code]:
     return spaces.Box(flat_low, flat_high, dtype=np.float32), act
 
 
-def _joint(space: Any, notes: list[str]) -> tuple[spaces.Space, Code]:
+def _joint(space: spaces.MultiDiscrete | spaces.MultiBinary, notes: list[str]) -> tuple[spaces.Space, Code]:
     binary = isinstance(space, spaces.MultiBinary)
     radix = np.full(int(np.prod(space.shape)), 2) if binary else space.nvec.reshape(-1)
     size = math.prod(int(n) for n in radix)
@@ -260,7 +261,7 @@ class AdaptedEnv(gymnasium.Wrapper):
         obs, info = self.env.reset(seed=seed, options=options)
         return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: ArrayLike) -> Any:
         obs, reward, terminated, truncated, info = self.env.step(action if self.adaptation.act is None else self.adaptation.act(action))
         return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), reward, terminated, truncated, info
 
@@ -275,10 +276,10 @@ class AdaptedVectorEnv(VectorWrapper):
         self.observation_space = batch_space(translation.observation_space, env.num_envs)
         self.action_space = batch_space(translation.action_space, env.num_envs)
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
-        obs, info = self.env.reset(seed=seed, options=options)
+    def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
+        obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), info
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions: ArrayLike) -> Any:
         obs, reward, terminated, truncated, info = self.env.step(actions if self.adaptation.act is None else self.adaptation.act(actions))
         return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), reward, terminated, truncated, info
