@@ -12,55 +12,63 @@ from rlbook.agent import State, Step
 
 
 class Transitions(NamedTuple):
-    """B transitions."""
+    """B transitions; each field has the type that it was given in."""
 
-    obs: Tensor          # [B, O]
-    action: Tensor       # [B] int64
+    obs: Tensor          # [B, ...]
+    action: Tensor       # [B] int64, or [B, A]
     reward: Tensor       # [B]
-    next_obs: Tensor     # [B, O], the true successor
+    next_obs: Tensor     # [B, ...], the true successor
     terminated: Tensor   # [B] bool; a time limit is not a termination
 
 
 class ReplayBuffer:
     """A ring of `capacity` transitions. Successors are stored, not inferred from the next row, so no row lies across a reset.
 
-    One row holds a whole transition, obs | next_obs | action | reward | terminated, so that a sample is one gather.
-
     Args:
         capacity: transitions.
-        observation_size: O.
+        observation_size: numbers in an observation.
     """
 
     def __init__(self, capacity: int, observation_size: int) -> None:
         self.capacity, self.size, self.position = capacity, 0, 0
         self.observation_size = observation_size
-        self.rows = torch.zeros(capacity, 2 * observation_size + 3)
+        self.rows: Transitions | None = None         # [capacity, ...] each; the first step says of which shapes and types
 
     def add(self, step: Step) -> None:
-        """Takes in one vector step: N transitions, N at most the capacity."""
-        count, width = len(step.reward), self.observation_size
-        rows = np.empty((count, 2 * width + 3), dtype=np.float32)
-        rows[:, :width], rows[:, width : 2 * width] = step.obs, step.next_obs
-        rows[:, -3], rows[:, -2], rows[:, -1] = step.action, step.reward, step.terminated
+        """Takes in one vector step: N transitions, N at most the capacity.
+
+        Raises:
+            ValueError: the observations have another size than was said.
+        """
+        new = [torch.from_numpy(np.asarray(getattr(step, name))) for name in Transitions._fields]
+        if new[0][0].numel() != self.observation_size:
+            raise ValueError(f"an observation must have {self.observation_size} numbers, got {new[0][0].numel()}")
+        if self.rows is None:
+            self.rows = Transitions(*(field.new_zeros(self.capacity, *field.shape[1:]) for field in new))
+        count = len(step.reward)
         first = min(count, self.capacity - self.position)
-        self.rows[self.position : self.position + first] = torch.from_numpy(rows[:first])
-        self.rows[: count - first] = torch.from_numpy(rows[first:])
+        for kept, field in zip(self.rows, new, strict=True):
+            kept[self.position : self.position + first] = field[:first]
+            kept[: count - first] = field[first:]
         self.position = (self.position + count) % self.capacity
         self.size = min(self.size + count, self.capacity)
 
     def sample(self, size: int, rng: np.random.Generator) -> Transitions:
         """`size` transitions, uniformly and with replacement."""
-        return self.transitions(self.rows.index_select(0, torch.from_numpy(rng.integers(self.size, size=size))))
-
-    def transitions(self, rows: Tensor) -> Transitions:
-        """Rows [B, 2 O + 3] taken apart."""
-        obs, next_obs, rest = rows.split([self.observation_size, self.observation_size, 3], dim=1)
-        action, reward, terminated = rest.unbind(1)
-        return Transitions(obs, action.long(), reward, next_obs, terminated.bool())
+        assert self.rows is not None
+        drawn = torch.from_numpy(rng.integers(self.size, size=size))
+        return Transitions(*(field.index_select(0, drawn) for field in self.rows))
 
     def state_dict(self) -> State:
-        return {"rows": self.rows[: self.size], "size": self.size, "position": self.position}
+        rows = None if self.rows is None else {name: field[: self.size] for name, field in self.rows._asdict().items()}
+        return {"rows": rows, "size": self.size, "position": self.position}
 
     def load_state_dict(self, state: State) -> None:
         self.size, self.position = state["size"], state["position"]
-        self.rows[: self.size] = state["rows"]
+        if state["rows"] is None:
+            self.rows = None
+            return
+        saved = Transitions(**state["rows"])
+        self.rows = Transitions(*(field.new_zeros(self.capacity, *field.shape[1:]) for field in saved))
+        for kept, field in zip(self.rows, saved, strict=True):
+            kept[: self.size] = field

@@ -1,54 +1,91 @@
-"""A network's parameters in one flat tensor: one clip and one fused Adam step, however many layers there are."""
+"""A network's parameters in one flat tensor: one clip and one fused Adam step, however many layers there are.
+
+The fast form of `rlbook.policies.optimizer.adam`, equal to it up to rounding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from rlbook.agent import State
+from rlbook.errors import TrainingError
+from rlbook.fast.modules import inside
+from rlbook.policies import optimizer
+from rlbook.policies.optimizer import REPLACED, Group, Optimizer, trainable
 
-fused_adamw = torch.ops.aten._fused_adamw_.default
+FUSED_ADAMW = getattr(torch.ops.aten, "_fused_adamw_", None)
+"""torch's kernel of a whole AdamW step, a private function. Going through `torch.optim.AdamW` would cost a second of imports, and 45 µs
+more a step; without the kernel the plain optimiser runs."""
+
+
+def adam(
+    groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999)
+) -> Optimizer:
+    """`FlatAdam` where all parameters are of one floating-point type on the CPU, the plain optimiser elsewhere."""
+    parameters = trainable(groups)
+    kinds = {(type(p), p.dtype, p.device.type) for p in parameters}
+    if FUSED_ADAMW is None or len(kinds) != 1 or not kinds <= {(nn.Parameter, dtype, "cpu") for dtype in (torch.float32, torch.float64)}:
+        return optimizer.adam.plain(groups, learning_rate, eps=eps, betas=betas)  # type: ignore[attr-defined]
+    return FlatAdam.of_groups(groups, learning_rate, eps=eps, betas=betas)
 
 
 class FlatAdam:
-    """Adam over all trainable parameters of some modules, which become views into one tensor.
-
-    m ← β₁ m + (1-β₁) g,   v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η m̂ / (√v̂ + ε),   m̂ = m / (1-β₁ᵗ),   v̂ = v / (1-β₂ᵗ)
+    """Adam over all trainable parameters of some modules, which become views into one tensor; see `rlbook.policies.optimizer`.
 
     Args:
         modules: the networks to train; a parameter shared between them counts once.
         learning_rate: η.
-        eps: ε, added to √v̂; PPO uses 1e-5 (detail 3 of the 37).
-        weight_decay: w, decoupled (AdamW).
-
-    Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
-    The step is torch's kernel; going through its optimiser object would cost a second of imports, and 45 µs more a step.
+        eps, betas, weight_decay: ε, (β₁, β₂) and w.
     """
 
     def __init__(
         self, modules: Iterable[nn.Module], learning_rate: float, *, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
     ) -> None:  # fmt: skip
-        parameters = list(dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad))
-        self.learning_rate, self.eps, self.betas, self.weight_decay = learning_rate, eps, betas, weight_decay
-        self.flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self._flatten([Group(list(modules), weight_decay=weight_decay)], learning_rate, eps, betas)
+
+    @classmethod
+    def of_groups(cls, groups: Sequence[Group], learning_rate: float, *, eps: float, betas: tuple[float, float]) -> FlatAdam:
+        """One optimiser whose groups of parameters have rates and decays of their own."""
+        made = cls.__new__(cls)
+        made._flatten(groups, learning_rate, eps, betas)
+        return made
+
+    def _flatten(self, groups: Sequence[Group], learning_rate: float, eps: float, betas: tuple[float, float]) -> None:
+        self.learning_rate, self.eps, self.betas = learning_rate, eps, betas
+        owners = trainable(groups)
+        self.parameters = list(owners)
+        self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
         self.grad = torch.zeros_like(self.flat)
         self.mean, self.square, self.steps = torch.zeros_like(self.flat), torch.zeros_like(self.flat), torch.zeros(())
-        start = 0
-        for p in parameters:
-            span = slice(start, start + p.numel())
-            p.data = self.flat[span].view_as(p)
-            p.grad = self.grad[span].view_as(p)
+        self.views: list[Tensor] = []
+        start, ends = 0, []
+        for parameter in self.parameters:
+            span = slice(start, start + parameter.numel())
+            parameter.data = self.flat[span].view_as(parameter)
+            self.views.append(self.grad[span].view_as(parameter))
+            parameter.grad = self.views[-1]
             start = span.stop
+            ends.append((start, owners[parameter]))
+        self.pieces = [(group, *(x[span] for x in (self.flat, self.grad, self.mean, self.square))) for span, group in _spans(ends)]
+        self._watched = _Watched([module for group in groups for module in group.modules], self.parameters)
 
     def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
         """Minimises the sum of `losses` by one Adam step. Several losses are micro-batches: each is backpropagated in turn.
 
         Returns:
             The gradient's L2 norm before clipping, a scalar tensor.
+
+        Raises:
+            TrainingError: the parameters of the networks are no longer those that this optimiser holds.
         """
+        self._watched.check()
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            if parameter.grad is not view:                                             # after zero_grad(), which sets it to None
+                parameter.grad = view
         self.grad.zero_()
         for loss in [losses] if isinstance(losses, Tensor) else losses:
             loss.backward()
@@ -59,11 +96,15 @@ class FlatAdam:
         return norm
 
     def _descend(self) -> None:
+        assert FUSED_ADAMW is not None
         self.steps += 1
-        fused_adamw(
-            [self.flat], [self.grad], [self.mean], [self.square], [], [self.steps], amsgrad=False, maximize=False,
-            lr=self.learning_rate, beta1=self.betas[0], beta2=self.betas[1], eps=self.eps, weight_decay=self.weight_decay,
-        )  # fmt: skip
+        for group, theta, gradient, mean, square in self.pieces:
+            FUSED_ADAMW.default(
+                [theta], [gradient], [mean], [square], [], [self.steps], amsgrad=False, maximize=False,
+                lr=self.learning_rate * group.rate, beta1=self.betas[0], beta2=self.betas[1], eps=self.eps,
+                weight_decay=group.weight_decay,
+            )  # fmt: skip
+        torch.autograd.graph.increment_version(self.parameters)                        # whoever remembers weights can see it
 
     def state_dict(self) -> State:
         """The moments. The parameters belong to their modules."""
@@ -73,6 +114,38 @@ class FlatAdam:
         self.mean.copy_(state["mean"])
         self.square.copy_(state["square"])
         self.steps.copy_(state["steps"])
+
+
+def _spans(ends: Sequence[tuple[int, Group]]) -> list[tuple[slice, Group]]:
+    """Where each group's parameters lie: neighbours of one group are one span. `ends`: where each parameter ends, and its group."""
+    spans: list[tuple[slice, Group]] = []
+    start = 0
+    for end, group in ends:
+        if spans and spans[-1][1] is group:
+            spans[-1] = (slice(spans[-1][0].start, end), group)
+        else:
+            spans.append((slice(start, end), group))
+        start = end
+    return spans
+
+
+class _Watched:
+    """The modules, and the parameters of which an optimiser holds the memory: are they still the same?"""
+
+    def __init__(self, modules: Sequence[nn.Module], parameters: Sequence[nn.Parameter]) -> None:
+        everything = list(dict.fromkeys(module for root in modules for module in inside(root)))
+        self.children = [(module._modules, dict(module._modules)) for module in everything]
+        self.own = [(module._parameters, dict(module._parameters)) for module in everything if module._parameters]
+        self.frozen = [p for _, own in self.own for p in own.values() if p is not None and not p.requires_grad]
+        self.places = [(p, p.data_ptr()) for p in parameters]
+
+    def check(self) -> None:
+        """Raises TrainingError where they are not."""
+        for now, then in (*self.children, *self.own):
+            if now.keys() != then.keys() or any(now[name] is not value for name, value in then.items()):
+                raise TrainingError(REPLACED)
+        if any(p.data_ptr() != place or not p.requires_grad for p, place in self.places) or any(p.requires_grad for p in self.frozen):
+            raise TrainingError(REPLACED)
 
 
 def micro_batches(rows: int, size: int | None, loss: Callable[[slice], Tensor]) -> Iterable[Tensor]:

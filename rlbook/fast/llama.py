@@ -16,18 +16,61 @@ from torch.nn import functional as F
 
 from rlbook.agent import State
 from rlbook.fast.matrix_product import linear, product
+from rlbook.fast.modules import inside, ordinary, untouched
+from rlbook.llm import causal_lm
 from rlbook.llm.rows import Rows, completion_mask, positions, prompt_mask
 
 
-def is_plain_llama(model: Any) -> bool:
-    """Whether the functions below compute this model: a Llama without biases, without rotary embeddings that change with the length."""
-    config = model.config
+def is_plain_llama(model: nn.Module, kind: str = "LlamaForCausalLM") -> bool:
+    """Whether the functions below compute this Llama (or its trunk, a "LlamaModel") as it is now.
+
+    That is: its own layers, nothing put in their place, between them or over them, and float32 weights on the CPU.
+    """
+    if type(model).__module__ != LLAMA or type(model).__name__ != kind:
+        return False
+    config: Any = model.config
     rope = getattr(config, "rope_parameters", None) or {}
     return (
-        config.model_type == "llama" and config.hidden_act == "silu" and not config.attention_bias and not config.mlp_bias
-        and rope.get("rope_type", "default") in ("default", "llama3", "linear")
-        and all(type(parameter) is nn.Parameter and parameter.dtype == torch.float32 for parameter in model.parameters())
+        config.hidden_act == "silu" and rope.get("rope_type", "default") in ("default", "llama3", "linear")
+        and getattr(config, "_attn_implementation", None) in ("sdpa", "eager")
+        and ordinary() and all(map(_plain_layer, inside(model)))
     )  # fmt: skip
+
+
+def _plain_layer(module: nn.Module) -> bool:
+    """A layer of transformers' Llama or of torch, untouched, with float32 weights on the CPU."""
+    kind = type(module)
+    if not (kind.__module__ == LLAMA or kind in PLAIN or kind.__name__ == "SiLUActivation") or not untouched(module):
+        return False
+    if kind is nn.Embedding and module.max_norm is not None:
+        return False
+    for name, parameter in module._parameters.items():
+        if parameter is None:
+            continue
+        if name != "weight" or type(parameter) is not nn.Parameter or parameter.dtype is not torch.float32 or not parameter.is_cpu:
+            return False
+    return not (module.training and getattr(module, "attention_dropout", 0.0))
+
+
+LLAMA = "transformers.models.llama.modeling_llama"
+PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU)
+
+
+def logits(model: Any, rows: Rows) -> Tensor:
+    """The fast form of `rlbook.llm.causal_lm.logits`."""
+    if not is_plain_llama(model):
+        return causal_lm.logits.plain(model, rows)  # type: ignore[attr-defined]
+    return model.lm_head(_hidden_states(model.model, rows))
+
+
+def hidden_states(trunk: Any, rows: Rows) -> Tensor:
+    """The fast form of `rlbook.llm.causal_lm.hidden_states`."""
+    return _hidden_states(trunk, rows) if is_plain_llama(trunk, "LlamaModel") else causal_lm.hidden_states.plain(trunk, rows)  # type: ignore[attr-defined]
+
+
+def decoder(model: Any) -> LlamaDecoder | causal_lm.CausalDecoder:
+    """The fast form of `rlbook.llm.causal_lm.decoder`."""
+    return LlamaDecoder(model) if is_plain_llama(model) else causal_lm.decoder.plain(model)  # type: ignore[attr-defined]
 
 
 class Sizes(NamedTuple):
@@ -44,7 +87,7 @@ class Sizes(NamedTuple):
         return Sizes(config.num_attention_heads, config.num_key_value_heads, width, config.rms_norm_eps)
 
 
-def hidden_states(trunk: Any, rows: Rows) -> Tensor:
+def _hidden_states(trunk: Any, rows: Rows) -> Tensor:
     """What the last layer says after the prompt and after each completion token, with gradients.
 
     Args:

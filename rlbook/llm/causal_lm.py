@@ -1,14 +1,15 @@
-"""Any Hugging Face causal language model, through its own forward pass; slower than `rlbook.fast.llama`, and right for any architecture."""
+"""Any Hugging Face causal language model, through its own forward pass: right for any architecture, with adapters and hooks."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from rlbook.agent import State
+from rlbook.fast_forms import has_fast_form
 from rlbook.llm.rows import Rows, positions
 
 
@@ -25,6 +26,7 @@ def _takes(model: Any, name: str) -> bool:
     return name in inspect.signature(model.forward).parameters
 
 
+@has_fast_form("rlbook.fast.llama:logits")
 def logits(model: Any, rows: Rows) -> Tensor:
     """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with gradients."""
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
@@ -33,11 +35,30 @@ def logits(model: Any, rows: Rows) -> Tensor:
     return model(**_inputs(model, rows, tokens), use_cache=False, **keep).logits[:, -columns:]
 
 
+@has_fast_form("rlbook.fast.llama:hidden_states")
 def hidden_states(trunk: Any, rows: Rows) -> Tensor:
     """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with gradients."""
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
     output = trunk(**_inputs(trunk, rows, tokens), use_cache=False)
     return output.last_hidden_state[:, -rows.completion.shape[1] - 1 :]
+
+
+@has_fast_form("rlbook.fast.llama:decoder")
+def decoder(model: Any) -> Decoder:
+    """What computes next-token logits of `model` column by column, on its weights as they are now."""
+    return CausalDecoder(model)
+
+
+class Decoder(Protocol):
+    """Reads N prompts, then one token a row at a time."""
+
+    def prefill(self, rows: Rows, new_tokens: int) -> Tensor: ...
+
+    def step(self, token: Tensor) -> Tensor: ...
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State) -> None: ...
 
 
 class CausalDecoder:

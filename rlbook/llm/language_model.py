@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlbook.data.rollout import Batch, Rollout
-from rlbook.fast import llama
 from rlbook.llm import causal_lm
 from rlbook.llm.acting import ActingState
 from rlbook.llm.rows import Rows, rows_of
 from rlbook.policies.distributions import Categorical, mode_categorical, sample_categorical
-from rlbook.policies.policy import Policy, Unit
+from rlbook.policies.policy import Policy, Unit, as_array
 
 
 class LanguageModelPolicy(Policy):
@@ -40,18 +39,17 @@ class LanguageModelPolicy(Policy):
         self.model = model.eval()
         self.critic = Critic(model) if critic else None
         self.temperature = temperature
-        self.plain_llama = llama.is_plain_llama(model)
 
     def train(self, mode: bool = True) -> LanguageModelPolicy:
         """Does nothing: there is no dropout to switch on, here least of all (old and new log-probabilities must agree)."""
         return self
 
     def initial_state(self) -> ActingState:
-        return ActingState(self.decoder, self._fingerprint)
+        return ActingState(self.model)
 
-    def decoder(self) -> llama.LlamaDecoder | causal_lm.CausalDecoder:
+    def decoder(self) -> causal_lm.Decoder:
         """What computes next-token logits column by column, on the weights as they are now."""
-        return llama.LlamaDecoder(self.model) if self.plain_llama else causal_lm.CausalDecoder(self.model)
+        return causal_lm.decoder(self.model)
 
     def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
         state = self.initial_state() if state is None else state
@@ -59,7 +57,7 @@ class LanguageModelPolicy(Policy):
 
     def draw(self, logits: Tensor, rng: np.random.Generator | None) -> tuple[np.ndarray, np.ndarray]:
         """Tokens [N] and their log-probabilities [N] from logits [N, V]; one uniform a row, or the mode where `rng` is None."""
-        scaled = logits.numpy() if self.temperature == 1.0 else logits.numpy() / self.temperature
+        scaled = as_array(logits) if self.temperature == 1.0 else as_array(logits) / self.temperature
         return mode_categorical(scaled) if rng is None else sample_categorical(scaled, rng.random(len(scaled)))
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
@@ -71,13 +69,14 @@ class LanguageModelPolicy(Policy):
 
     def evaluate(self, batch: Batch, *, entropy: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
         rows = _states(batch)
-        distribution = Categorical(self._logits(rows) / self.temperature)
+        logits = causal_lm.logits(self.model, rows)
+        distribution = Categorical((logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits) / self.temperature)
         value = None if self.critic is None else self.critic(rows)
         return distribution.log_prob(_completions(batch)), distribution.entropy() if entropy else None, value
 
     def logits(self, batch: Batch) -> Tensor:
         """Next-token logits before temperature [B, T, V], with gradients."""
-        return self._logits(_states(batch))
+        return causal_lm.logits(self.model, _states(batch))
 
     @torch.inference_mode()
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
@@ -99,16 +98,6 @@ class LanguageModelPolicy(Policy):
         reference.requires_grad_(False)
         return reference
 
-    def _logits(self, rows: Rows) -> Tensor:
-        """[B, T + 1, V], with gradients."""
-        if not self.plain_llama:
-            return causal_lm.logits(self.model, rows)
-        return self.model.lm_head(llama.hidden_states(self.model.model, rows))
-
-    def _fingerprint(self) -> Tensor:
-        """All gains and biases: a gradient step leaves no such vector as it was."""
-        return torch.cat([parameter.detach() for parameter in self.model.parameters() if parameter.ndim == 1])
-
 
 def _completions(batch: Batch) -> Tensor:
     """The actions [B, T]; what stands behind an ending is of no use, and a valid id takes its place."""
@@ -120,17 +109,21 @@ def _states(batch: Batch) -> Rows:
     return rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch)[:, :-1])
 
 
+def _trunk(model: Any) -> Any:
+    """The model below its output layer; that of the model inside, where peft has put adapters into one."""
+    return (model.get_base_model() if hasattr(model, "get_base_model") else model).base_model
+
+
 class Critic(nn.Module):
     """V(text): a copy of a language model's trunk with a linear head, 0 everywhere at first."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.trunk = copy.deepcopy(model.base_model)
+        self.trunk = copy.deepcopy(_trunk(model))
         self.weight = nn.Parameter(torch.zeros(1, model.config.get_text_config().hidden_size))
         self.bias = nn.Parameter(torch.zeros(1))
-        self.plain_llama = llama.is_plain_llama(model)
 
     def forward(self, rows: Rows) -> Tensor:
         """[B, T + 1], in reward units, with gradients."""
-        hidden = (llama if self.plain_llama else causal_lm).hidden_states(self.trunk, rows)
-        return F.linear(hidden, self.weight, self.bias).squeeze(-1)
+        hidden = causal_lm.hidden_states(self.trunk, rows)
+        return F.linear(hidden.to(self.weight.dtype), self.weight, self.bias).squeeze(-1)

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rlbook.data.rollout import Batch, Rollout, as_rows
-from rlbook.fast.matrix_product import product
+from rlbook.fast_forms import has_fast_form
 from rlbook.policies.distributions import Categorical, Distribution, Gaussian, mode_categorical, sample_categorical
-from rlbook.policies.policy import Policy, Unit
+from rlbook.policies.policy import Policy, Unit, as_array
 
 
 class MLP(nn.Module):
@@ -33,89 +32,35 @@ class MLP(nn.Module):
             gain = out_gain if layer is layers[-1] else 2**0.5
             initialise(layer, generator, gain=gain if orthogonal else None)
         self.layers = nn.ModuleList(layers)
-        self.weights: list[Tensor] = [tensor for layer in layers for tensor in (layer.weight, layer.bias)]   # quicker than through modules
 
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """Weight [out, in] and bias [out] of each layer in turn."""
+        return [tensor for layer in self.layers for tensor in (layer.weight, layer.bias)]
+
+    @has_fast_form("rlbook.fast.mlp:forward")
     def forward(self, x: Tensor) -> Tensor:
-        return side_by_side(x, self.activation, [self.weights])[0]
+        return self.layers[-1](self.hidden(x))
 
+    @has_fast_form("rlbook.fast.mlp:hidden")
     def hidden(self, x: Tensor) -> Tensor:
         """What the last layer sees: [..., in] → [..., H]."""
-        h = side_by_side(x, self.activation, [self.weights[:-2]])[0]
-        return torch.tanh(h) if self.activation == "tanh" else torch.relu(h)
+        phi = torch.tanh if self.activation == "tanh" else torch.relu
+        for layer in list(self.layers)[:-1]:
+            x = phi(layer(x))
+        return x
 
 
-def side_by_side(x: Tensor, activation: str, networks: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """The outputs [..., out] of networks of equally many layers that see the same x [..., in]."""
-    flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-    if torch.is_grad_enabled():
-        weights = networks[0] if len(networks) == 1 else [tensor for network in networks for tensor in network]
-        outputs = Backpropagation.apply(flat, activation, len(networks), *weights)
-    else:
-        outputs = [forward_pass(flat, activation, network)[-1] for network in networks]
-    return [out if x.dim() == 2 else out.view(*x.shape[:-1], out.shape[-1]) for out in outputs]
+@has_fast_form("rlbook.fast.mlp:side_by_side")
+def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
+    """The outputs [..., out] of several networks on the same x [..., in]."""
+    return [network(x) for network in networks]
 
 
-def forward_pass(x: Tensor, activation: str, weights: Sequence[Tensor]) -> list[Tensor]:
-    """x [B, in], then the output of every hidden layer, then the network's. Without gradients."""
-    outputs = [x]
-    for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
-        outputs.append(_activate(product(outputs[-1], weight, bias), activation))
-    return [*outputs, product(outputs[-1], weights[-2], weights[-1])]
-
-
-class Backpropagation(torch.autograd.Function):
-    """One or more MLPs as a single node of the graph, their gradient written out: the chain rule, layer by layer.
-
-    h_0 = x,   z_l = h_{l-1} W_lᵀ + b_l,   h_l = φ(z_l),   output z_L
-    δ_L = ∂loss/∂z_L,   ∂loss/∂W_l = δ_lᵀ h_{l-1},   ∂loss/∂b_l = Σ δ_l,   δ_{l-1} = (δ_l W_l) φ'(z_{l-1})
-
-    At these sizes autograd spends longer on its nodes than on the arithmetic; one node makes an update of PPO about twice as fast.
-    Source: Rumelhart, Hinton & Williams 1986, doi:10.1038/323533a0. Equal to autograd's gradient up to rounding.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, activation: str, networks: int, *weights: Tensor) -> tuple[Tensor, ...]:
-        saved, outputs, share = [], [], len(weights) // networks
-        for start in range(0, len(weights), share):
-            own = weights[start : start + share]
-            *inputs, out = forward_pass(x, activation, own)
-            saved += [*inputs, *own[::2]]
-            outputs.append(out)
-        ctx.save_for_backward(*saved)
-        ctx.activation = activation
-        return tuple(outputs)
-
-    @staticmethod
-    def backward(ctx: Any, *deltas: Tensor) -> Any:
-        saved, gradients, for_x = ctx.saved_tensors, [], None
-        share = len(saved) // len(deltas)
-        for start, delta in zip(range(0, len(saved), share), deltas, strict=True):
-            own, first = [], saved[start + share // 2]
-            for index in range(share // 2 - 1, -1, -1):
-                h, weight = saved[start + index], saved[start + share // 2 + index]
-                narrow = h.shape[1] < delta.shape[1]                     # then the transposed product is three times faster
-                own += [delta.sum(0), (h.t() @ delta).t() if narrow else product(delta.t(), h.t())]
-                if index:
-                    delta = _activation_gradient(product(delta, weight.t()), h, ctx.activation)
-            gradients += reversed(own)
-            if ctx.needs_input_grad[0]:
-                for_x = delta @ first if for_x is None else for_x + delta @ first
-        return for_x, None, None, *gradients
-
-
-def _activation_gradient(delta: Tensor, h: Tensor, activation: str) -> Tensor:
-    """δ φ'(z), from h = φ(z)."""
-    if activation == "tanh":
-        return torch.ops.aten.tanh_backward(delta, h)
-    return torch.ops.aten.threshold_backward(delta, h, 0)
-
-
-def _activate(z: Tensor, activation: str) -> Tensor:
-    """φ(z), in place. numpy's tanh is ten times faster than torch's here."""
-    if activation == "tanh":
-        np.tanh(z.numpy(), out=z.numpy())
-        return z
-    return z.relu_()
+@has_fast_form("rlbook.fast.mlp:with_second_head")
+def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The network's output, and that of a head which sees the network's last hidden layer."""
+    return network(x), head(network.hidden(x))
 
 
 @torch.no_grad()
@@ -161,7 +106,7 @@ class MLPPolicy(Policy):
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
         with torch.inference_mode():
-            output = self.actor(self._input(torch.from_numpy(obs))).numpy()
+            output = as_array(self.actor(self._input(torch.from_numpy(obs))))
         if self.discrete:
             logits = output if self.temperature == 1.0 else output / self.temperature
             return mode_categorical(logits) if rng is None else sample_categorical(logits, rng.random(len(logits)))
@@ -169,10 +114,10 @@ class MLPPolicy(Policy):
         action = output
         if rng is not None:
             noise = rng.standard_normal(output.shape, dtype=np.float32)
-            action = output + noise * np.exp(self.log_std.detach().numpy())
+            action = output + noise * np.exp(as_array(self.log_std.detach()))
         with torch.inference_mode():
             log_prob = Gaussian(torch.from_numpy(output), self.log_std).log_prob(torch.from_numpy(action))
-        return action, log_prob.numpy()
+        return action, as_array(log_prob.float())
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         mask = rollout.tensor("valid")                                                 # [T, N]
@@ -199,15 +144,18 @@ class MLPPolicy(Policy):
         return value.clone(), next_value.clone()
 
     def _input(self, obs: Tensor) -> Tensor:
-        return obs if self.normalizer is None else self.normalizer(obs)
+        """Observations as the networks take them: standardised, on the device of the weights and of their type."""
+        obs = obs if self.normalizer is None else self.normalizer(obs)
+        weight = next(self.parameters())
+        return obs.to(weight.device, weight.dtype)
 
     def _forward(self, obs: Tensor) -> tuple[Distribution, Tensor | None]:
         if self.value_head is not None:
-            hidden = self.actor.hidden(obs)
-            return self._distribution(F.linear(hidden, *self.actor.weights[-2:])), self.value_head(hidden).squeeze(-1)
+            output, value = with_second_head(self.actor, self.value_head, obs)
+            return self._distribution(output), value.squeeze(-1)
         if self.critic is None:
             return self._distribution(self.actor(obs)), None
-        output, value = side_by_side(obs, self.actor.activation, [self.actor.weights, self.critic.weights])
+        output, value = side_by_side([self.actor, self.critic], obs)
         return self._distribution(output), value.squeeze(-1)
 
     def _value(self, obs: Tensor) -> Tensor:

@@ -10,11 +10,17 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from rlbook.data.rollout import Batch, Rollout
 
 Unit = Literal["step", "episode"]
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    """A tensor without gradient as an array: from any device, half precisions as float32."""
+    return (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).cpu().numpy()
 
 
 class Policy(nn.Module):

@@ -22,6 +22,7 @@ from torch import Tensor
 from rlbook.agent import Step
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast.flat_adam import FlatAdam
+from rlbook.fast_forms import plain_forms
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import Average, constant, given, per_sequence, per_token
 from rlbook.functional.policy_losses import clipped_surrogate_loss
@@ -120,9 +121,9 @@ def test_our_llama_is_the_llama_of_transformers(lively_llama: Callable[..., Any]
     policy = LanguageModelPolicy(lively_llama(kv_heads=2, layers=3))
     batch, parameters = ragged_batch(), list(policy.model.parameters())
     results = []
-    for plain in (True, False):
-        policy.plain_llama = plain
-        logits = policy.logits(batch)
+    for fast in (True, False):
+        with plain_forms(not fast):
+            logits = policy.logits(batch)
         loss = (logits.log_softmax(-1)[..., 0] * batch.mask).sum()
         results.append((logits[batch.mask].detach(), *torch.autograd.grad(loss, parameters)))
     for ours, theirs in zip(*results, strict=True):
@@ -380,7 +381,7 @@ def test_values_are_those_of_the_texts_one_by_one(model: Any, folder: str | None
 def test_any_local_folder_is_a_policy(gpt2_folder: Path) -> None:
     env = AdditionVector(16, model=str(gpt2_folder))
     policy = env.build_policy(critic=True, temperature=1.0, rng=np.random.default_rng(0))
-    assert policy.model.config.model_type == "gpt2" and not policy.plain_llama
+    assert policy.model.config.model_type == "gpt2"
     batch = policy.batch(collect(policy, env, 0, np.random.default_rng(0)))
     assert batch.obs["length"].min() < batch.obs["length"].max()                      # "12" is one token, "13" two
     assert (policy.evaluate(batch)[0] - batch.log_prob)[batch.mask].abs().max() < TOLERANCE

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 
 import rlbook
 from rlbook.data.rollout import Batch
+from rlbook.fast_forms import plain_forms
 from rlbook.policies.mlp import MLP, MLPPolicy, Normalizer
 
 DISCRETE, BOX = spaces.Discrete(4), spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -25,13 +26,24 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+EPS, HIDDEN = torch.finfo(torch.float32).eps, 64
+
+
+def float32_bound(action: np.ndarray, policy: MLPPolicy, log_prob: Tensor) -> float:
+    """How far two orders of the same float32 arithmetic may leave log π(a|s).
+
+    A logit or a mean is a sum of 64 products, each at most as large as the weights and tanh make it: its rounding is at most 64 ε times
+    that sum of magnitudes, w. A log-probability moves as much as its logits do, twice; a Gaussian's by |z| times that, σ being 1.
+    """
+    w = policy.actor.weights[-2].detach().abs().sum(1).max().item() / min(1.0, policy.temperature)
+    slope = 2.0 if policy.discrete else float(np.abs(action).max()) + w
+    return EPS * (HIDDEN * w * slope + 4 * log_prob.abs().max().item())
+
+
 def plain(mlp: MLP, x: Tensor) -> Tensor:
-    """The same function, differentiated by torch."""
-    layers = list(mlp.layers)
-    for layer in layers[:-1]:
-        z = F.linear(x, layer.weight, layer.bias)
-        x = torch.tanh(z) if mlp.activation == "tanh" else torch.relu(z)
-    return F.linear(x, layers[-1].weight, layers[-1].bias)
+    """The same function as torch's own modules compute and differentiate it."""
+    with plain_forms():
+        return mlp(x)
 
 
 @pytest.mark.parametrize("leading", [(5,), (1,), (4, 3), (2, 3, 2)], ids=str)
@@ -97,9 +109,10 @@ def test_acting_and_evaluating_agree_on_the_log_probability(space: spaces.Space,
         assert log_prob.shape == (64,) and log_prob.dtype == np.float32
         batch = Batch(torch.from_numpy(obs), torch.from_numpy(action), torch.from_numpy(log_prob), torch.ones(64, dtype=torch.bool))
         again, _, value = policy.evaluate(batch)
-        assert_close(again, batch.log_prob, atol=1e-6, rtol=0)
+        assert_close(again, batch.log_prob, atol=float32_bound(action, policy, again), rtol=0)
         assert value is not None
-        assert_close(value, policy.value(torch.from_numpy(obs)), atol=1e-6, rtol=0)
+        own = policy.value(torch.from_numpy(obs))
+        assert_close(value, own, atol=HIDDEN * EPS * max(1.0, own.abs().max().item()), rtol=0)
 
 
 def test_a_high_temperature_flattens_and_a_low_one_sharpens() -> None:

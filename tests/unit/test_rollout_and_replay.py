@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium
@@ -54,7 +55,8 @@ def played(replay: ReplayBuffer, steps: int, num_envs: int) -> list[tuple[float,
 
 
 def rows(replay: ReplayBuffer) -> list[tuple[float, ...]]:
-    fields = replay.transitions(replay.rows)
+    fields = replay.rows
+    assert fields is not None
     columns = (fields.obs[:, 0], fields.action, fields.reward, fields.next_obs[:, 0], fields.terminated)
     return list(zip(*(column[: replay.size].tolist() for column in columns), strict=True))
 
@@ -72,6 +74,20 @@ def test_the_ring_holds_the_last_transitions_and_no_row_lies_across_a_reset(step
     assert torch.equal(sample.terminated, ends_after_four & (sample.next_obs[:, 0] % 100 == 4))     # a time limit is no termination
 
 
+@pytest.mark.parametrize(("obs", "action"), [
+    (np.array([[0.25, -3.0]]), np.array([[0.7, -0.2, 1e-3]], np.float32)),             # a continuous action of three numbers
+    (np.array([[200, 3]], np.uint8), np.array([2**40])),                                # pixels, and a number that float32 would round
+], ids=["continuous", "integers"])  # fmt: skip
+def test_what_comes_back_is_what_was_given(obs: np.ndarray, action: np.ndarray) -> None:
+    replay, flags = ReplayBuffer(4, 2), np.array([False])
+    replay.add(Step(obs, action, np.array([0.1]), obs + 1, flags, flags, ~flags))
+    sample = replay.sample(1, np.random.default_rng(0))
+    for given, back in zip((obs, action, np.array([0.1]), obs + 1, flags), sample, strict=True):
+        assert back.numpy().dtype == given.dtype and np.array_equal(back.numpy(), given)
+    with pytest.raises(ValueError, match="must have 2 numbers, got 3"):
+        replay.add(Step(np.zeros((1, 3)), action, np.zeros(1), np.zeros((1, 3)), flags, flags, ~flags))
+
+
 def test_sampling_is_uniform_over_what_is_there() -> None:
     replay = ReplayBuffer(100, 1)
     played(replay, 8, 5)                                            # 40 rows of 100
@@ -85,7 +101,7 @@ def test_sampling_is_uniform_over_what_is_there() -> None:
 def test_a_saved_ring_goes_on_as_it_would_have(tmp_path: Any) -> None:
     one, two = ReplayBuffer(10, 1), ReplayBuffer(10, 1)
     played(one, 9, 3)
-    state = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in one.state_dict().items()}
+    state = copy.deepcopy(one.state_dict())
     two.load_state_dict(state)
     played(one, 2, 3)
     played(two, 2, 3)

@@ -91,7 +91,7 @@ def test_the_cache_is_a_hugging_face_folder_that_serves_as_model(tmp_path: Path)
     (folder,) = tmp_path.iterdir()
     env = AdditionVector(2, model=str(folder))
     policy = env.build_policy(critic=False, temperature=1.0, rng=np.random.default_rng(0))
-    assert policy.plain_llama and same(policy.model, model)
+    assert same(policy.model, model)
 
 
 def test_a_cached_model_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

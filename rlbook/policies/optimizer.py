@@ -1,0 +1,192 @@
+"""Adam, one gradient step, and what a loss tells beside its value.
+
+    m ← β₁ m + (1-β₁) g,   v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η m̂ / (√v̂ + ε)
+    m̂ = m / (1-β₁ᵗ),   v̂ = v / (1-β₂ᵗ)
+
+Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; the decay w apart from the gradient: Loshchilov & Hutter 2019,
+arXiv:1711.05101, algorithm 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from rlbook.agent import State
+from rlbook.errors import TrainingError
+from rlbook.fast_forms import has_fast_form
+
+
+class LossOutput(NamedTuple):
+    """What an agent's `loss` says of some rows."""
+
+    loss: Tensor                             # a scalar, minimised
+    metrics: dict[str, Tensor]               # scalars without gradient, by name; those of micro-batches add up
+
+
+class Group(NamedTuple):
+    """Parameters that are trained alike."""
+
+    modules: Sequence[nn.Module]
+    rate: float = 1.0                        # multiplies the learning rate
+    weight_decay: float = 0.0                # w, a share of the weights taken off per unit of learning rate
+
+
+class Optimizer(Protocol):
+    """What `gradient_step` needs."""
+
+    learning_rate: float
+
+    def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor: ...
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State) -> None: ...
+
+
+class Rows(Protocol):
+    """A batch, as far as cutting it goes."""
+
+    def __len__(self) -> int: ...
+
+
+R = TypeVar("R", bound=Rows)
+
+
+def gradient_step(
+    optimizer: Optimizer, loss: Callable[[R], LossOutput], batch: R, *,
+    micro_batch_size: int | None = None, max_grad_norm: float | None = None,
+) -> dict[str, Tensor]:  # fmt: skip
+    """One step down the loss of a batch.
+
+    Args:
+        optimizer: of the parameters that the loss depends on.
+        loss: of some rows; the losses of all micro-batches add up to that of the batch.
+        batch: the rows.
+        micro_batch_size: rows that are backpropagated at once; changes memory, not the gradient. None takes all.
+        max_grad_norm: the gradient's L2 norm is clipped to this.
+
+    Returns:
+        The loss's metrics, and "grad_norm", the gradient's L2 norm before clipping.
+    """
+    metrics: dict[str, Tensor] = {}
+
+    def losses() -> Iterable[Tensor]:
+        for rows in cut(batch, micro_batch_size):
+            output = loss(rows)
+            for name, value in output.metrics.items():
+                metrics[name] = metrics[name] + value if name in metrics else value
+            yield output.loss
+
+    metrics["grad_norm"] = optimizer.step(losses(), max_grad_norm)
+    return metrics
+
+
+def cut(batch: R, size: int | None) -> Iterable[R]:
+    """Consecutive parts of at most `size` rows; the batch itself where `size` is None."""
+    if size is None or size >= len(batch):
+        return [batch]
+    return (batch[start : start + size] for start in range(0, len(batch), size))  # type: ignore[index]
+
+
+def mean_metrics(several: Sequence[dict[str, Tensor]]) -> dict[str, float]:
+    """The mean of each metric over some gradient steps."""
+    values = torch.stack([torch.stack(list(metrics.values())) for metrics in several]).mean(0).tolist()
+    return dict(zip(several[0], values, strict=True))
+
+
+@has_fast_form("rlbook.fast.flat_adam:adam")
+def adam(
+    groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999)
+) -> Optimizer:
+    """An optimiser of all trainable parameters in `groups`; one that they share counts once, in the first group that has it.
+
+    Args:
+        groups: what to train, and how.
+        learning_rate: η.
+        eps: ε, added to √v̂; PPO uses 1e-5 (detail 3 of the 37).
+        betas: β₁ and β₂.
+    """
+    return Adam(groups, learning_rate, eps=eps, betas=betas)
+
+
+class Adam:
+    """The equations above, parameter by parameter; see `adam`."""
+
+    def __init__(self, groups: Sequence[Group], learning_rate: float, *, eps: float, betas: tuple[float, float]) -> None:
+        self.groups, self.learning_rate, self.eps, self.betas = groups, learning_rate, eps, betas
+        self.parameters = trainable(groups)
+        self.steps = 0
+        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.parameters]
+
+    def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
+        """Minimises the sum of `losses` by one step; several losses are micro-batches, each backpropagated in turn.
+
+        Returns:
+            The gradient's L2 norm before clipping, a scalar.
+        """
+        self._check()
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        for loss in [losses] if isinstance(losses, Tensor) else losses:
+            loss.backward()
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(p.grad) for p in self.parameters]))
+        scale = 1.0 if max_grad_norm is None or norm <= max_grad_norm else max_grad_norm / (float(norm) + 1e-6)
+        self.steps += 1
+        with torch.no_grad():
+            for (parameter, group), (mean, square) in zip(self.parameters.items(), self.moments, strict=True):
+                assert parameter.grad is not None
+                self._descend(parameter, parameter.grad * scale, mean, square, group)
+        return norm
+
+    def _descend(self, parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, group: Group) -> None:
+        rate, (beta1, beta2) = self.learning_rate * group.rate, self.betas
+        mean.lerp_(gradient, 1 - beta1)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        deviation = (square / (1 - beta2**self.steps)).sqrt() + self.eps
+        parameter.mul_(1 - rate * group.weight_decay)
+        parameter.addcdiv_(mean / (1 - beta1**self.steps), deviation, value=-rate)
+
+    def _check(self) -> None:
+        if not same_parameters(self.parameters, trainable(self.groups)):
+            raise TrainingError(REPLACED)
+        for parameter, (mean, _) in zip(self.parameters, self.moments, strict=True):
+            if (parameter.dtype, parameter.device) != (mean.dtype, mean.device):
+                raise TrainingError(REPLACED)
+
+    def state_dict(self) -> State:
+        """The moments, flattened and joined. The parameters belong to their modules."""
+        mean, square = (torch.cat([moment.reshape(-1) for moment in moments]) for moments in zip(*self.moments, strict=True))
+        return {"mean": mean, "square": square, "steps": torch.tensor(float(self.steps))}
+
+    def load_state_dict(self, state: State) -> None:
+        self.steps = int(state["steps"])
+        sizes = [p.numel() for p in self.parameters]
+        for number, name in enumerate(("mean", "square")):
+            for moments, saved in zip(self.moments, state[name].split(sizes), strict=True):
+                moments[number].copy_(saved.view_as(moments[number]))
+
+
+REPLACED = (
+    "the network is no longer the one the optimiser was made for: a parameter was replaced, converted (such as by .double()), frozen, "
+    "unfrozen or added; make a new optimiser"
+)
+
+
+def trainable(groups: Sequence[Group]) -> dict[nn.Parameter, Group]:
+    """The parameters that are trained, in order, each with its group."""
+    found: dict[nn.Parameter, Group] = {}
+    for group in groups:
+        for module in group.modules:
+            for parameter in module.parameters():
+                if parameter.requires_grad:
+                    found.setdefault(parameter, group)
+    return found
+
+
+def same_parameters(one: Iterable[nn.Parameter], other: Iterable[nn.Parameter]) -> bool:
+    """Whether both are the same tensors in the same order."""
+    return list(map(id, one)) == list(map(id, other))
