@@ -24,7 +24,6 @@ from benchmarks.timing import Comparison
 from rlbook.algorithms.policy.grpo import GRPO, GRPOConfig
 from rlbook.interaction.interaction import VectorInteraction
 from rlbook.interaction.loop import Budget, loop
-from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.llm.models import small_llama
 
 PROMPTS, GROUP, PROMPT_LENGTH, NEW_TOKENS, VOCABULARY = 4, 8, 16, 32, 128
@@ -40,8 +39,10 @@ class FixedLengthTokens(VectorEnv):
     """Writes exactly 32 tokens behind a random prompt; the reward is the share of even tokens."""
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+    policy_kind = "language_model"
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        self.model = folder
         self.num_envs = PROMPTS * GROUP
         tokens = spaces.MultiDiscrete([VOCABULARY] * (PROMPT_LENGTH + NEW_TOKENS))
         self.single_observation_space = spaces.Dict(tokens=tokens, length=spaces.Discrete(PROMPT_LENGTH + NEW_TOKENS + 1))
@@ -66,14 +67,14 @@ class FixedLengthTokens(VectorEnv):
     def _observation(self) -> dict[str, np.ndarray]:
         return {"tokens": self.tokens.copy(), "length": np.full(self.num_envs, self.length)}
 
-    def build_policy(self, *, temperature: float, **_: Any) -> LanguageModelPolicy:
-        return LanguageModelPolicy(model(), temperature=temperature)
 
 
 def our_steps() -> list[float]:
     """Seconds of each step, the first two dropped."""
-    env = FixedLengthTokens()
-    agent = GRPO(env, GRPOConfig(group_size=GROUP, learning_rate=1e-6, max_grad_norm=1.0))
+    with tempfile.TemporaryDirectory() as folder:
+        model().save_pretrained(folder)
+        env = FixedLengthTokens(folder)
+        agent = GRPO(env, GRPOConfig(group_size=GROUP, learning_rate=1e-6, max_grad_norm=1.0))
     streams = VectorInteraction(env, np.random.default_rng(0), rollout="episodes", group_size=GROUP)
     times, start = [], time.perf_counter()
     for metrics in loop(agent, streams, Budget(env.num_envs * NEW_TOKENS * STEPS, None)):

@@ -53,7 +53,7 @@ def adapt(
     Args:
         observation_space, action_space: the environment's, single.
         agent: the agent class.
-        own_policy: whether the environment brings its own policy.
+        own_policy: whether the environment names a policy that reads its observations as they are.
         bins: cells per dimension of a Box observation, for tabular agents.
         action_bins: values per dimension of a Box action, for agents that choose among discrete actions.
 
@@ -85,7 +85,7 @@ def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object)
     observation_space = getattr(env, "single_observation_space", None) or env.observation_space
     action_space = getattr(env, "single_action_space", None) or env.action_space
     bins = {name: getattr(config, name) for name in ("bins", "action_bins") if hasattr(config, name)}
-    return adapt(observation_space, action_space, agent, own_policy=hasattr(env.unwrapped, "build_policy"), **bins)
+    return adapt(observation_space, action_space, agent, own_policy=hasattr(env.unwrapped, "policy_kind"), **bins)
 
 
 def _power(size: int) -> str:

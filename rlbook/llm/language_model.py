@@ -33,6 +33,12 @@ class LanguageModelPolicy(Policy):
     rollout = "episodes"
     unit = "episode"
     stores = "first"
+    idle = dict.fromkeys(
+        ("hidden_sizes", "orthogonal_init", "normalize_observation"), "the policy is a language model, whose layers are given"
+    ) | {
+        "separate_networks": "a language model's critic is always a network of its own",
+        "rollout_steps": "a language model collects one episode in each environment",
+    }
 
     def __init__(self, model: Any, *, critic: bool = False, temperature: float = 1.0) -> None:
         super().__init__()

@@ -22,6 +22,7 @@ Observation = dict[str, Any]
 class _Backed:
     """What both forms say about the language model behind them."""
 
+    policy_kind: ClassVar[str] = "language_model"
     evaluation_kwargs: ClassVar[dict[str, Any]] = {"split": "held_out", "reward": "exact"}
     rules: TokenRules
     model: str | None
@@ -36,12 +37,6 @@ class _Backed:
         length, vocabulary = self.rules.context_length, self.rules.observed_vocabulary
         tokens = spaces.MultiDiscrete(np.full(length, vocabulary, dtype=np.int64), dtype=np.int64)
         return spaces.Dict({"tokens": tokens, "length": spaces.Discrete(length + 1)}), spaces.Discrete(self.rules.codec.vocabulary_size)
-
-    def build_policy(self, *, critic: bool, temperature: float, rng: np.random.Generator, **ignored: Any) -> Any:
-        """The causal language model behind this environment, as a `LanguageModelPolicy`: the `model` folder, or the warmed-up default."""
-        from rlbook.llm.warmup import policy_for
-
-        return policy_for(self.rules.task, model=self.model, model_seed=self.model_seed, critic=critic, temperature=temperature)
 
 
 class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):

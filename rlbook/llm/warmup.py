@@ -31,7 +31,7 @@ from rlbook.errors import TrainingError
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.threads import single_threaded
 from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.llm.models import folder_model, small_llama
+from rlbook.llm.models import small_llama
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.token_rows import padded
 from rlbook.llm.tokenizer import character_codec, character_tokenizer
@@ -72,12 +72,6 @@ class Answers:
         action = self.action[rows]
         obs = {"tokens": self.tokens[rows], "length": self.length[rows]}
         return Batch(obs=obs, action=action, log_prob=torch.full(action.shape, torch.nan), mask=self.mask[rows])
-
-
-def policy_for(task: Task, *, model: str | None, model_seed: int, critic: bool, temperature: float) -> LanguageModelPolicy:
-    """The policy behind a token environment: the model in folder `model`, or the warmed-up built-in one."""
-    network = warm_model(task, model_seed) if model is None else folder_model(model)
-    return LanguageModelPolicy(network, critic=critic, temperature=temperature)
 
 
 def warm_model(task: Task, seed: int = 0, recipe: Recipe = Recipe(), cache: Path | None = None) -> Any:

@@ -1,7 +1,10 @@
-"""Which policy an environment calls for: the one it brings along, or an MLP."""
+"""Which policy an environment's spaces call for: an MLP for vectors, a causal language model for texts."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,19 +13,48 @@ from rlbook.policies.mlp import MLPPolicy
 from rlbook.policies.policy import Policy
 from rlbook.seeding import torch_generator
 
+BUILDERS = {"language_model": "rlbook.llm.building:language_model_policy"}
+"""What an environment may call its `policy_kind` → who builds such a policy, as "module:function"."""
 
-def build_policy(
-    env: Any, rng: np.random.Generator, *, critic: bool, hidden_sizes: tuple[int, ...], temperature: float = 1.0,
-    shared: bool = False, orthogonal: bool = True, normalize_observation: bool = False,
-) -> Policy:  # fmt: skip
-    """The policy for `env` (a VectorEnv fitted by `rlbook.interaction.spaces`).
 
-    An environment may bring its own through a method `build_policy`; a token environment brings its language model.
+@dataclass(frozen=True)
+class PolicySettings:
+    """What an agent asks of its policy, beside what the environment's spaces say."""
+
+    critic: bool = False                     # whether there is a V
+    temperature: float = 1.0                 # divides the logits of a discrete policy
+    hidden_sizes: tuple[int, ...] = (64, 64) # of an MLP
+    shared: bool = False                     # V as a second head on an MLP's hidden layers
+    orthogonal: bool = True                  # initial weights of an MLP
+    normalize_observation: bool = False      # standardise the observations of an MLP
+
+
+def build_policy(env: Any, rng: np.random.Generator, settings: PolicySettings) -> Policy:
+    """The policy for `env` (a VectorEnv adapted by `rlbook.interaction.spaces`); `rng` draws every new weight.
+
+    An environment whose observations are not vectors says by a name, `policy_kind`, which policy reads them.
     """
-    own = getattr(env.unwrapped, "build_policy", None)
-    if own is not None:
-        return own(critic=critic, shared=shared, temperature=temperature, rng=rng)
+    kind = getattr(env.unwrapped, "policy_kind", None)
+    if kind is not None:
+        module, function = BUILDERS[kind].split(":")
+        return getattr(importlib.import_module(module), function)(env, rng, settings)
     return MLPPolicy(
-        env.single_observation_space.shape[0], env.single_action_space, torch_generator(rng), critic=critic, hidden_sizes=hidden_sizes,
-        shared=shared, orthogonal=orthogonal, temperature=temperature, normalize_observation=normalize_observation,
+        env.single_observation_space.shape[0], env.single_action_space, torch_generator(rng), critic=settings.critic,
+        hidden_sizes=settings.hidden_sizes, shared=settings.shared, orthogonal=settings.orthogonal,
+        temperature=settings.temperature, normalize_observation=settings.normalize_observation,
     )  # fmt: skip
+
+
+def refuse_idle(policy: Policy, config: Any, **more: str) -> None:
+    """Raises ValueError where `config` changes a hyper-parameter that would have no effect on this policy.
+
+    Args:
+        policy: names those that it has no use for in `Policy.idle`.
+        config: a dataclass; a field that is at its default was not asked for.
+        more: further fields without effect, each with the reason.
+    """
+    idle = {**policy.idle, **more}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name in idle and value != field.default:
+            raise ValueError(f"{field.name} has no effect here, because {idle[field.name]}; got {value!r}, leave it out")

@@ -7,6 +7,7 @@ model's is [B, T], one row an episode. Everything an algorithm needs of a policy
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -30,6 +31,8 @@ class Policy(nn.Module):
     """"episodes" for a sequence model: it sees whole episodes or nothing."""
     unit: ClassVar[Unit] = "step"
     """What one row of a minibatch is by default."""
+    idle: Mapping[str, str] = {}
+    """Hyper-parameters that have no effect on this policy, each with the reason."""
     stores: ClassVar[Literal["all", "first"]] = "all"
     """Which observations a rollout must keep. "first": the first one and the actions rebuild the row."""
 

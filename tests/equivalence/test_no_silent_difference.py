@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch.testing import assert_close
 
+import rlbook
 from rlbook.data.rollout import Batch
-from rlbook.errors import TrainingError
+from rlbook.errors import RequestError, TrainingError
 from rlbook.fast import matrix_product
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.llama import is_plain_llama
@@ -359,3 +360,17 @@ def test_peft_adapters_are_honoured(lively_llama: Callable[..., Any]) -> None:
 def test_a_copy_is_as_plain_as_what_it_was_copied_from(lively_llama: Callable[..., Any]) -> None:
     policy = LanguageModelPolicy(lively_llama())
     assert is_plain_llama(policy.model) and is_plain_llama(policy.frozen_copy().model) and is_plain_llama(copy.deepcopy(policy.model))
+
+
+# ---- settings without effect
+
+
+@pytest.mark.parametrize(("env", "setting"), [
+    ("Addition-v0", {"separate_networks": False}), ("Addition-v0", {"hidden_sizes": (8,)}), ("Addition-v0", {"rollout_steps": 7}),
+    ("Addition-v0", {"normalize_observation": True}), ("Maze-v0", {"average": "sequence"}),
+], ids=str)  # fmt: skip
+def test_a_setting_that_has_no_effect_is_refused(env: str, setting: dict[str, Any], gpt2_folder: Any) -> None:
+    model = {"env_kwargs": {"model": str(gpt2_folder)}} if env == "Addition-v0" else {}
+    (name,) = setting
+    with pytest.raises(RequestError, match=f"{name} has no effect here, because"):
+        rlbook.train("ppo", env, steps=8, num_envs=2, **model, **setting)

@@ -31,9 +31,14 @@ from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.llm.models import folder_model, small_llama
 from rlbook.llm.token_env import Addition, AdditionVector, TokenVectorEnv
 from rlbook.llm.tokenizer import IDS
+from rlbook.policies.build import PolicySettings, build_policy
 
 EOS, PAD = IDS["<eos>"], IDS["<pad>"]
 TOLERANCE = 1e-5                             # nats
+
+
+def built(env: Any, **settings: Any) -> Any:
+    return build_policy(env, np.random.default_rng(0), PolicySettings(**settings))
 
 
 def collect(policy: LanguageModelPolicy, env: TokenVectorEnv, seed: Any, rng: np.random.Generator) -> Rollout:
@@ -380,7 +385,7 @@ def test_values_are_those_of_the_texts_one_by_one(model: Any, folder: str | None
 
 def test_any_local_folder_is_a_policy(gpt2_folder: Path) -> None:
     env = AdditionVector(16, model=str(gpt2_folder))
-    policy = env.build_policy(critic=True, temperature=1.0, rng=np.random.default_rng(0))
+    policy = built(env, critic=True)
     assert policy.model.config.model_type == "gpt2"
     batch = policy.batch(collect(policy, env, 0, np.random.default_rng(0)))
     assert batch.obs["length"].min() < batch.obs["length"].max()                      # "12" is one token, "13" two
@@ -398,7 +403,7 @@ def test_a_tokenizer_whose_pad_is_eos_gets_a_pad_of_its_own(gpt2_folder: Path, t
     assert codec.pad == codec.vocabulary_size                                         # the first id the model does not know
     obs, _ = env.reset(seed=0)
     assert (obs["tokens"][:, -1] == codec.pad).all() and env.observation_space.contains(obs)
-    policy = env.build_policy(critic=False, temperature=1.0, rng=np.random.default_rng(0))
+    policy = built(env)
     batch = policy.batch(collect(policy, env, 0, np.random.default_rng(0)))
     assert (policy.evaluate(batch)[0] - batch.log_prob)[batch.mask].abs().max() < TOLERANCE
 
@@ -425,7 +430,7 @@ def test_a_folder_that_cannot_serve_is_refused_in_one_sentence(gpt2_folder: Path
 
     def refusal(folder: Path) -> str:
         with pytest.raises(ValueError) as error:
-            Addition(model=str(folder)).build_policy(critic=False, temperature=1.0, rng=np.random.default_rng(0))
+            built(Addition(model=str(folder)))
         return str(error.value)
 
     short = changed("short")

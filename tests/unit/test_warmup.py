@@ -18,6 +18,7 @@ from rlbook.llm.tasks import AdditionTask, ReverseTask
 from rlbook.llm.token_env import AdditionVector
 from rlbook.llm.tokenizer import IDS
 from rlbook.llm.warmup import Answers, Recipe, exact_match, supervised_loss, warm_model
+from rlbook.policies.build import PolicySettings, build_policy
 
 QUICK = Recipe(target=0.0, ceiling=1.0)  # content with the untrained model
 SHORT = Recipe(target=0.002, batch_size=32)
@@ -90,7 +91,7 @@ def test_the_cache_is_a_hugging_face_folder_that_serves_as_model(tmp_path: Path)
     model = warm_model(AdditionTask(), 0, QUICK, tmp_path)
     (folder,) = tmp_path.iterdir()
     env = AdditionVector(2, model=str(folder))
-    policy = env.build_policy(critic=False, temperature=1.0, rng=np.random.default_rng(0))
+    policy = build_policy(env, np.random.default_rng(0), PolicySettings())
     assert same(policy.model, model)
 
 

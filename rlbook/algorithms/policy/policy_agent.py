@@ -12,7 +12,7 @@ from rlbook.agent import Agent, State, Step
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.functional import averages
-from rlbook.policies.build import build_policy
+from rlbook.policies.build import PolicySettings, build_policy, refuse_idle
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 AVERAGES = ("token", "sequence", "constant")
@@ -36,11 +36,13 @@ class PolicyAgent(Agent):
         self.group_size = getattr(config, "group_size", 1)
         if env.num_envs % self.group_size:
             raise ValueError(f"group_size must divide num_envs {env.num_envs}, got {self.group_size}")
-        self.policy = build_policy(
-            env, rng_for(seed, "initialisation"), critic=self.critic, hidden_sizes=config.hidden_sizes, temperature=config.temperature,
+        settings = PolicySettings(
+            critic=self.critic, temperature=config.temperature, hidden_sizes=tuple(config.hidden_sizes),
             shared=not getattr(config, "separate_networks", True), orthogonal=getattr(config, "orthogonal_init", True),
             normalize_observation=getattr(config, "normalize_observation", False),
         )  # fmt: skip
+        self.policy = build_policy(env, rng_for(seed, "initialisation"), settings)
+        refuse_idle(self.policy, config)
         self.reference = self.policy.frozen_copy() if self.needs_reference(config) else None
         self.optimizer = FlatAdam([self.policy], config.learning_rate, eps=config.adam_eps)
         self.exploration, self.shuffling = rng_for(seed, "exploration"), rng_for(seed, "minibatches")
