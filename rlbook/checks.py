@@ -45,6 +45,11 @@ positive_fraction = Kind("a number in (0, 1]", lambda value: _number(value) and 
 boolean = Kind("true or false", lambda value: isinstance(value, bool))
 
 
+def is_count(value: Any) -> bool:
+    """Whether the value is an int that counts something: at least 0, and no more than 64 bits hold."""
+    return type(value) is int and 0 <= value < 2**63
+
+
 def number_in(low: float, high: float) -> Kind:
     """A number from `low` to `high`, both included."""
     return Kind(f"a number in [{low:g}, {high:g}]", lambda value: _number(value) and low <= value <= high)

@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
-import yaml
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, PositionalMetavarFromFieldName, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
+from rlbook.runs.files import CheckpointError, read_file
+from rlbook.runs.plain_yaml import parse_yaml
 
 Command = TypeVar("Command")
+FILE_LIMIT = 2**26                           # bytes of a .json file that is named for a value
 
 
 @dataclass(frozen=True)
@@ -265,8 +267,8 @@ def _name_or_numbers(name: str, given: str) -> Any:
     if not given.endswith(".json"):
         return given
     try:
-        return json.loads(Path(given).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return json.loads(read_file(Path(given), FILE_LIMIT, follow=True))
+    except (OSError, ValueError, RecursionError, CheckpointError) as error:
         raise RequestError(f"{name} must name a JSON file that can be read, got {given!r}: {' '.join(str(error).split())}") from None
 
 
@@ -304,8 +306,8 @@ def scalar(given: str) -> Any:
         with contextlib.suppress(ValueError):
             return reader(given)
     try:
-        value = yaml.safe_load(given)
-    except yaml.YAMLError:
+        value = parse_yaml(given)
+    except ValueError:
         return given
     plain = isinstance(value, bool | list | dict) or given.strip().lower() in ("null", "none", "~")
     return (None if given.strip().lower() == "none" else value) if plain else given

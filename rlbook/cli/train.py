@@ -12,18 +12,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import yaml
 from tyro.conf import Positional, arg
 
 from rlbook.checks import nearest
 from rlbook.cli.options import Given, RunOptions, Word, convert, integer, metavar, parse, scalar, text, word
 from rlbook.errors import RequestError
+from rlbook.runs.files import read_file
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
 COUNTS = ("steps", "episodes", "seed", "num_envs", "eval_every")
-FILE_LIMIT = 1_000_000
 _VALUELESS = ("-h", "--help", "--json", "--tensorboard", "--allow-import", "--allow_import", "--debug")
 _TEXTS = ("--resume", "--out", "--config", "--model")
 _NUMBERS = re.compile(r"[\d.,_]*\d[\d.,_]*")
@@ -70,7 +69,7 @@ def parse_train(argv: Sequence[str]) -> Training:
     held = _read(_option(words, "--config"))
     started = _option(words, "--resume") or _option(words, "--out") if _has(words, "--resume") else None
     if algorithm is None:
-        algorithm = held.get("algorithm") or (_read(str(Path(started) / "config.yaml")).get("algorithm") if started else None)
+        algorithm = held.get("algorithm") or (_read(None, started=started).get("algorithm") if started else None)
     kinds, command = command_of(algorithm)
     if algorithm in words:
         words.remove(algorithm)
@@ -240,22 +239,23 @@ def _has(words: list[str], name: str) -> bool:
     return any(this.partition("=")[0] == name for this in words)
 
 
-def _read(file: str | None) -> dict[str, Any]:
-    """A config.yaml, its parts checked for their type; their values are checked where they are used."""
-    if file is None:
+def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
+    """A config.yaml, or that of a run that was `started`, its parts checked for their type; values are checked where they are used."""
+    if file is None and started is None:
         return {"counts": {}, "env_kwargs": {}, "hyperparameters": {}}
-    path = Path(file)
-    if not path.is_file():
-        raise RequestError(f"{file} does not exist" if not path.exists() else f"{file} is not a file")
-    if path.stat().st_size > FILE_LIMIT:
-        raise RequestError(f"{file} is larger than {FILE_LIMIT:,} bytes")
+    from rlbook.runs.folder import CONFIG_LIMIT, read_config
+    from rlbook.runs.plain_yaml import parse_yaml
+
+    name = file or f"{started}/config.yaml"
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(f"{file} is not YAML: {' '.join(str(error).split())[:200]}") from None
-    except OSError as error:
-        raise RequestError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from None
-    return _checked(content, file)
+        text = read_config(Path(started))[0] if started else read_file(Path(name), CONFIG_LIMIT, follow=True).decode()
+        return _checked(parse_yaml(text), name)
+    except FileNotFoundError:
+        raise RequestError(f"{name} does not exist") from None
+    except RequestError:
+        raise
+    except ValueError as error:
+        raise RequestError(f"{name} cannot be used: {error}") from None
 
 
 def _checked(content: Any, file: str) -> dict[str, Any]:

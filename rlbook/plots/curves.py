@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.optimum import optimal_return
+from rlbook.runs.folder import read_config
 from rlbook.runs.log import read_metrics
+from rlbook.runs.plain_yaml import parse_yaml
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -135,9 +136,9 @@ def read_curve(run: Run | str | Path) -> Curve:
         RequestError: no run folder, or a run in which no episode has ended.
     """
     if isinstance(run, str | Path):
-        folder, metrics, config = str(run), read_metrics(run), _read_config(Path(run))
+        folder, metrics, config = str(run), _read_log(Path(run)), _read_config(Path(run))
     else:
-        folder, metrics, config = str(run.folder or "the run"), run.metrics, yaml.safe_load(run.request.as_yaml())
+        folder, metrics, config = str(run.folder or "the run"), run.metrics, parse_yaml(run.request.as_yaml())
     quantity = _quantity(metrics)
     steps, returns = _points(metrics, quantity)
     if not steps.size:
@@ -150,15 +151,23 @@ def read_curve(run: Run | str | Path) -> Curve:
     return Curve(str(config["algorithm"]), env, config.get("env_kwargs") or {}, settings, unit, steps, returns, *evaluations, judged)
 
 
+def _read_log(folder: Path) -> list[dict[str, Any]]:
+    try:
+        return read_metrics(folder)
+    except ValueError as error:
+        raise RequestError(f"the log in {folder} is damaged: {error}") from None
+
+
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        raise RequestError(f"{folder} is not a run folder: it has no config.yaml") from None
-    except yaml.YAMLError as error:
-        raise RequestError(f"{folder}/config.yaml is not YAML: {' '.join(str(error).split())[:200]}") from None
+        config = parse_yaml(read_config(folder)[0])
+    except ValueError as error:
+        raise error if isinstance(error, RequestError) else RequestError(f"{folder}/config.yaml cannot be used: {error}") from None
     if not isinstance(config, dict) or not {"algorithm", "env"} <= set(config):
         raise RequestError(f"{folder}/config.yaml must hold at least 'algorithm' and 'env'")
+    for name in ("env_kwargs", "hyperparameters"):
+        if not isinstance(config.get(name) or {}, dict):
+            raise RequestError(f"{folder}/config.yaml: {name!r} must be a mapping")
     return config
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.errors import RequestError
 from rlbook.plots.colours import GREY, INK, fraction_rgb
-from rlbook.runs.files import write_file
+from rlbook.runs.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,12 +74,9 @@ def save_bytes(path: Path, data: bytes) -> Path:
     Raises:
         RequestError: it cannot be written.
     """
-    temporary = path.with_name(f".tmp-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(temporary, data)
-        os.replace(temporary, path)
+        replace_file(path, data)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise RequestError(f"cannot write {path}: {error.strerror or error}") from error
     return path

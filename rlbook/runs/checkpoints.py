@@ -1,6 +1,7 @@
 """Checkpoints: a `State` on disk, written atomically and read with suspicion.
 
-    FOLDER/checkpoints/STEP/header.json          schema, library versions, the state as JSON, the arrays' size and sha256, its own sha256
+    FOLDER/checkpoints/STEP/header.json          schema, library versions, the state as JSON, the arrays' size and sha256, its own sha256,
+                                                 the sha256 of the config.yaml that it belongs to
     FOLDER/checkpoints/STEP/arrays.safetensors   the arrays
     FOLDER/checkpoints/best.json                 which step was the best so far
 
@@ -21,8 +22,10 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from rlbook.agent import State
+from rlbook.checks import is_count
 from rlbook.runs.files import (
     CheckpointError,
+    check_no_link,
     lock,
     opened,
     read,
@@ -30,18 +33,17 @@ from rlbook.runs.files import (
     refuse,
     remove,
     remove_leftovers,
-    sync,
+    replace_file,
     write_directory,
-    write_file,
 )
 from rlbook.runs.state_encoding import Arrays, StateError, decode, encode
 
 __all__ = [
     "CheckpointError", "checkpoint_path", "discard_after", "latest", "list_checkpoints", "load_checkpoint", "lock", "mark_best",
-    "read_best", "save_checkpoint",
+    "read_best", "save_checkpoint", "seal_with",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
 HEADER, BLOB, BEST = "header.json", "arrays.safetensors", "best.json"
 MAX_HEADER = 32 * 2**20                      # bytes of JSON, in header.json and at the front of arrays.safetensors
 KEPT = 2                                     # the last two checkpoints stay
@@ -54,17 +56,18 @@ _SEAL_SIZE = len(b',\n"sha256":""}\n') + 64
 # Writing
 
 
-def save_checkpoint(folder: str | Path, step: int, state: State, *, keep: int | None = None) -> Path:
+def save_checkpoint(folder: str | Path, step: int, state: State, *, keep: int | None = None, config: str | None = None) -> Path:
     """Writes FOLDER/checkpoints/STEP and removes old checkpoints. The same state gives the same bytes, its keys in their order.
 
     Afterwards there are: this checkpoint, the last one before it, the best one (`mark_best`) and the one of step `keep`. Checkpoints of
-    later steps belong to a future that was given up, and go.
+    later steps belong to a future that was given up, and go. `config` is the seal of the run's config.yaml.
 
     Raises:
         CheckpointError: the disk is full, a limit is reached, or the state holds what is not data or not finite. The earlier ones stay.
     """
     directory = Path(folder) / "checkpoints"
-    files = _serialised(step, state)
+    files = _serialised(step, state, [] if config is None else [config])
+    check_no_link(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         remove_leftovers(directory)
@@ -79,14 +82,27 @@ def save_checkpoint(folder: str | Path, step: int, state: State, *, keep: int | 
 def mark_best(folder: str | Path, step: int, score: float) -> None:
     """Remembers that the checkpoint of `step` is the best one so far; `score` is the mean return that made it so."""
     directory = Path(folder) / "checkpoints"
-    temporary = directory / f".tmp-{BEST}"
+    check_no_link(directory)
     try:
-        write_file(temporary, json.dumps({"score": float(score), "step": int(step)}).encode() + b"\n")
-        os.replace(temporary, directory / BEST)
-        sync(directory)
+        replace_file(directory / BEST, json.dumps({"score": float(score), "step": int(step)}).encode() + b"\n")
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise CheckpointError(f"The best step was not written down ({reason(error)}).") from error
+
+
+def seal_with(folder: str | Path, configs: list[str]) -> None:
+    """Makes every checkpoint belong to each config.yaml whose seal is named: to the one that stands there and to the next one.
+
+    Whichever of the two a killed process leaves behind, it fits.
+    """
+    for step in list_checkpoints(folder):
+        directory = _existing(Path(folder) / "checkpoints", step)
+        with opened(directory) as descriptor:
+            header = _header(read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / HEADER)
+        del header["sha256"]
+        try:
+            replace_file(directory / HEADER, _sealed(header | {"config": configs}))
+        except OSError as error:
+            raise CheckpointError(f"The checkpoint of step {step} was not rewritten ({reason(error)}).") from error
 
 
 def discard_after(folder: str | Path, step: int) -> None:
@@ -101,20 +117,29 @@ def discard_after(folder: str | Path, step: int) -> None:
             remove(_existing(directory, later))
 
 
-def _serialised(step: int, state: State) -> dict[str, bytes]:
+def _serialised(step: int, state: State, configs: list[str]) -> dict[str, bytes]:
     from safetensors.numpy import save
 
     try:
         skeleton, arrays = encode(state)
         blob = save(arrays)
         description = {"size": len(blob), "sha256": hashlib.sha256(blob).hexdigest()}
-        header = {"schema": SCHEMA, "step": int(step), "libraries": _versions(), "blobs": {BLOB: description}, "state": skeleton}
-        body = json.dumps(header, separators=(",", ":"), allow_nan=False)[:-1].encode()
+        header = {
+            "schema": SCHEMA, "step": int(step), "libraries": _versions(), "config": configs, "blobs": {BLOB: description},
+            "state": skeleton,
+        }  # fmt: skip
+        sealed = _sealed(header)
     except (StateError, ValueError) as error:
         raise CheckpointError(f"The checkpoint of step {step} was not written: {error}.") from error
-    if len(body) > MAX_HEADER:
+    if len(sealed) > MAX_HEADER:
         raise CheckpointError(f"The checkpoint of step {step} was not written: its header would exceed {MAX_HEADER} bytes.")
-    return {BLOB: blob, HEADER: body + f',\n"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()}
+    return {BLOB: blob, HEADER: sealed}
+
+
+def _sealed(header: dict[str, Any]) -> bytes:
+    """The header as bytes, its sha256 last."""
+    body = json.dumps(header, separators=(",", ":"), allow_nan=False)[:-1].encode()
+    return body + f',\n"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
 
 
 def _holds(directory: Path, files: dict[str, bytes]) -> bool:
@@ -147,12 +172,15 @@ def _version(name: str) -> str:
 # Reading
 
 
-def load_checkpoint(path: str | Path, step: int | Literal["best"] | None = None) -> tuple[int, State]:
+def load_checkpoint(
+    path: str | Path, step: int | Literal["best"] | None = None, *, config: str | None = None
+) -> tuple[int, State]:
     """The step and the state of a checkpoint.
 
     Args:
         path: a run folder, or one checkpoint's own directory.
         step: which checkpoint of a run folder: a step, "best", or None for the latest.
+        config: the seal of the config.yaml that it must belong to; None where that does not matter.
 
     Raises:
         CheckpointError: there is none, or it is damaged, not ours, a link, or holds values that are not finite.
@@ -166,6 +194,8 @@ def load_checkpoint(path: str | Path, step: int | Literal["best"] | None = None)
         refuse(directory / BLOB, "it is damaged, its bytes do not match their checksum")
     if directory.name.isdigit() and int(directory.name) != header["step"]:
         refuse(directory, f"it holds step {header['step']}")
+    if config is not None and config not in header["config"]:
+        refuse(directory, "it belongs to another config.yaml than the one beside it, which was changed or damaged")
     try:
         return header["step"], decode(header["state"], _arrays(blob, directory / BLOB))
     except StateError as error:
@@ -191,7 +221,8 @@ def checkpoint_path(path: str | Path, step: int | Literal["best"] | None = None)
 
 
 def list_checkpoints(folder: str | Path) -> list[int]:
-    """The steps of a run folder's checkpoints, in order."""
+    """The steps of a run folder's checkpoints, in order. Raises CheckpointError where `checkpoints` is a link."""
+    check_no_link(Path(folder) / "checkpoints")
     return sorted(_steps(Path(folder) / "checkpoints"))
 
 
@@ -208,10 +239,13 @@ def read_best(folder: str | Path) -> tuple[int, float] | None:
     with opened(directory) as descriptor:
         data = read(descriptor, BEST, 1000)
     try:
-        content = json.loads(data)
-        return int(content["step"]), float(content["score"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"{directory / BEST} is damaged.") from error
+        content = json.loads(data, parse_constant=_no_constant)
+        step, score = content["step"], content["score"]
+        if is_count(step) and type(score) is float:
+            return step, score
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise CheckpointError(f"{directory / BEST} is damaged.")
 
 
 def _steps(directory: Path) -> set[int]:
@@ -234,7 +268,7 @@ def _header(data: bytes, path: Path) -> dict[str, Any]:
     if hashlib.sha256(data[:-_SEAL_SIZE]).hexdigest().encode() != seal[1]:
         refuse(path, "it is damaged, its bytes do not match their checksum")
     try:
-        header = json.loads(data, parse_constant=_no_constant)
+        header = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_once)
     except RecursionError:
         refuse(path, "it is nested too deeply")
     except ValueError:
@@ -252,8 +286,9 @@ def _well_formed(header: dict[str, Any]) -> bool:
     blob = blobs.get(BLOB) if isinstance(blobs, dict) and set(blobs) == {BLOB} else None
     if not isinstance(blob, dict) or not isinstance(blob.get("sha256"), str):
         return False
-    numbers = (header.get("step"), blob.get("size"))
-    return "state" in header and all(type(number) is int and 0 <= number < 2**62 for number in numbers)
+    configs = header.get("config")
+    named = isinstance(configs, list) and all(isinstance(config, str) for config in configs)
+    return "state" in header and named and is_count(header.get("step")) and is_count(blob.get("size"))
 
 
 def _arrays(blob: bytes, path: Path) -> Arrays:
@@ -267,6 +302,14 @@ def _arrays(blob: bytes, path: Path) -> Arrays:
         return load(blob)
     except (SafetensorError, ValueError, TypeError, KeyError, RecursionError):
         refuse(path, "it is not a safetensors file of arrays")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON none of whose names stands there twice."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return content
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -10,7 +10,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn, cast
 
 
 class CheckpointError(RuntimeError):
@@ -26,7 +26,7 @@ def lock(folder: str | Path) -> Iterator[None]:
     """
     path = Path(folder) / ".lock"
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        descriptor = _regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be opened ({reason(error)}).") from error
     try:
@@ -65,11 +65,31 @@ def write_directory(directory: Path, name: str, files: dict[str, bytes]) -> None
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Writes and flushes to the disk; any OSError surfaces."""
-    with open(path, "wb") as file:
+    """Writes a new file and flushes it to the disk; what stood under the name is removed, not written through. Any OSError surfaces."""
+    path.unlink(missing_ok=True)             # a killed process left it, or somebody laid a link there
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """The file holds all of `data`, or what it held before, whenever the process is killed."""
+    temporary = path.with_name(f".tmp-{path.name}")
+    try:
+        write_file(temporary, data)
+        os.replace(temporary, path)
+        sync(path.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """A regular file, made if need be, at whose end one writes. Raises OSError where the name is a link, a pipe or a device."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    return cast(BinaryIO, open(_regular(path, flags), "ab", buffering=0))
 
 
 def sync(directory: Path) -> None:
@@ -115,20 +135,60 @@ def opened(directory: Path) -> Iterator[int]:
     except FileNotFoundError as error:
         refuse(directory, f"{error.filename} is missing")
     except OSError as error:
-        refuse(directory / str(error.filename), "it is a link" if error.errno == errno.ELOOP else reason(error))
+        refuse(directory / str(error.filename), reason(error))
     finally:
         os.close(descriptor)
 
 
 def read(directory: int, name: str, limit: int) -> bytes:
     """The bytes of a regular file, once; at most `limit` of them."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+    return _bytes(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), name, limit)
+
+
+def read_file(path: Path, limit: int, *, follow: bool = False) -> bytes:
+    """The bytes of a regular file, once. A file that the user names may be a link (`follow`), one inside a run's folder may not.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CheckpointError: a link, a pipe, a device, a folder, or more than `limit` bytes.
+    """
+    try:
+        return _bytes(_regular(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), str(path), limit)
+    except NotADirectoryError as error:
+        raise FileNotFoundError(errno.ENOENT, "there is none", str(path)) from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        refuse(path, reason(error))
+
+
+def check_no_link(directory: Path) -> None:
+    """Raises CheckpointError where a folder inside a run's folder is a link, or no folder."""
+    if directory.is_symlink():
+        raise CheckpointError(f"{directory} is a link, which is not followed.")
+    if directory.exists() and not directory.is_dir():
+        raise CheckpointError(f"{directory} is not a folder.")
+
+
+def _regular(path: str | Path, flags: int, directory: int | None = None) -> int:
+    """A descriptor of a regular file; opening a pipe does not wait for its other end."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666, dir_fd=directory)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, f"{Path(path).name or path} is a link", str(path)) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        size = f"it has {status.st_size} bytes where at most {limit} are expected"
-        raise OSError(errno.EINVAL, size if stat.S_ISREG(status.st_mode) else "it is not a regular file", name)
+        raise OSError(errno.EINVAL, f"{Path(path).name or path} is not a regular file", str(path))
+    return descriptor
+
+
+def _bytes(descriptor: int, name: str, limit: int) -> bytes:
     with open(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"it has {size} bytes where at most {limit} are expected", name)
         return file.read(limit)
 
 
@@ -139,4 +199,4 @@ def refuse(path: Path, reason: str) -> NoReturn:
 
 def reason(error: OSError) -> str:
     """What the operating system said, in a sentence's lower case."""
-    return (error.strerror or str(error)).lower()
+    return error.strerror or str(error) if error.errno in (errno.ELOOP, errno.EINVAL) else (error.strerror or str(error)).lower()

@@ -3,29 +3,59 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.checkpoints import latest
-from rlbook.runs.files import CheckpointError, lock, write_file
+from rlbook.runs.files import CheckpointError, lock, read_file, replace_file
+from rlbook.runs.log import read_metrics
+
+CONFIG, CONFIG_LIMIT = "config.yaml", 1_000_000                 # its name, and its bytes at most
 
 
 def check_free(folder: Path) -> None:
-    """Raises RequestError where the folder holds a run, or cannot be looked into."""
+    """Raises RequestError where the folder holds a run, or cannot be looked into.
+
+    A run that was killed between its first checkpoint and its config has not begun; its folder is free.
+    """
     try:
-        taken = (folder / "config.yaml").exists() or latest(folder) is not None
-    except OSError as error:
-        raise RequestError(f"cannot read {folder}: {error.strerror}") from error
+        begun = os.path.lexists(folder / CONFIG) or latest(folder) not in (None, 0)
+        taken = begun or any(line for line in read_metrics(folder))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"cannot read {folder}: {getattr(error, 'strerror', None) or error}") from error
+    except CheckpointError as error:
+        raise RequestError(str(error).removesuffix(".")) from error
     if taken:
         raise RequestError(f"{folder} already holds a run; continue it with --resume (resume=True), or choose another folder")
 
 
-def write_config(folder: Path, text: str) -> None:
-    """All of it or nothing."""
-    write_file(folder / ".tmp-config.yaml", text.encode())
-    os.replace(folder / ".tmp-config.yaml", folder / "config.yaml")
+def write_config(folder: Path, text: str) -> str:
+    """All of it or nothing. Returns its seal."""
+    replace_file(folder / CONFIG, text.encode())
+    return seal(text.encode())
+
+
+def read_config(folder: Path) -> tuple[str, str]:
+    """The text of config.yaml and its seal.
+
+    Raises:
+        RequestError: there is none.
+        CheckpointError: it is a link or no regular file, or has more than `CONFIG_LIMIT` bytes.
+    """
+    try:
+        data = read_file(folder / CONFIG, CONFIG_LIMIT)
+    except FileNotFoundError:
+        unbegun = " and was stopped before it began: train anew, without --resume" if latest(folder) == 0 else ""
+        raise RequestError(f"{folder} is not a run folder: it has no config.yaml{unbegun}") from None
+    return data.decode(errors="replace"), seal(data)
+
+
+def seal(config: bytes) -> str:
+    """The sha256 of a config.yaml, which its checkpoints name."""
+    return hashlib.sha256(config).hexdigest()
 
 
 @contextlib.contextmanager

@@ -6,17 +6,19 @@ a checkpoint: a resumed run cuts both back to where the checkpoint saw them, and
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, SupportsFloat, SupportsInt
+from typing import Any, BinaryIO, NoReturn, SupportsFloat, SupportsInt, TypeVar
 
 from rlbook.agent import State
+from rlbook.checks import is_count
+from rlbook.runs.files import open_to_append, read_file
 
 METRICS, EPISODES = "metrics.jsonl", "episodes.csv"
+LIMIT = 2**30                                # bytes that are read of either
 _COLUMNS = b"step,return,length\n"
 
 
@@ -25,7 +27,13 @@ class MetricsLog:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._files = {name: open(self.folder / name, "ab", buffering=0) for name in (METRICS, EPISODES)}  # noqa: SIM115
+        self._files: dict[str, BinaryIO] = {}
+        try:
+            for name in (METRICS, EPISODES):
+                self._files[name] = open_to_append(self.folder / name)
+        except OSError:
+            self.close()
+            raise
         if self._size(EPISODES) == 0:
             self._append(EPISODES, _COLUMNS)
 
@@ -45,6 +53,8 @@ class MetricsLog:
     def truncate(self, position: State) -> None:
         """Cuts both files back to `position`. Raises ValueError, and changes nothing, if a file is shorter than that."""
         for name in self._files:
+            if not is_count(position.get(name)):
+                raise ValueError(f"the checkpoint names no length of {name}.")
             if self._size(name) < position[name]:
                 raise ValueError(f"{self.folder / name} has {self._size(name)} bytes, but the checkpoint saw {position[name]}.")
         for name, file in self._files.items():
@@ -81,19 +91,52 @@ class MetricsLog:
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """The reports of a run, in order. A last line without its end is left out; a missing file has none."""
-    return [json.loads(line) for line in _whole_lines(Path(folder) / METRICS)]
+    """The reports of a run, in order. A last line without its end is left out; a missing file has none.
+
+    Raises:
+        ValueError: a line that is no report; the sentence says which.
+        CheckpointError: a link, something else than a regular file, or a file of more than 1 GiB.
+    """
+    return [_parsed(METRICS, number, line, _report) for number, line in enumerate(_whole_lines(Path(folder) / METRICS), 1)]
 
 
 def read_episodes(folder: str | Path) -> list[tuple[int, float, int]]:
-    """(step, return, length) of each training episode, in order."""
-    rows = csv.reader(line.decode() for line in _whole_lines(Path(folder) / EPISODES)[1:])
-    return [(int(step), float(episode_return), int(length)) for step, episode_return, length in rows]
+    """(step, return, length) of each training episode, in order. Raises what `read_metrics` raises."""
+    lines = enumerate(_whole_lines(Path(folder) / EPISODES)[1:], 2)
+    return [_parsed(EPISODES, number, line, _episode) for number, line in lines]
+
+
+Item = TypeVar("Item")
+
+
+def _parsed(name: str, number: int, line: bytes, parse: Callable[[bytes], Item]) -> Item:
+    try:
+        return parse(line)
+    except (ValueError, RecursionError):
+        raise ValueError(f"line {number} of {name} is not what a run writes") from None
+
+
+def _report(line: bytes) -> dict[str, Any]:
+    report = json.loads(line, parse_constant=_no_constant)
+    if not isinstance(report, dict) or not is_count(report.get("step")):
+        raise ValueError
+    if not all(value is None or type(value) in (int, float) for value in report.values()):
+        raise ValueError
+    return report
+
+
+def _episode(line: bytes) -> tuple[int, float, int]:
+    step, episode_return, length = line.decode().split(",")
+    return int(step), float(episode_return), int(length)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _whole_lines(path: Path) -> list[bytes]:
     try:
-        data = path.read_bytes()
+        data = read_file(path, LIMIT)
     except FileNotFoundError:
         return []
     return data.split(b"\n")[:-1]

@@ -109,11 +109,13 @@ def tensorboard(folder: Path, *, wanted: bool) -> Iterator[Report]:
     """Yields a function that writes each report as TensorBoard events under FOLDER/tensorboard; one that does nothing unless `wanted`.
 
     Raises:
-        RequestError: TensorBoard is not installed.
+        RequestError: TensorBoard is not installed, or the folder of the events is a link.
     """
     if not wanted:
         yield lambda run: None
         return
+    if (folder / "tensorboard").is_symlink():
+        raise RequestError(f"{folder / 'tensorboard'} is a link, which is not followed")
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -15,6 +15,7 @@ from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.loop import Budget
 from rlbook.registry import agent_class, preset
+from rlbook.runs.plain_yaml import parse_yaml
 
 EVAL_EPISODES = 20
 _OPTIONS = {"steps": 1, "episodes": 1, "seed": 0, "num_envs": 1, "eval_every": 0, "eval_episodes": 1}     # name → least value
@@ -97,9 +98,9 @@ class Request:
     def from_yaml(cls, text: str, *, allow_import: bool = False, env: Any = None) -> Request:
         """The inverse of `as_yaml`; checked like any other request. `env` stands in where the file names no environment."""
         try:
-            fields = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader that refuses more
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            raise RequestError(f"config.yaml is not YAML: {' '.join(str(error).split())[:200]}") from None
+            fields = parse_yaml(text)
+        except ValueError as error:
+            raise RequestError(f"config.yaml cannot be used: {error}") from None
         if not isinstance(fields, dict) or not {"algorithm", "env"} <= set(fields):
             raise RequestError("config.yaml must hold at least 'algorithm' and 'env'")
         unknown = [str(key) for key in fields if key not in ("algorithm", "env", *_MAPPINGS, *_OPTIONS)]
@@ -150,12 +151,3 @@ def _plain_value(value: Any) -> Any:
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
-
-
-class _Loader(yaml.SafeLoader):
-    """Without aliases, a short file cannot stand for a vast one."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not allowed")
-        return super().compose_node(parent, index)

@@ -21,10 +21,10 @@ from rlbook.interaction.playing import adapted_vector, play
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.registry import agent_class
-from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint
+from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError
-from rlbook.runs.folder import check_free, locked, told, write_config
+from rlbook.runs.folder import check_free, locked, read_config, seal, told, write_config
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
 from rlbook.runs.request import Request
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 REPORTS = 100          # in a run; a planner reports every sweep
 EVALUATIONS = 10       # in a run, where nothing else is asked for
 CHECKPOINTS = 10       # in a run, beside those of evaluations, of the start and of the end
-CONFIG_LIMIT = 1_000_000
 
 Report = Callable[["Run"], None]
 
@@ -56,6 +55,7 @@ class Run:
         self._sweeps = 0
         self._best: list[float] | None = None                  # step and score of the best evaluation
         self._log: MetricsLog | None = None
+        self._sealed: str | None = None                        # the seal of the config.yaml in the folder
         with single_threaded():
             self._build(agent_class(request.algorithm))
 
@@ -111,9 +111,11 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder), MetricsLog(folder) as self._log:
                 check_free(folder)
-                self.folder = folder
+                self.folder, self._sealed = folder, seal(config.encode())
                 self.save()
                 write_config(folder, config)
+        except CheckpointError as error:
+            raise RequestError(str(error).removesuffix(".")) from error
         except OSError as error:
             raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
 
@@ -128,7 +130,7 @@ class Run:
         assert self._log is not None
         with told(self.folder):
             self._log.flush()
-            save_checkpoint(self.folder, self.steps, self._state(self._log))
+            save_checkpoint(self.folder, self.steps, self._state(self._log), config=self._sealed)
             if best and self._best is not None:
                 mark_best(self.folder, self.steps, self._best[1])
 
@@ -143,12 +145,14 @@ class Run:
             self.agent.load_state_dict(state["agent"])
             report = state["report"]
             self._sums = {name: list(pair) for name, pair in report["sums"].items()}
-            self._marks, self._best, self._sweeps = report["marks"], report["best"], report["sweeps"]
+            self._best, self._sweeps = report["best"], report["sweeps"]
             if state["streams"] is not None and streams:
                 self._interaction.load_state_dict(state["streams"])
             elif state["streams"] is not None:
                 self._interaction.steps, self._interaction.episodes = state["streams"]["steps"], state["streams"]["episodes"]
             self.agent.progress = self.request.budget.progress(self.steps, self._interaction.episodes)
+            finished = report["marks"] > REPORTS and self.agent.progress >= 1.0     # not where the budget has grown since
+            self._marks = REPORTS + 1 if finished else math.floor(self.agent.progress * REPORTS)
         except TrainingError:
             raise
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
@@ -333,7 +337,9 @@ class Run:
         """
         if self.folder is None:
             raise RequestError("this run has no folder to continue in")
-        _, state = load_checkpoint(self.folder)
+        if read_config(self.folder)[1] != self._sealed:
+            raise RequestError(f"{self.folder}/config.yaml has changed since this run was loaded; load it again")
+        _, state = load_checkpoint(self.folder, config=self._sealed)
         self._restore(state, streams=True)
         if steps is not None or episodes is not None:
             self._extend(self.folder, steps, episodes)
@@ -350,8 +356,10 @@ class Run:
             raise RequestError(f"the run has already taken {done}; give a larger budget")
         self.request = dataclasses.replace(self.request, budget=budget)
         self._marks = math.floor(progress * REPORTS)
+        config = self.request.as_yaml()
         with locked(folder), told(folder):
-            write_config(folder, self.request.as_yaml())
+            seal_with(folder, [str(self._sealed), seal(config.encode())])           # killed here, the old config still fits
+            self._sealed = write_config(folder, config)
 
 
 def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: Any = None) -> Run:
@@ -368,16 +376,12 @@ def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_impor
         CheckpointError: no checkpoint, or one that is damaged; one sentence.
     """
     folder = Path(folder)
-    config = folder / "config.yaml"
-    if not config.is_file() or config.is_symlink():
-        raise RequestError(f"{folder} is not a run folder: it has no config.yaml")
-    if config.stat().st_size > CONFIG_LIMIT:
-        raise RequestError(f"{config} is larger than {CONFIG_LIMIT:,} bytes")
+    config, sealed = read_config(folder)
     # before torch is imported, so that a damaged one is refused at once
-    _, state = load_checkpoint(folder, checkpoint)  # type: ignore[arg-type]
-    request = Request.from_yaml(config.read_text(encoding="utf-8", errors="replace"), allow_import=allow_import, env=env)
+    _, state = load_checkpoint(folder, checkpoint, config=sealed)  # type: ignore[arg-type]
+    request = Request.from_yaml(config, allow_import=allow_import, env=env)
     run = Run(request)
-    run.folder = folder
+    run.folder, run._sealed = folder, sealed
     run._restore(state, streams=False)
     run._read_log()
     return run

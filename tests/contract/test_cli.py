@@ -150,7 +150,7 @@ WRONG = {
     "train ppo Maze-v0 --env.slip 3": ["slip", "3", "[0, 1]"],
     "train ppo Maze-v0 --env.slip": ["--env.slip", "needs a value"],
     "train ppo Maze-v0 --config missing.yaml": ["missing.yaml", "does not exist"],
-    "train ppo Maze-v0 --config .": [".", "is not a file"],
+    "train ppo Maze-v0 --config .": [".", "is not a regular file"],
     "train --resume": ["--resume", "--out"],
     "train --resume nowhere": ["nowhere", "config.yaml"],
     "train ppo Maze-v0 --out nowhere --resume": ["nowhere", "config.yaml"],

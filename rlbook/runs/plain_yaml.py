@@ -1,0 +1,33 @@
+"""YAML as a run's config.yaml needs it: names, numbers, texts, lists and mappings, and nothing that stands for more than is written."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+
+def parse_yaml(text: str) -> Any:
+    """What the text says. Raises ValueError, one sentence, where it is not YAML or uses what a config has no need of."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader that refuses more
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ValueError(f"it is not YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Without aliases, a short file cannot stand for a vast one; a name that stands twice says two things."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not allowed")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        names: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key.value, str) and key.value in names:
+                raise yaml.YAMLError(f"{key.value[:80]!r} stands there twice")
+            names.add(str(key.value))
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,215 @@
+"""A run's folder may come from a stranger, or from a process that was killed: nothing outside it is read or written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlbook
+from rlbook.cli import main as cli
+from rlbook.plots.curves import plot_curves
+from rlbook.runs.files import CheckpointError
+from rlbook.runs.plain_yaml import parse_yaml
+
+OPTIONS: dict[str, Any] = {"seed": 0, "epsilon": 0.1, "eval_every": 0}
+REFUSED = (CheckpointError, rlbook.RequestError, rlbook.TrainingError)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    rlbook.train("q_learning", "Maze-v0", steps=300, folder=folder, **OPTIONS)
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+# Reading
+
+
+def is_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def is_endless(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def is_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def is_vast(path: Path) -> None:
+    os.truncate(path, 2**40)
+
+
+def is_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("spoil", [is_link, is_endless, is_pipe, is_vast, is_folder])
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "episodes.csv"])
+def test_only_regular_files_of_a_sensible_size_are_read(copy: Path, name: str, spoil: Callable[[Path], None]) -> None:
+    spoil(copy / name)
+    start = time.monotonic()
+    uses = [rlbook.load, lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True)]
+    for use in [*uses, plot_curves] if name != "episodes.csv" else uses:
+        with pytest.raises(REFUSED) as caught:
+            use(copy)
+        assert "\n" not in str(caught.value) and name in str(caught.value)
+    assert time.monotonic() - start < 2
+
+
+def test_a_linked_folder_of_checkpoints_is_not_entered(copy: Path, tmp_path: Path) -> None:
+    (copy / "checkpoints").rename(tmp_path / "elsewhere")
+    (copy / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CheckpointError, match="checkpoints is a link"):
+        rlbook.load(copy)
+    (copy / "config.yaml").unlink()
+    with pytest.raises(rlbook.RequestError, match="checkpoints is a link"):
+        rlbook.train("q_learning", "Maze-v0", steps=20, folder=copy)
+    assert [path for path in before if path.name != "config.yaml"] == sorted(tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("line", [
+    b"[1]", b'{"loss": 1.0}', b'{"step": "5"}', b'{"step": -1}', b'{"step": 1, "loss": "high"}', b'{"step": 1, "loss": NaN}', b"\xff",
+    b"[" * 100_000,
+])  # fmt: skip
+def test_a_line_of_the_log_that_is_no_report_is_named(copy: Path, line: bytes) -> None:
+    with open(copy / "metrics.jsonl", "ab") as file:
+        file.write(line + b"\n")
+    number = (copy / "metrics.jsonl").read_bytes().count(b"\n")
+    for use in (rlbook.load, plot_curves):
+        with pytest.raises(REFUSED, match=rf"line {number} of metrics\.jsonl is not what a run writes"):
+            use(copy)
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ("a: &a [1]\nb: *a", "aliases are not allowed"), ("a: 1\na: 2", "'a' stands there twice"), ("[" * 500, "it is not YAML"),
+    ("!!python/name:os.system x", "it is not YAML"),
+])  # fmt: skip
+def test_a_config_has_no_aliases_no_name_twice_and_no_objects(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_yaml(text)
+
+
+# Writing
+
+
+LINKED = ["metrics.jsonl", "episodes.csv", "config.yaml", ".tmp-config.yaml", ".lock", "checkpoints", "curve.png", ".tmp-curve.png"]
+
+
+@pytest.mark.parametrize("name", [*LINKED, "tensorboard"])
+def test_nothing_is_written_through_a_link_in_the_folder(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, precious = tmp_path / "run", tmp_path / "precious"
+    folder.mkdir()
+    if name in ("checkpoints", "tensorboard"):
+        (precious / "17").mkdir(parents=True)
+    else:
+        precious.write_text("the user's")
+    (folder / name).symlink_to(precious)
+    words = ["train", "q_learning", "Maze-v0", "--steps", "30", "--eval-every", "0", "--out", str(folder)]
+    code = cli.main([*words, "--tensorboard"] if name == "tensorboard" else words)
+    assert code == (0 if name.startswith(".tmp") or name == "curve.png" else 2), capsys.readouterr().err
+    if precious.is_dir():
+        assert [path.name for path in precious.rglob("*")] == ["17"]
+    else:
+        assert precious.read_text() == "the user's"
+
+
+def test_a_link_that_the_user_made_leads_to_the_run(tmp_path: Path) -> None:
+    (tmp_path / "large-disk").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path / "large-disk")
+    rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / "runs", **OPTIONS)
+    assert rlbook.load(tmp_path / "runs").steps == 20
+
+
+# The config belongs to the checkpoint
+
+
+def test_a_flipped_digit_in_the_config_is_noticed(copy: Path) -> None:
+    text = (copy / "config.yaml").read_text()
+    assert "\nseed: 0\n" in text
+    (copy / "config.yaml").write_text(text.replace("\nseed: 0\n", "\nseed: 1\n"))
+    for use in (rlbook.load, lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True)):
+        with pytest.raises(CheckpointError, match=r"belongs to another config\.yaml"):
+            use(copy)
+
+
+def test_a_config_that_changed_since_the_run_was_loaded_is_noticed(copy: Path) -> None:
+    held = rlbook.load(copy)
+    rlbook.load(copy).resume(steps=320)
+    with pytest.raises(rlbook.RequestError, match="has changed since this run was loaded"):
+        held.resume(steps=400)
+
+
+def dies_at(call: int, work: Callable[[], Any]) -> bool:
+    """Does the work in a process that is gone before the `call`-th time it would rename or flush a file. False where it finished."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    left = call
+
+    def fatal(function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os._exit(9)
+            return function(*args, **options)
+
+        return counted
+
+    os.replace, os.rename, os.fsync = fatal(os.replace), fatal(os.rename), fatal(os.fsync)  # type: ignore[assignment]
+    work()
+    os._exit(0)
+
+
+def test_a_folder_killed_while_it_is_claimed_is_resumed_or_begun_anew(tmp_path: Path) -> None:
+    def train(folder: Path) -> rlbook.Run:
+        return rlbook.train("q_learning", "Maze-v0", steps=2, folder=folder, **OPTIONS)
+
+    whole, anew = train(tmp_path / "whole"), 0
+    for moment in range(1, 13):                                   # the logs, a checkpoint and the config: eleven calls
+        folder = tmp_path / str(moment)
+        assert dies_at(moment, lambda: train(folder))             # noqa: B023 - called at once
+        try:
+            run = rlbook.load(folder).resume()
+        except REFUSED:
+            run, anew = train(folder), anew + 1
+        assert (run.steps, run.metrics) == (2, whole.metrics)
+        assert (run.agent.action_values() == whole.agent.action_values()).all()          # type: ignore[attr-defined]
+        for name in ("config.yaml", "metrics.jsonl", "episodes.csv"):
+            assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert 0 < anew < 12
+
+
+def test_a_budget_may_be_extended_and_the_process_killed_at_any_moment(copy: Path, tmp_path: Path) -> None:
+    whole, extended = rlbook.train("q_learning", "Maze-v0", steps=302, **OPTIONS), 0
+    for moment in range(1, 12):                                   # the seals of two checkpoints and the config: nine calls
+        folder = Path(shutil.copytree(copy, tmp_path / str(moment)))
+        assert dies_at(moment, lambda: rlbook.load(folder).resume(steps=302))             # noqa: B023 - called at once
+        earlier = [rlbook.load(folder, checkpoint=int(path.name)).steps for path in (folder / "checkpoints").glob("[0-9]*")]
+        assert 300 in earlier and len(earlier) > 1
+        run = rlbook.load(folder)
+        extended += run.request.budget.steps == 302
+        run = run.resume(steps=302) if run.request.budget.steps == 300 else run.resume()
+        assert (run.steps, run.episode_returns) == (302, whole.episode_returns)
+        assert np.array_equal(run.agent.action_values(), whole.agent.action_values())     # type: ignore[attr-defined]
+        assert run.metrics[-1]["step"] == rlbook.load(folder).metrics[-1]["step"] == 302
+    assert 0 < extended < 11
