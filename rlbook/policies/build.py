@@ -45,16 +45,14 @@ def build_policy(env: Any, rng: np.random.Generator, settings: PolicySettings) -
     )  # fmt: skip
 
 
-def refuse_idle(policy: Policy, config: Any, **more: str) -> None:
+def refuse_idle(policy: Policy, config: Any) -> None:
     """Raises ValueError where `config` changes a hyper-parameter that would have no effect on this policy.
 
     Args:
         policy: names those that it has no use for in `Policy.idle`.
         config: a dataclass; a field that is at its default was not asked for.
-        more: further fields without effect, each with the reason.
     """
-    idle = {**policy.idle, **more}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if field.name in idle and value != field.default:
-            raise ValueError(f"{field.name} has no effect here, because {idle[field.name]}; got {value!r}, leave it out")
+        if field.name in policy.idle and value != field.default:
+            raise ValueError(f"{field.name} has no effect here, because {policy.idle[field.name]}; got {value!r}, leave it out")

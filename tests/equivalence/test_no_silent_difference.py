@@ -367,7 +367,7 @@ def test_a_copy_is_as_plain_as_what_it_was_copied_from(lively_llama: Callable[..
 
 @pytest.mark.parametrize(("env", "setting"), [
     ("Addition-v0", {"separate_networks": False}), ("Addition-v0", {"hidden_sizes": (8,)}), ("Addition-v0", {"rollout_steps": 7}),
-    ("Addition-v0", {"normalize_observation": True}), ("Maze-v0", {"average": "sequence"}),
+    ("Addition-v0", {"normalize_observation": True}),
 ], ids=str)  # fmt: skip
 def test_a_setting_that_has_no_effect_is_refused(env: str, setting: dict[str, Any], gpt2_folder: Any) -> None:
     model = {"env_kwargs": {"model": str(gpt2_folder)}} if env == "Addition-v0" else {}

@@ -32,7 +32,6 @@ from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.divergences import ESTIMATORS, check_estimator, k3
 from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss, regularised_loss
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
-from rlbook.policies.build import refuse_idle
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,6 @@ class PPO(PolicyAgent):
         super().__init__(env, config, seed)
         self.config: PPOConfig = config
         self.rollout = self.policy.rollout
-        if self.policy.unit == "step":
-            reason = "the rows of this policy's minibatches are single steps"
-            refuse_idle(self.policy, config, average=reason, average_divisor=reason)
         self.reward_scale = RewardScale(env.num_envs, config.gamma) if config.normalize_reward else None
 
     def value(self, observations: Any) -> np.ndarray:
