@@ -126,8 +126,10 @@ def nearest(name: Any, allowed: Iterable[str]) -> str | None:
     return by_lower[matches[0]] if matches else None
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
-    """The value as an int. Raises RequestError where it is none, or too small."""
+def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """The value as an int. Raises RequestError where it is none, or outside its range."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if most is not None and value > most:
+        raise RequestError(f"{name} must be an integer of at most {most:,}, got {int(value):,}")
     return int(value)

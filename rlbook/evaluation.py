@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlbook.agent import Agent
-from rlbook.checks import whole_number
+from rlbook.checks import nearest, whole_number
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import Evaluation, play
@@ -15,9 +17,12 @@ from rlbook.runs.run import Run, load
 __all__ = ["Evaluation", "evaluate"]
 
 
+MOST_EPISODES = 10_000_000
+
+
 def evaluate(
     target: Run | Agent | str | Path, env: Any = None, episodes: int = 100, seed: int | None = None, *,
-    explore: bool = False, **options: Any,
+    explore: bool = False, env_kwargs: Mapping[str, Any] | None = None, **options: Any,
 ) -> Evaluation:
     """Plays `episodes` whole episodes, greedily unless told otherwise.
 
@@ -28,17 +33,37 @@ def evaluate(
             Where the environment sets no limit itself, an episode is cut after 10 000 steps.
         seed: gives the base; None is the run's own evaluation stream.
         explore: act as in training: a policy samples, an ε-greedy agent tries things. A copy of the agent does, with a copy of its RNGs.
+        env_kwargs: arguments for an `env` given by its id.
         options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`).
 
     Raises:
-        RequestError: `episodes` below 1, a negative seed, an agent without `env`, or an environment the agent does not fit.
+        RequestError: `episodes` below 1, a negative seed, an agent without `env`, an environment the agent does not fit, or an option
+            that is unknown or has no effect here.
     """
-    episodes = whole_number("episodes", episodes, least=1)
+    episodes = whole_number("episodes", episodes, least=1, most=MOST_EPISODES)
     seed = None if seed is None else whole_number("seed", seed, least=0)
+    _check_options(target, env, env_kwargs, options)
+    recipe = None if env is None else Recipe.of(env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {}))
     if isinstance(target, Agent):
-        if env is None:
+        if recipe is None:
             raise RequestError("an agent alone does not say where to play; give env")
-        return play(target, Recipe.of(env), episodes, seed or 0, explore=explore)
+        return play(target, recipe, episodes, seed or 0, explore=explore)
     run = target if isinstance(target, Run) else load(target, env=env, **options)
-    recipe = run.request.recipe.for_evaluation() if env is None else Recipe.of(env)
+    recipe = recipe or run.request.recipe.for_evaluation()
     return play(run.agent, recipe, episodes, run.request.seed if seed is None else seed, explore=explore)
+
+
+def _check_options(target: Run | Agent | str | Path, env: Any, env_kwargs: Mapping[str, Any] | None, options: dict[str, Any]) -> None:
+    """Raises RequestError at an option that would be left aside: the number printed would answer another question."""
+    loading = [name for name in inspect.signature(load).parameters if name not in ("folder", "env")]
+    for name in options:
+        if name not in loading:
+            match = nearest(name, ["env", "episodes", "seed", "explore", "env_kwargs", *loading])
+            raise RequestError(f"evaluate has no option {name!r}{f'; did you mean {match!r}?' if match else ''}")
+    if env_kwargs and not isinstance(env, str):
+        raise RequestError("env_kwargs are arguments for an env that is named by its id; give env too")
+    for name, value in options.items():
+        used = isinstance(target, str | Path) or (name == "allow_import" and isinstance(env, str))
+        if not used and value not in (None, False):
+            what = "an agent" if isinstance(target, Agent) else "a run that is loaded"
+            raise RequestError(f"{name} says how to load a run's folder, and evaluate was given {what}; give the folder")

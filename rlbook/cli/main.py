@@ -15,7 +15,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.cli.output import abandon_stdout, fail, interrupted, last_good, show, tolerate_narrow_encodings, trained
+from rlbook.cli.output import (
+    Unprinted,
+    abandon_stdout,
+    fail,
+    forgiving_streams,
+    interrupted,
+    last_good,
+    note,
+    show,
+    show_rest,
+    trained,
+)
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.files import CheckpointError
 from rlbook.runs.interrupts import Interrupted
@@ -45,13 +56,16 @@ rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help s
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    with forgiving_streams():
+        return _main(list(sys.argv[1:] if argv is None else argv))
+
+
+def _main(words: list[str]) -> int:
     debug, as_json = "--debug" in words, "--json" in words
-    tolerate_narrow_encodings()
     try:
         with _termination_raises():
             code = _dispatch(words)
-            sys.stdout.flush()
+            show_rest()
             return code
     except BrokenPipeError:
         abandon_stdout()
@@ -65,6 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return fail(2, str(error), as_json)
         if isinstance(error, TrainingError):
             return fail(1, str(error), as_json)
+        if isinstance(error, Unprinted):
+            abandon_stdout()
+            return fail(1, str(error), as_json=False)
         return fail(1, f"unexpected {type(error).__name__}: {error} (--debug shows where)", as_json)
 
 
@@ -115,11 +132,23 @@ def train(words: Sequence[str]) -> int:
     except TrainingError as error:
         raise TrainingError(f"{error}; {last_good(folder)}") from error
     result = trained(run, folder, time.monotonic() - start)
+    _draw_curve(run)
+    try:
+        show(training.run.json, result)
+    except Unprinted as error:
+        abandon_stdout()
+        note(f"rlbook: the run is finished and in {folder}; {error}")
+    return 0
+
+
+def _draw_curve(run: Run) -> None:
+    """A picture that cannot be drawn is no failure of the run."""
     from rlbook.plots import save_curve
 
-    save_curve(run)
-    show(training.run.json, result)
-    return 0
+    try:
+        save_curve(run)
+    except Exception as error:
+        note(f"note: the curve was not drawn: {' '.join(str(error).split()) or type(error).__name__}")
 
 
 def _started(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:

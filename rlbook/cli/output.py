@@ -9,14 +9,19 @@ import math
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 Result = tuple[dict[str, Any], str]
 """What --json prints, and what is printed otherwise."""
+
+
+class Unprinted(Exception):
+    """Standard output took no more."""
 
 
 def trained(run: Run, folder: Path, seconds: float) -> Result:
@@ -67,9 +72,26 @@ def last_good(folder: Path) -> str:
 
 
 def show(as_json: bool, result: Result) -> None:
-    """A command's result, on standard output."""
+    """A command's result, on standard output. Raises Unprinted where it takes no more, and BrokenPipeError where the reader has gone."""
     facts, text = result
-    print(json.dumps(_finite(facts), allow_nan=False) if as_json else text)
+    with _printing():
+        print(json.dumps(_finite(facts), allow_nan=False) if as_json else text, flush=True)
+
+
+def show_rest() -> None:
+    """What was printed and still waits is written. Raises what `show` raises."""
+    with _printing():
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _printing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unprinted(f"the result was not printed ({(error.strerror or str(error)).lower()})") from error
 
 
 def _finite(value: Any) -> Any:
@@ -84,21 +106,79 @@ def _finite(value: Any) -> Any:
 def fail(code: int, sentence: str, as_json: bool) -> int:
     """One line on standard error; with --json, one object on standard output too."""
     line = " ".join(sentence.split())
-    with contextlib.suppress(BrokenPipeError):
-        print(f"rlbook: {line}", file=sys.stderr, flush=True)
-        if as_json:
+    note(f"rlbook: {line}")
+    if as_json:
+        try:
             print(json.dumps({"error": line, "exit_code": code}), flush=True)
+        except OSError:
+            abandon_stdout()
     return code
 
 
-def tolerate_narrow_encodings() -> None:
-    """A terminal without Greek letters shows question marks, not an error."""
+def note(line: str) -> None:
+    """A line on standard error; where it cannot be written, nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
+
+
+class _Forgiving(io.TextIOBase):
+    """Standard error as a run needs it: what cannot be written, since the reader has gone or the disk is full, is left out."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self.stream.flush()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self.stream.encoding
+
+
+@contextlib.contextmanager
+def forgiving_streams() -> Iterator[None]:
+    """While open, standard error swallows what cannot be written, a closed stream leads nowhere, and what a terminal cannot show is a "?".
+
+    A closed stream is opened on the null device, number and all: the next file would have its number, and get what is printed.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            _open_null(number)
+            setattr(sys, name, open(os.devnull, "r" if number == 0 else "w"))  # noqa: SIM115 - as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    kept = sys.stderr
+    sys.stderr = _Forgiving(kept)
+    try:
+        yield
+    finally:
+        sys.stderr = kept
+
+
+def _open_null(number: int) -> None:
+    try:
+        os.fstat(number)
+    except OSError:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        if descriptor != number:
+            os.dup2(descriptor, number)
+            os.close(descriptor)
 
 
 def abandon_stdout() -> None:
-    """The reader has gone (`| head`); what is left in the buffer goes nowhere, quietly."""
+    """The reader has gone (`| head`) or the disk is full; what is left in the buffer goes nowhere, quietly."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -277,3 +277,32 @@ def test_an_environment_that_raises_costs_no_run(algorithm: str, tmp_path: Path)
     with pytest.raises(rlbook.TrainingError, match="the environment failed at step 40: KeyError: 'gone'"):
         rlbook.train(algorithm, Breaking(), steps=100, num_envs=1, eval_every=0, folder=tmp_path / "run")
     assert (latest(tmp_path / "run") or 0) > 0
+
+
+# ---- options that would have no effect
+
+
+@pytest.mark.parametrize(("options", "sentence"), [
+    ({"n_episodes": 7}, "evaluate has no option 'n_episodes'; did you mean 'episodes'?"),
+    ({"checkpoint": "best"}, "checkpoint says how to load a run's folder, and evaluate was given a run that is loaded; give the folder"),
+    ({"allow_import": True}, "allow_import says how to load a run's folder"),
+    ({"env_kwargs": {"slip": 0.5}}, "env_kwargs are arguments for an env that is named by its id; give env too"),
+    ({"episodes": 10**12}, "episodes must be an integer of at most 10,000,000, got 1,000,000,000,000"),
+])  # fmt: skip
+def test_evaluate_refuses_an_option_that_it_has_no_use_for(options: dict[str, Any], sentence: str) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0)
+    with pytest.raises(rlbook.RequestError) as caught:
+        rlbook.evaluate(run, **options)
+    assert sentence in str(caught.value)
+
+
+def test_evaluate_refuses_to_choose_a_checkpoint_of_an_agent() -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0)
+    with pytest.raises(rlbook.RequestError, match="checkpoint says how to load a run's folder, and evaluate was given an agent"):
+        rlbook.evaluate(run.agent, "Maze-v0", checkpoint=20)
+
+
+def test_evaluate_plays_in_the_environment_that_its_arguments_describe() -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=2000, eval_every=0)
+    slipping = rlbook.evaluate(run, "Maze-v0", episodes=20, env_kwargs={"slip": 0.5})
+    assert len(set(slipping.returns)) > 1 == len(set(rlbook.evaluate(run, "Maze-v0", episodes=20).returns))

@@ -556,3 +556,37 @@ def test_a_number_that_is_none_of_the_allowed_types_is_refused() -> None:
     assert convert("--x", Given(("1e3",)), int) == 1000
     with pytest.raises(RequestError, match="--x must be a number, got 'none'"):
         convert("--x", Given(("none",)), float)
+
+
+# Streams that are closed, full or left
+
+
+def shell(line: str, folder: Path) -> subprocess.Popen[str]:
+    """A line of bash, in which `rlbook` is the command."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    defined = f"set -o pipefail; rlbook() {{ {shlex.quote(sys.executable)} -m rlbook \"$@\"; }}; {line}"
+    return subprocess.Popen(["bash", "-c", defined], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder)
+
+
+def test_no_run_is_lost_for_what_its_output_leads_to(empty_folder: Path) -> None:
+    streams = {"closed": ">&- 2>&- <&-", "full": ">/dev/full", "mute": "2>/dev/full", "left": "2>&1 | head -1"}
+    train = "rlbook train q_learning Maze-v0 --steps 60 --eval-every 0 --out"
+    started = {name: shell(f"{train} {name} {where}", empty_folder) for name, where in streams.items()}
+    started["explained"] = shell("rlbook explain q_learning >/dev/full", empty_folder)
+    errors = {name: process.communicate(timeout=120)[1] for name, process in started.items()}
+    assert {name: process.returncode for name, process in started.items()} == dict.fromkeys(streams, 0) | {"explained": 1}, errors
+    for name in streams:
+        assert latest(empty_folder / name) == 60
+        lines = (empty_folder / name / "metrics.jsonl").read_text().splitlines()
+        assert json.loads(lines[-1])["step"] == 60, "nothing was printed into the run's files"
+        assert "Traceback" not in errors[name] and "Exception ignored" not in errors[name]
+    assert "the run is finished and in full; the result was not printed (no space left on device)" in errors["full"]
+    assert errors["explained"] == "rlbook: the result was not printed (no space left on device)\n"
+
+
+def test_a_curve_that_cannot_be_drawn_is_a_note(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (empty_folder / "run" / ".tmp-curve.png").mkdir(parents=True)                   # in the way of the picture
+    assert cli.main("train q_learning Maze-v0 --episodes 2 --eval-every 0 --out run --json".split()) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["episodes"] == 2
+    assert "note: the curve was not drawn: cannot write run/curve.png" in shown.err
