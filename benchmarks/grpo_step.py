@@ -22,8 +22,8 @@ from transformers.utils import logging
 
 from benchmarks.timing import Comparison
 from rlbook.algorithms.policy.grpo import GRPO, GRPOConfig
-from rlbook.interaction.interaction import VectorInteraction
 from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.vector import VectorInteraction
 from rlbook.llm.models import small_llama
 
 PROMPTS, GROUP, PROMPT_LENGTH, NEW_TOKENS, VOCABULARY = 4, 8, 16, 32, 128
@@ -75,9 +75,9 @@ def our_steps() -> list[float]:
         model().save_pretrained(folder)
         env = FixedLengthTokens(folder)
         agent = GRPO(env, GRPOConfig(group_size=GROUP, learning_rate=1e-6, max_grad_norm=1.0))
-    streams = VectorInteraction(env, np.random.default_rng(0), rollout="episodes", group_size=GROUP)
+    interaction = VectorInteraction(env, np.random.default_rng(0), rollout="episodes", group_size=GROUP)
     times, start = [], time.perf_counter()
-    for metrics in loop(agent, streams, Budget(env.num_envs * NEW_TOKENS * STEPS, None)):
+    for metrics in loop(agent, interaction, Budget(env.num_envs * NEW_TOKENS * STEPS, None)):
         if metrics:
             times.append(time.perf_counter() - start)
             start = time.perf_counter()

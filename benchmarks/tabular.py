@@ -10,7 +10,7 @@ import numpy as np
 
 import rlbook
 from benchmarks.timing import Comparison, in_turn, seconds
-from rlbook.fast.compiled import OFF, available
+from rlbook.fast.compiled import available
 
 ENV, EPSILON, ALPHA, GAMMA = "CliffWalking-v1", 0.1, 0.1, 0.9
 USUAL, PLAIN, COMPILED = 60_000, 1_000_000, 40_000_000
@@ -33,12 +33,12 @@ def usual_loop(steps: int) -> None:
 
 def rate(steps: int, *, compiled: bool = True, **options: Any) -> float:
     """Steps per second of a whole `rlbook.train`."""
-    os.environ[OFF] = "" if compiled else "1"
+    os.environ["RLBOOK_PLAIN"] = "" if compiled else "1"
     settings = {"epsilon": EPSILON, "alpha": ALPHA, "gamma": GAMMA, "eval_every": 0} | options
     try:
         return steps / seconds(lambda: rlbook.train("q_learning", ENV, steps=steps, **settings))
     finally:
-        os.environ[OFF] = ""
+        os.environ["RLBOOK_PLAIN"] = ""
 
 
 def compare() -> list[Comparison]:

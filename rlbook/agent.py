@@ -12,7 +12,7 @@ turn and owns the resets; `plan` and `fit` are iterators, one item a sweep or a 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -37,6 +37,8 @@ class Step(NamedTuple):
     `next_obs` is the true successor, also where the episode ended: the loop resets afterwards.
     `truncated` is never true together with `terminated`: only `terminated` stops bootstrapping.
     `valid` is false for an environment whose episode ended earlier in this round (`rollout = "episodes"`); ignore such rows.
+    `info` holds the environment's named numbers, which go into the log: what it put under "metrics" in gymnasium's info, such as the
+    parts of a reward, name → number or [N] numbers; None where there are none.
     """
 
     obs: Any
@@ -46,6 +48,7 @@ class Step(NamedTuple):
     terminated: Any
     truncated: Any
     valid: Any = True
+    info: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from rlbook.errors import RequestError
 from rlbook.functional.schedules import Inverse, parse_schedule
 
@@ -133,3 +135,43 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None) -> 
     if most is not None and value > most:
         raise RequestError(f"{name} must be an integer of at most {most:,}, got {int(value):,}")
     return int(value)
+
+
+# ---- what a checkpoint says: ValueError with one sentence where it cannot be
+
+
+def saved_count(name: str, value: Any) -> int:
+    """A count, at least 0."""
+    if not _integer(value) or not 0 <= value < 2**62:
+        raise ValueError(f"the saved {name} must be an integer of at least 0, got {_shown(value)}")
+    return int(value)
+
+
+def saved_number(name: str, value: Any) -> float:
+    """A finite number."""
+    if not _number(value):
+        raise ValueError(f"the saved {name} must be a finite number, got {_shown(value)}")
+    return float(value)
+
+
+def saved_array(
+    name: str, value: Any, dtype: Any, shape: tuple[int, ...] | None = None, *, low: float = -math.inf, high: float = math.inf
+) -> np.ndarray:
+    """A fresh array of this type, shape (None: any length [K]) and range [low, high); floats must be finite."""
+    found = np.asarray(value)
+    if found.dtype != np.dtype(dtype):
+        raise ValueError(f"the saved {name} must have type {np.dtype(dtype)}, got {found.dtype}")
+    if found.shape != shape if shape is not None else found.ndim != 1:
+        wanted = "one dimension" if shape is None else f"shape {list(shape)}"
+        raise ValueError(f"the saved {name} must have {wanted}, got shape {list(found.shape)}")
+    if found.size and found.dtype.kind == "f" and not np.isfinite(found).all():
+        raise ValueError(f"the saved {name} must be finite, got {found[~np.isfinite(found)].flat[0]}")
+    if found.size and found.dtype.kind != "b" and not (found.min() >= low and found.max() < high):
+        wrong = found.min() if found.min() < low else found.max()
+        raise ValueError(f"the saved {name} must be in [{low:g}, {high:g}), got {wrong}")
+    return found.copy()
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -7,7 +7,7 @@ Both do what the loop of `rlbook.training` does, and the same generators give th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from operator import length_hint
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlbook.envs.outcomes import normal
+from rlbook.interaction.guards import METRICS, BadAnswer, finite_number
 
 CHUNK = 16_384
 """Steps between two returns to Python, at most."""
@@ -108,17 +109,25 @@ def simulate(
     return state, episode_return, length, steps + 1, episodes, error, steps + 1 - clock.steps - idle, over
 
 
-def interact(
-    step: Any, reset: Any, remember: Any, memory: Any, settings: Any, rng: Any, state: int, episode_return: float, length: int, clock: Any,
-    finished: list,
-) -> Any:  # fmt: skip
-    """As `simulate`, in an environment: `step(action)` as gymnasium has it, `reset()` → the next episode's first state.
+class World(NamedTuple):
+    """An environment as `interact` uses it."""
 
-    `remember(action)` is called before each step.
+    step: Callable[[Any], Any]               # as gymnasium has it
+    reset: Callable[[], int]                 # → the next episode's first state
+    remember: Callable[[Any], None]          # called with the action before each step
+    note: Callable[[dict[str, Any]], None]   # called with a step's info where that holds named numbers
+    num_states: int
+
+
+def interact(
+    world: Any, memory: Any, settings: Any, rng: Any, state: int, episode_return: float, length: int, clock: Any, finished: list
+) -> Any:
+    """As `simulate`, in an environment, a `World`.
 
     Raises:
-        FloatingPointError: a reward that is not finite; and whatever `step` raises.
+        FloatingPointError, BadAnswer: a reward that is no finite number, or a state that there is not; and whatever `step` raises.
     """
+    step, reset, remember, num_states = world.step, world.reset, world.remember, world.num_states
     steps, episodes, error, idle, over = clock.steps, clock.episodes, 0.0, 0, False
     moving, infinity, limit, by_episodes = settings.moving, math.inf, clock.time_limit, episodes / clock.budget_episodes
     for steps in range(clock.steps, clock.last_step):
@@ -126,9 +135,15 @@ def interact(
             memory.clock[0] = max(steps / clock.budget_steps, by_episodes)
         action = choose(memory, settings, rng, state)
         remember(action)
-        next_state, reward, terminated, truncated, _ = step(action)
-        if not -infinity < reward < infinity:
-            raise FloatingPointError("reward", reward)
+        next_state, reward, terminated, truncated, info = step(action)
+        try:
+            wrong = not (-infinity < reward < infinity and 0 <= next_state < num_states)
+        except (TypeError, ValueError):
+            wrong = True
+        if wrong:
+            refuse(reward, next_state, num_states)
+        if METRICS in info:
+            world.note(info)
         length += 1
         episode_return += reward
         over = terminated or truncated or length >= limit
@@ -147,6 +162,12 @@ def interact(
             if episodes == clock.last_episode:
                 break
     return state, episode_return, length, steps + 1, episodes, error, steps + 1 - clock.steps - idle, over
+
+
+def refuse(reward: Any, state: Any, num_states: int) -> None:
+    """Raises what is wrong with a reward or a state."""
+    finite_number(reward)
+    raise BadAnswer(f"the observation {state!r} is outside Discrete({num_states})")
 
 
 def skip(rng: np.random.Generator, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Streams for agents with a table, many steps at a time: from the tables of a model, or from any environment.
+"""Interactions of agents with a table, many steps at a time: with the tables of a model, or with any environment.
 
 They do what `SingleInteraction` and the loop do together, and leave the same table: see `rlbook.fast.simulation`.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.utils.seeding import np_random
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
@@ -20,11 +21,13 @@ from rlbook.agent import Agent, State, Totals
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.errors import TrainingError
 from rlbook.fast.compiled import available, linked
-from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, draw, interact, simulate, skip
+from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, World, draw, interact, simulate, skip
 from rlbook.interaction.environments import Recipe
-from rlbook.interaction.interaction import Episode, SingleInteraction, draw_seed, env_failure, episode_table, episodes_of, not_finite
+from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
+from rlbook.interaction.guards import failure, named_numbers, totals
 from rlbook.interaction.loop import Budget
 from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.single import ENDLESS, SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv
 from rlbook.seeding import rng_state, set_rng_state
 
@@ -33,12 +36,11 @@ if TYPE_CHECKING:
 
 LARGEST_LISTS = 200_000
 """Entries of a table; beyond it, turning arrays into lists and back costs more than lists save."""
-ENDLESS = 2**62
 PLAIN_WRAPPERS = (AdaptedEnv, ResumableEnv, TimeLimit, OrderEnforcing, PassiveEnvChecker)
 
 
-class ChunkedStream(SingleInteraction, ABC):
-    """One stream that is advanced by many steps at once; `marks` is how many parts the budget has, and no chunk goes beyond one."""
+class ChunkedInteraction(SingleInteraction, ABC):
+    """Advanced by many steps at once; `marks` is how many parts the budget has, and no chunk goes beyond one."""
 
     marks = 100
     limit = ENDLESS
@@ -50,8 +52,12 @@ class ChunkedStream(SingleInteraction, ABC):
         error, updates = self._run(agent, self._clock(budget, agent.progress))
         agent.progress = budget.progress(self.steps, self.episodes)
         taken = self.steps - before
-        totals: Totals = {name: (value * taken, taken) for name, value in agent.rates().items()}
-        return totals | ({"td_error": (error, updates)} if updates else {})
+        rates: Totals = {name: (value * taken, taken) for name, value in agent.rates().items()}
+        return rates | ({"td_error": (error, updates)} if updates else {}) | self._environments_numbers()
+
+    def _environments_numbers(self) -> Totals:
+        """Sums and counts of what the environment named in this chunk."""
+        return {}
 
     def _clock(self, budget: Budget, progress: float) -> Clock:
         mark = math.floor(progress * self.marks) + 1
@@ -67,7 +73,7 @@ class ChunkedStream(SingleInteraction, ABC):
         """Takes the steps. Returns Σ |δ| and how many of them there were."""
 
 
-class TableInteraction(ChunkedStream):
+class TableInteraction(ChunkedInteraction):
     """Episodes sampled from a `TabularMDP`; compiled where numba is installed.
 
     Args:
@@ -80,7 +86,9 @@ class TableInteraction(ChunkedStream):
     def __init__(
         self, model: TabularMDP, rng: np.random.Generator, time_limit: int | None = None, *, compiled: bool | None = None
     ) -> None:
-        super().__init__(gymnasium.Env(), rng)
+        env = gymnasium.Env()
+        env.observation_space = spaces.Discrete(model.num_states)
+        super().__init__(env, rng)
         self.model, self.limit, self.compiled = model, time_limit or ENDLESS, available() if compiled is None else compiled
         how = "compiled" if self.compiled else "in plain Python; rlbook[fast] compiles it"
         self.note = f"steps: sampled from the model's tables, {how}"
@@ -125,14 +133,13 @@ class TableInteraction(ChunkedStream):
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
-        self.obs, self._return, self._length = state["obs"], state["return"], state["length"]
-        self.steps, self.episodes = state["steps"], state["episodes"]
-        self.finished = episodes_of(state["finished"])
+        """The inverse of `state_dict`. Raises ValueError where the state does not fit this model."""
+        self._load_counts(state)
         set_rng_state(self.rng, state["rng"])
         set_rng_state(self.world_rng, state["world_rng"])
 
 
-class EnvInteraction(ChunkedStream):
+class EnvInteraction(ChunkedInteraction):
     """Any environment, its steps taken in one plain loop.
 
     Where no wrapper changes what happens, the loop steps the environment itself, and the wrappers are told afterwards.
@@ -141,6 +148,7 @@ class EnvInteraction(ChunkedStream):
     def __init__(self, env: AdaptedEnv, rng: np.random.Generator) -> None:
         super().__init__(env, rng)
         chain = list(_wrappers(env))
+        self._named: Totals = {}             # sums and counts of the environment's named numbers in this chunk
         self._bare = env.adaptation.act is None and env.adaptation.observe is None and all(type(item) in PLAIN_WRAPPERS for item in chain)
         self._limits = [item for item in chain if isinstance(item, TimeLimit)]
         self._recorder: Any = next(item for item in chain if isinstance(item, ResumableEnv))
@@ -155,12 +163,12 @@ class EnvInteraction(ChunkedStream):
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
         try:
-            out = loop(*self._ways(finished), memory, _Fields(agent.settings), rng, *here)
+            out = loop(self._world(finished), memory, _Fields(agent.settings), rng, *here)
         except TrainingError:
             raise
         except Exception as error:
             since = finished[-1][0] if finished else self.steps - self._length
-            raise _failure(error, since + len(self._recorder.actions)) from error
+            raise failure(error, since + len(self._recorder.actions)) from error
         finally:
             _write_back(memory, agent.memory)
             rng.put_back()
@@ -172,17 +180,28 @@ class EnvInteraction(ChunkedStream):
                 item._elapsed_steps = self._length
         return size, updates
 
-    def _ways(self, finished: list[Episode]) -> tuple[Any, Any, Any]:
-        """To step, to begin an episode after the last one that `finished` has, and to remember an action."""
+    def _world(self, finished: list[Episode]) -> World:
+        """What the loop needs of the environment; a reset follows the last episode that `finished` has."""
 
         def next_episode() -> int:
             self.steps = finished[-1][0]
-            self._reset(None)
+            self._reset()
             return self.obs
 
+        num_states = int(self.env.observation_space.n)  # type: ignore[attr-defined]
         if self._bare:
-            return self.env.unwrapped.step, next_episode, self._recorder.actions.append
-        return self.env.step, next_episode, deque(maxlen=0).append
+            return World(self.env.unwrapped.step, next_episode, self._recorder.actions.append, self._note, num_states)
+        return World(self.env.step, next_episode, deque(maxlen=0).append, self._note, num_states)
+
+    def _environments_numbers(self) -> Totals:
+        named, self._named = self._named, {}
+        return named
+
+    def _note(self, info: dict[str, Any]) -> None:
+        """Adds a step's named numbers to those of the chunk."""
+        for name, (total, count) in totals(named_numbers(info) or {}, True).items():
+            before = self._named.get(name, (0.0, 0))
+            self._named[name] = before[0] + total, before[1] + count
 
 
 def _reaching(mark: int, marks: int, budget: int | None) -> int:
@@ -195,26 +214,18 @@ def _reaching(mark: int, marks: int, budget: int | None) -> int:
     return count
 
 
-def _failure(error: Exception, step: int) -> TrainingError:
-    """What the environment raised, in one sentence."""
-    if not isinstance(error, FloatingPointError):
-        return env_failure(error, step)
-    what, value = error.args if len(error.args) == 2 else ("observation", error)
-    return not_finite(what, value, step)
-
-
 def interaction_for(agent: Agent, env: AdaptedEnv, recipe: Recipe, rng: np.random.Generator) -> SingleInteraction:
-    """The fastest stream of scalars for this agent: from the environment's model, in chunks, or step by step."""
+    """The fastest interaction for this agent: with the environment's model, in chunks, or step by step."""
     kind, model = type(agent), _sampled(env) if agent.observations == "index" else None
     if model is not None and model.num_states != env.observation_space.n:  # type: ignore[attr-defined]
         model = None
-    streams = SingleInteraction(env, rng)
+    found = SingleInteraction(env, rng)
     if isinstance(agent, TableAgent) and (kind.act, kind.learn) == (TableAgent.act, TableAgent.learn):
         unseen = env.unwrapped.render_mode is None         # steps that are to be shown are taken
         sampled = agent.sampled_model(model if agent.config.simulate and unseen else None)
-        streams = EnvInteraction(env, rng) if sampled is None else TableInteraction(sampled, rng, _time_limit(env) or recipe.time_limit)
-    streams.model = model
-    return streams
+        found = EnvInteraction(env, rng) if sampled is None else TableInteraction(sampled, rng, _time_limit(env) or recipe.time_limit)
+    found.model = model
+    return found
 
 
 def _time_limit(env: gymnasium.Env) -> int | None:

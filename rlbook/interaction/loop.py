@@ -1,15 +1,19 @@
-"""The loop: an agent acts, an environment answers, the agent learns."""
+"""The loop: an agent acts, an environment answers, the agent learns. Written once, for training, evaluating, watching and recording."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from rlbook.agent import Agent, Metrics, Totals
+from rlbook.agent import Agent, Metrics, Step, Totals
+from rlbook.interaction.guards import totals
 
 if TYPE_CHECKING:
-    from rlbook.interaction.interaction import SingleInteraction, VectorInteraction
+    from rlbook.interaction.single import SingleInteraction
+    from rlbook.interaction.vector import VectorInteraction
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,27 +32,69 @@ class Budget:
 
 @runtime_checkable
 class Chunked(Protocol):
-    """Streams that take many steps at once."""
+    """An interaction that takes many steps at once."""
 
-    def advance(self, agent: Any, budget: Budget) -> Totals: ...
+    def advance(self, agent: Agent, budget: Budget) -> Totals: ...
 
 
-def loop(agent: Agent, streams: SingleInteraction | VectorInteraction, budget: Budget) -> Iterator[Metrics | Totals]:
+def nothing(step: Step | None = None) -> None:
+    """What an agent that only plays learns from a step, and does when an episode begins."""
+
+
+def act_step_reset(
+    interaction: SingleInteraction | VectorInteraction, act: Callable[[Any], Any], learn: Callable[[Step], T],
+    begin: Callable[[], None] = nothing,
+) -> Iterator[T]:  # fmt: skip
+    """Acts, steps, learns and resets, for as long as there is a next observation.
+
+    Args:
+        interaction: one environment or many; it starts here where it has not.
+        act: observation → action.
+        learn: what is done with each step, before the environment is reset.
+        begin: called when every environment starts a new episode.
+
+    Yields:
+        What `learn` returned. Between two items everything may be saved.
+    """
+    if interaction.obs is None:
+        interaction.start()
+        begin()
+    while interaction.obs is not None:
+        learned = learn(interaction.step(act(interaction.obs)))
+        if interaction.reset_finished():
+            begin()
+        yield learned
+
+
+def loop(
+    agent: Agent, interaction: SingleInteraction | VectorInteraction, budget: Budget
+) -> Iterator[Metrics | Totals]:
     """Acts and learns until the budget is used up; one item a (vector) step. Between two items everything may be saved.
 
     The same loop serves every algorithm: planners have planned before it, TD learns at each step, PPO when its rollout is full.
-    An agent with a table has a stream that does the same for many steps at once (`rlbook.fast.table_interaction`).
+    For an agent with a table the interaction may take many steps at once (`rlbook.fast.table_interaction`).
     """
-    if streams.obs is None:
-        streams.start()
-        agent.begin()
-    agent.progress = budget.progress(streams.steps, streams.episodes)
-    while isinstance(streams, Chunked) and agent.progress < 1.0:
-        yield streams.advance(agent, budget)
-    while agent.progress < 1.0:
-        step = streams.step(agent.act(streams.obs))
+    agent.progress = budget.progress(interaction.steps, interaction.episodes)
+    if agent.progress >= 1.0:
+        return
+    if isinstance(interaction, Chunked):
+        yield from _many_at_once(agent, interaction, budget)
+        return
+
+    def learn(step: Step) -> Metrics | Totals:
         metrics = agent.learn(step)
-        if streams.reset_finished():
-            agent.begin()
-        agent.progress = budget.progress(streams.steps, streams.episodes)
+        return metrics if step.info is None else {**metrics, **totals(step.info, step.valid)}  # type: ignore[dict-item]
+
+    for metrics in act_step_reset(interaction, agent.act, learn, agent.begin):
+        agent.progress = budget.progress(interaction.steps, interaction.episodes)
         yield metrics
+        if agent.progress >= 1.0:
+            return
+
+
+def _many_at_once(agent: Agent, interaction: Any, budget: Budget) -> Iterator[Totals]:
+    if interaction.obs is None:
+        interaction.start()
+        agent.begin()
+    while agent.progress < 1.0:
+        yield interaction.advance(agent, budget)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from rlbook.agent import Agent
 from rlbook.errors import RequestError, TrainingError
 from rlbook.fast.threads import single_threaded
 from rlbook.interaction.environments import Recipe
+from rlbook.interaction.loop import act_step_reset, nothing
+from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import Adaptation, AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.sync_vector import SyncVector
+from rlbook.interaction.vector import VectorInteraction
 from rlbook.seeding import rng_for
 
 MAX_ENVS = 512             # episodes played side by side
@@ -66,32 +70,26 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: b
     env = AdaptedEnv(raw, adapt_to(type(agent), raw, agent.config))
     _check_spaces(agent, recipe, env.adaptation)
     agent = agent.bind_env(env)
-    returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
-    for i in range(episodes):
-        obs, _ = env.reset(seed=base + i)
-        over = False
-        while not over and lengths[i] < longest:
-            obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=explore))
-            returns[i] += float(reward)
-            lengths[i] += 1
-            over = terminated or truncated
-    return Evaluation(returns, lengths)
+    longest = max(recipe.time_limit or 0, LONGEST)
+    interaction = SingleInteraction(env, seeds=range(base, base + episodes), longest=longest)
+    for _ in act_step_reset(interaction, partial(agent.act, explore=explore), nothing):
+        pass
+    _, returns, lengths = zip(*interaction.finished, strict=True)
+    return Evaluation(np.array(returns), np.array(lengths))
 
 
 def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool) -> Evaluation:
     env = adapted_vector(type(agent), recipe, min(episodes, MAX_ENVS), agent.config)
     _check_spaces(agent, recipe, env.adaptation)
     returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
-    for start in range(0, episodes, env.num_envs):
-        rows = slice(start, min(start + env.num_envs, episodes))
-        count = rows.stop - start
-        obs, _ = env.reset(seed=[base + start + i for i in range(env.num_envs)])
-        live = np.ones(env.num_envs, dtype=bool)
-        while live[:count].any() and lengths[rows].max() < longest:
-            obs, reward, terminated, truncated, _ = env.step(agent.act(obs, explore=explore))
-            returns[rows] += np.where(live, reward, 0.0)[:count]
-            lengths[rows] += live[:count]
-            live &= ~(terminated | truncated)
+    for first in range(0, episodes, env.num_envs):
+        count = min(env.num_envs, episodes - first)
+        seeds = range(base + first, base + first + env.num_envs)
+        interaction = VectorInteraction(env, rollout="episodes", seeds=seeds, longest=longest)
+        for _ in act_step_reset(interaction, partial(agent.act, explore=explore), nothing):
+            if not interaction.valid[:count].any():
+                break
+        returns[first : first + count], lengths[first : first + count] = interaction.returns[:count], interaction.lengths[:count]
     return Evaluation(returns, lengths)
 
 
@@ -108,7 +106,7 @@ def _check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:
 
 
 def adapted_vector(agent: type[Agent], recipe: Recipe, num_envs: int, config: Any) -> AdaptedVectorEnv:
-    """`num_envs` streams of an environment, as an agent class wants them: the native vector form where there is one."""
+    """`num_envs` copies of an environment, as an agent class wants them: the native vector form where there is one."""
     env = recipe.make_native_vector(num_envs)
     if env is None:
         env = SyncVector(recipe.make_many(num_envs))

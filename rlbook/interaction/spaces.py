@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
+from rlbook.interaction.guards import observation_check, unchecked
 
 MAX_TABLE = 10_000_000        # entries of a Q table
 MAX_VECTOR = 1_000_000        # numbers in one observation of an MLP
@@ -174,7 +175,7 @@ def _binner(low: np.ndarray, high: np.ndarray, bins: int, dims: int) -> Code:
 
     def digits(x: ArrayLike) -> np.ndarray:
         scaled = (_flat(x, dims) - low) * scale
-        if not np.isfinite(scaled).all():
+        if not math.isfinite(np.vdot(scaled, scaled)) and not np.isfinite(scaled).all():
             raise FloatingPointError(float(np.asarray(x)[~np.isfinite(x)].flat[0]))
         return np.clip(np.floor(scaled), 0, bins - 1).astype(np.int64)
 
@@ -256,14 +257,23 @@ class AdaptedEnv(gymnasium.Wrapper):
         super().__init__(env)
         self.adaptation = translation
         self.observation_space, self.action_space = translation.observation_space, translation.action_space
+        self._check = observation_check(env.observation_space)
+        self.check = self._check if translation.observe is None else unchecked
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         obs, info = self.env.reset(seed=seed, options=options)
-        return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), info
+        return self._observed(obs), info
 
     def step(self, action: ArrayLike) -> Any:
         obs, reward, terminated, truncated, info = self.env.step(action if self.adaptation.act is None else self.adaptation.act(action))
-        return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), reward, terminated, truncated, info
+        return self._observed(obs), reward, terminated, truncated, info
+
+    def _observed(self, obs: Any) -> Any:
+        """As the agent sees it. What is translated is checked before; what is not, by whoever steps the environment, with `check`."""
+        if self.adaptation.observe is None:
+            return obs
+        self._check(obs)
+        return self.adaptation.observe(obs)
 
 
 class AdaptedVectorEnv(VectorWrapper):
@@ -272,14 +282,23 @@ class AdaptedVectorEnv(VectorWrapper):
     def __init__(self, env: VectorEnv, translation: Adaptation) -> None:
         super().__init__(env)
         self.adaptation = translation
+        self._check = observation_check(env.single_observation_space, batched=True)
+        self.check = self._check if translation.observe is None else unchecked
         self.single_observation_space, self.single_action_space = translation.observation_space, translation.action_space
         self.observation_space = batch_space(translation.observation_space, env.num_envs)
         self.action_space = batch_space(translation.action_space, env.num_envs)
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
         obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), info
+        return self._observed(obs), info
 
     def step(self, actions: ArrayLike) -> Any:
         obs, reward, terminated, truncated, info = self.env.step(actions if self.adaptation.act is None else self.adaptation.act(actions))
-        return (obs if self.adaptation.observe is None else self.adaptation.observe(obs)), reward, terminated, truncated, info
+        return self._observed(obs), reward, terminated, truncated, info
+
+    def _observed(self, obs: Any) -> Any:
+        """As the agent sees it. What is translated is checked before; what is not, by whoever steps the environment, with `check`."""
+        if self.adaptation.observe is None:
+            return obs
+        self._check(obs)
+        return self.adaptation.observe(obs)

@@ -12,13 +12,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from rlbook.agent import State
+from rlbook.interaction.guards import METRICS, number
 from rlbook.interaction.resumable import ResumableEnv
 
 
 class SyncVector(VectorEnv):
-    """N environments stepped in turn. A stream that has ended waits, its action ignored, until it is reset.
+    """N environments stepped in turn. One whose episode has ended waits, its action ignored, until it is reset.
 
-    Unlike gymnasium's `SyncVectorEnv` it lets finished streams wait and has `snapshot` and `restore`; observations are fresh arrays.
+    Unlike gymnasium's `SyncVectorEnv` it lets finished environments wait and has `snapshot` and `restore`; observations are fresh arrays.
 
     Args:
         envs: N environments of the same kind, at least one.
@@ -36,7 +37,7 @@ class SyncVector(VectorEnv):
         self._terminated, self._truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets the streams of `options["reset_mask"]` [N] bool (all if left out); returns all observations, and {}."""
+        """Resets the environments of `options["reset_mask"]` [N] bool (all if left out); returns all observations, and {}."""
         mask = (options or {}).get("reset_mask")
         options = {key: value for key, value in (options or {}).items() if key != "reset_mask"}
         seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed or [None] * self.num_envs
@@ -48,19 +49,31 @@ class SyncVector(VectorEnv):
         return self._stacked(), {}
 
     def step(self, actions: Any) -> Any:
-        """One step of every stream that has not ended: observations [N, ...], rewards [N], terminated [N], truncated [N], and {}."""
+        """One step of every environment whose episode goes on: observations [N, ...], rewards [N], terminated [N], truncated [N], and a
+        dict with the environments' named numbers, where they have any (see `guards.named_numbers`)."""
         actions = actions.tolist() if self._discrete else actions                # spaces check Python's integers faster than numpy's
         rewards, terminated, truncated = np.zeros(self.num_envs), self._terminated.copy(), self._truncated.copy()
-        waiting = (terminated | truncated).tolist()
+        waiting, named = (terminated | truncated).tolist(), {}
         for i, recorder in enumerate(self.envs):
             if not waiting[i]:
                 recorder.actions.append(actions[i])
-                recorder.obs, rewards[i], terminated[i], truncated[i], _ = recorder.env.step(actions[i])
+                recorder.obs, reward, terminated[i], truncated[i], info = recorder.env.step(actions[i])
+                rewards[i] = number(reward)
+                if METRICS in info:
+                    named[i] = info[METRICS]
         self._terminated, self._truncated = terminated, truncated
-        return self._stacked(), rewards, terminated, truncated, {}
+        return self._stacked(), rewards, terminated, truncated, {METRICS: self._columns(named)} if named else {}
+
+    def _columns(self, named: dict[int, dict[str, float]]) -> dict[str, np.ndarray]:
+        """Named numbers of single environments as name → [N], NaN where there is none."""
+        columns: dict[str, np.ndarray] = {}
+        for row, numbers in named.items():
+            for name, value in numbers.items():
+                columns.setdefault(name, np.full(self.num_envs, np.nan))[row] = value
+        return columns
 
     def _stacked(self) -> Any:
-        """The current observations of all streams, in fresh arrays."""
+        """The current observations of all environments, in fresh arrays."""
         rows = [recorder.obs for recorder in self.envs]
         space = self.single_observation_space
         if space.shape is None or space.dtype is None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlbook.agent import Step
 from rlbook.interaction.environments import Recipe
+from rlbook.interaction.loop import act_step_reset
+from rlbook.interaction.vector import VectorInteraction
 from rlbook.plots.colours import readable_on
 from rlbook.plots.terminal import Terminal, advantage_paper, visible_length
 
@@ -84,15 +85,16 @@ def _played(policy: Any, env: Any, starts: list[int], rng: np.random.Generator |
     """One round of whole episodes, in a rollout of its own."""
     from rlbook.data.rollout import Rollout
 
-    rollout, state = Rollout(policy.stores), policy.initial_state()
-    obs, _ = env.reset(seed=starts)
-    valid = np.ones(len(starts), dtype=bool)
-    while valid.any():
+    rollout, state, log_prob = Rollout(policy.stores), policy.initial_state(), None
+
+    def act(obs: Any) -> Any:
+        nonlocal log_prob
         action, log_prob = policy.act(obs, rng, state)
-        next_obs, reward, terminated, truncated, _ = env.step(action)
-        reward = np.where(valid, reward, 0.0).astype(np.float32)
-        rollout.add(Step(obs, action, reward, next_obs, terminated & valid, truncated & ~terminated & valid, valid), log_prob)
-        obs, valid = next_obs, valid & ~(terminated | truncated)
+        return action
+
+    interaction = VectorInteraction(env, rollout="episodes", seeds=starts)
+    for _ in act_step_reset(interaction, act, lambda step: rollout.add(step, log_prob)):
+        pass
     return rollout
 
 

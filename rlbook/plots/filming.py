@@ -142,30 +142,31 @@ def _snapshots(request: Request) -> Iterator[Still]:
     """Before the first step, at growing distances, and at the end."""
     from rlbook.interaction.loop import loop
 
-    agent, streams = _parts(request)
+    agent, interaction = _parts(request)
     changing = getattr(request.recipe.make().unwrapped, "changes", False)
     boards = _boards(request.recipe)
 
     def still() -> Still:
-        now = _boards(request.recipe, streams.steps) if changing else boards
-        when = f"step {streams.steps:,} · {streams.episodes:,} episodes finished"
+        now = _boards(request.recipe, interaction.steps) if changing else boards
+        when = f"step {interaction.steps:,} · {interaction.episodes:,} episodes finished"
         return Still(maps_on(now, agent, request.recipe, request.algorithm), when)
 
     yield still()
     due = shown = 0
-    for _ in loop(agent, streams, request.budget):
-        if streams.steps >= due:
-            shown, due = streams.steps, max(streams.steps + 1, round(streams.steps * GROWTH))
+    for _ in loop(agent, interaction, request.budget):
+        if interaction.steps >= due:
+            shown, due = interaction.steps, max(interaction.steps + 1, round(interaction.steps * GROWTH))
             yield still()
-    if shown != streams.steps:
+    if shown != interaction.steps:
         yield still()
 
 
 def _parts(request: Request) -> tuple[Agent, Any]:
-    """The agent and its streams, as a run has them, but taking one step at a time."""
-    from rlbook.interaction.interaction import SingleInteraction, VectorInteraction
+    """The agent and what it acts in, as a run has them, but taking one step at a time."""
     from rlbook.interaction.playing import adapted_vector
+    from rlbook.interaction.single import SingleInteraction
     from rlbook.interaction.spaces import AdaptedEnv, adapt_to
+    from rlbook.interaction.vector import VectorInteraction
     from rlbook.seeding import rng_for
 
     kind, rng = _class(request.algorithm), rng_for(request.seed, "environment")

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 
-from rlbook.agent import Agent
+from rlbook.agent import Agent, Step
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
+from rlbook.interaction.loop import act_step_reset
+from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.single import SingleInteraction
+from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.seeding import rng_for
 
 
@@ -41,15 +47,14 @@ def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int
     Raises:
         RequestError: something that the environment needs for drawing is not installed.
     """
-    from rlbook.interaction.spaces import adapt_to
-
     env = with_mode(recipe, mode).make()
-    translation = adapt_to(type(agent), env, agent.config)
-    agent = agent.bind_env(env)
-    starts = rng_for(seed, "evaluation").integers(2**31 - 1, size=episodes)
+    shown = ResumableEnv(env)                # which remembers the observation as the environment shows it
+    interaction = SingleInteraction(
+        AdaptedEnv(shown, adapt_to(type(agent), env, agent.config)),
+        seeds=rng_for(seed, "evaluation").integers(2**31 - 1, size=episodes).tolist(),
+    )
     try:
-        for episode, start in enumerate(starts, start=1):
-            yield from _episode(agent, env, translation, int(start), episode)
+        yield from _frames(agent.bind_env(env), env, shown, interaction)
     finally:
         env.close()
 
@@ -59,27 +64,33 @@ def with_mode(recipe: Recipe, mode: str | None) -> Recipe:
     return recipe if mode is None or recipe.id is None else replace(recipe, kwargs=recipe.kwargs | {"render_mode": mode})
 
 
-def _episode(agent: Agent, env: Any, translation: Any, seed: int, episode: int) -> Iterator[Frame]:
-    obs, _ = env.reset(seed=seed)
-    frame = Frame(_drawn(env), obs, episode, 0, None, 0.0, 0.0, False)
-    yield frame
-    while not frame.over:
-        action = _choose(agent, obs if translation.observe is None else translation.observe(obs))
-        obs, reward, terminated, truncated, _ = env.step(action if translation.act is None else translation.act(action))
-        reward, over = float(reward), bool(terminated or truncated)
-        frame = Frame(_drawn(env), obs, episode, frame.step + 1, action, reward, frame.episode_return + reward, over)
-        yield frame
+def _frames(agent: Agent, env: gymnasium.Env, shown: ResumableEnv, interaction: SingleInteraction) -> Iterator[Frame]:
+    frame = Frame(None, None, 0, 0, None, 0.0, 0.0, True)
+
+    def first() -> Frame:
+        return Frame(_drawn(env), shown.obs, frame.episode + 1, 0, None, 0.0, 0.0, False)
+
+    def after(step: Step) -> Frame:
+        earned, over = frame.episode_return + step.reward, step.terminated or step.truncated
+        return Frame(_drawn(env), shown.obs, frame.episode, frame.step + 1, step.action, step.reward, earned, over)
+
+    interaction.start()
+    yield (frame := first())
+    for seen in act_step_reset(interaction, partial(_choose, agent), after):
+        yield (frame := seen)
+        if frame.over and interaction.obs is not None:
+            yield (frame := first())
 
 
 def _choose(agent: Agent, obs: Any) -> Any:
-    """The greedy action for one observation; an agent of many streams gets a batch of one."""
+    """The greedy action for one observation; a batched agent gets a batch of one."""
     if not agent.batched:
         return agent.act(obs, explore=False)
     batch = {name: np.asarray(part)[None] for name, part in obs.items()} if isinstance(obs, dict) else np.asarray(obs)[None]
     return agent.act(batch, explore=False)[0]
 
 
-def _drawn(env: Any) -> Any:
+def _drawn(env: gymnasium.Env) -> Any:
     from gymnasium.error import DependencyNotInstalled
 
     if env.render_mode is None:
@@ -92,8 +103,6 @@ def _drawn(env: Any) -> Any:
 
 def render_modes(recipe: Recipe) -> list[str]:
     """The ways in which an environment can be drawn here and now, tried out."""
-    import gymnasium
-
     modes = []
     if recipe.id is None:
         assert recipe.instance is not None

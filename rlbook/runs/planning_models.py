@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from rlbook.envs.enumeration import NoModel
 from rlbook.envs.mdp import TabularMDP
-from rlbook.interaction.interaction import SingleInteraction
 from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.registry import agent_class, model_of
 from rlbook.seeding import rng_for

@@ -15,11 +15,13 @@ from rlbook.checks import whole_number
 from rlbook.errors import RequestError, TrainingError
 from rlbook.fast.table_interaction import interaction_for
 from rlbook.fast.threads import single_threaded
-from rlbook.interaction.interaction import Episode, SingleInteraction, VectorInteraction
+from rlbook.interaction.episodes import Episode
 from rlbook.interaction.loop import Budget, loop
 from rlbook.interaction.playing import adapted_vector, play
 from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
+from rlbook.interaction.vector import VectorInteraction
 from rlbook.registry import agent_class
 from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of

@@ -16,7 +16,7 @@ from typing import Any
 import rlbook
 from rlbook.agent import Metrics, Planner
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
-from rlbook.fast.table_interaction import ChunkedStream
+from rlbook.fast.table_interaction import ChunkedInteraction
 from rlbook.runs.interrupts import Interrupted
 
 
@@ -74,7 +74,7 @@ def _signal_while_learning(agent: type, at: int, signum: signal.Signals) -> None
 
         agent.plan = planning  # type: ignore[method-assign]
         return
-    owner, name = (ChunkedStream, "advance") if issubclass(agent, TableAgent) else (agent, "learn")
+    owner, name = (ChunkedInteraction, "advance") if issubclass(agent, TableAgent) else (agent, "learn")
     original = getattr(owner, name)
 
     def counted(*args: Any) -> Any:

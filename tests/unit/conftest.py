@@ -1,4 +1,4 @@
-"""Agents on a stage: an agent and its streams, to be played and taught step by step."""
+"""Agents on a stage: an agent and its environments, to be played and taught step by step."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gymnasium import spaces
 
 from rlbook.agent import Metrics, Step
 from rlbook.interaction.environments import Recipe
-from rlbook.interaction.interaction import VectorInteraction
 from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.vector import VectorInteraction
 from rlbook.registry import agent_class
 from rlbook.seeding import rng_for
 
 
 class Stage:
-    """An agent and the streams it acts in."""
+    """An agent and the environments it acts in."""
 
     def __init__(self, algorithm: str, env: Any, *, num_envs: int = 4, seed: int = 0, **config: Any) -> None:
         made = agent_class(algorithm)
@@ -29,14 +29,14 @@ class Stage:
         self.env = adapted_vector(made, Recipe.of(env), num_envs, settings)
         self.agent: Any = made(self.env, settings, seed)
         environment = rng_for(seed, "environment")
-        self.streams = VectorInteraction(self.env, environment, rollout=self.agent.rollout, group_size=self.agent.group_size)
-        self.streams.start()
+        self.interaction = VectorInteraction(self.env, environment, rollout=self.agent.rollout, group_size=self.agent.group_size)
+        self.interaction.start()
         self.agent.begin()
 
     def step(self) -> Step:
         """One vector step, with the resets that follow; the agent does not learn from it."""
-        step = self.streams.step(self.agent.act(self.streams.obs))
-        if self.streams.reset_finished():
+        step = self.interaction.step(self.agent.act(self.interaction.obs))
+        if self.interaction.reset_finished():
             self.agent.begin()
         return step
 
@@ -44,9 +44,9 @@ class Stage:
         """Steps into the agent's rollout."""
         played = []
         for _ in range(steps):
-            step = self.streams.step(self.agent.act(self.streams.obs))
+            step = self.interaction.step(self.agent.act(self.interaction.obs))
             self.agent.rollout_data.add(step, self.agent._log_prob)
-            if self.streams.reset_finished():
+            if self.interaction.reset_finished():
                 self.agent.begin()
             played.append(step)
         return played
@@ -62,9 +62,9 @@ class Stage:
         """Plays and learns until so many updates were made; returns what they logged."""
         logged: list[Metrics] = []
         while len(logged) < updates:
-            step = self.streams.step(self.agent.act(self.streams.obs))
+            step = self.interaction.step(self.agent.act(self.interaction.obs))
             metrics = self.agent.learn(step)
-            if self.streams.reset_finished():
+            if self.interaction.reset_finished():
                 self.agent.begin()
             logged += [metrics] if metrics else []
         return logged
@@ -114,7 +114,7 @@ class Arms(gymnasium.Env):
 
 @pytest.fixture
 def stage() -> Callable[..., Stage]:
-    """Makes an agent with its streams: stage(algorithm, env, num_envs=4, seed=0, **hyperparameters)."""
+    """Makes an agent with its environments: stage(algorithm, env, num_envs=4, seed=0, **hyperparameters)."""
     return Stage
 
 

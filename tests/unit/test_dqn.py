@@ -143,7 +143,7 @@ def test_updates_come_on_time(stage: Make, scripted: Make, num_envs: int, train_
 
 def epsilons(theatre: Any, budget: Budget, stop: int | None = None) -> list[float]:
     found = []
-    for metrics in loop(theatre.agent, theatre.streams, budget):
+    for metrics in loop(theatre.agent, theatre.interaction, budget):
         found.append(metrics["epsilon"])
         if len(found) == stop:
             break
@@ -163,7 +163,7 @@ def test_epsilon_falls_with_the_steps_of_the_run_also_after_resuming(stage: Make
     first, second = (stage("dqn", scripted(), num_envs=1, hidden_sizes=(4,), seed=seed, **options) for seed in (0, 1))
     assert epsilons(first, budget, stop=60) == found[:60]
     second.agent.load_state_dict(first.agent.state_dict())
-    second.streams.load_state_dict(first.streams.state_dict())
+    second.interaction.load_state_dict(first.interaction.state_dict())
     assert epsilons(second, budget) == found[60:]
     assert all(map(torch.equal, second.agent.q.parameters(), whole.agent.q.parameters()))
 

@@ -16,9 +16,9 @@ from rlbook.envs import TabularMDP
 from rlbook.errors import RequestError
 from rlbook.fast.table_interaction import interaction_for
 from rlbook.interaction.environments import Recipe
-from rlbook.interaction.interaction import SingleInteraction
 from rlbook.interaction.loop import Budget, loop
 from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.seeding import rng_for
 

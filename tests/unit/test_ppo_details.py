@@ -46,7 +46,7 @@ def test_detail_1_a_rollout_is_so_many_steps_of_every_stream(stage: Make, script
         update = theatre.agent.update
         theatre.agent.update = lambda batch, sizes=sizes, update=update: (sizes.append(len(batch)), update(batch))[1]
         theatre.learn(3)
-        assert sizes == [steps * num_envs] * 3 and theatre.streams.steps == 3 * steps * num_envs
+        assert sizes == [steps * num_envs] * 3 and theatre.interaction.steps == 3 * steps * num_envs
 
 
 def test_detail_2_orthogonal_weights_start_with_a_nearly_uniform_policy(ready: Make) -> None:
@@ -210,9 +210,9 @@ def test_observations_are_standardised_by_what_was_seen_before_this_rollout(stag
         if len(known):
             np.testing.assert_allclose(normalizer.mean, known.mean(0), rtol=1e-6)
             np.testing.assert_allclose(normalizer.variance, known.var(0), rtol=1e-6)
-        step = theatre.streams.step(theatre.agent.act(theatre.streams.obs))
+        step = theatre.interaction.step(theatre.agent.act(theatre.interaction.obs))
         theatre.agent.learn(step)                                              # the 25th: now the rollout is full
-        theatre.streams.reset_finished()
+        theatre.interaction.reset_finished()
         seen += [one.obs for one in (*played, step)]
 
 

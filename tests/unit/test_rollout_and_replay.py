@@ -15,8 +15,8 @@ from scipy import stats
 from rlbook.agent import Step
 from rlbook.data.replay import ReplayBuffer
 from rlbook.data.rollout import Batch, Rollout, as_rows, minibatches
-from rlbook.interaction.interaction import VectorInteraction
 from rlbook.interaction.sync_vector import SyncVector
+from rlbook.interaction.vector import VectorInteraction
 
 
 class Clock(gymnasium.Env):
@@ -43,14 +43,14 @@ class Clock(gymnasium.Env):
 
 def played(replay: ReplayBuffer, steps: int, num_envs: int) -> list[tuple[float, ...]]:
     """Random play into `replay`; returns the transitions in the order they happened."""
-    streams = VectorInteraction(SyncVector([Clock(i) for i in range(num_envs)]), np.random.default_rng(0))
+    interaction = VectorInteraction(SyncVector([Clock(i) for i in range(num_envs)]), np.random.default_rng(0))
     rng, happened = np.random.default_rng(1), []
-    streams.start()
+    interaction.start()
     for _ in range(steps):
-        step = streams.step(rng.integers(2, size=num_envs))
+        step = interaction.step(rng.integers(2, size=num_envs))
         replay.add(step)
         happened += list(zip(step.obs[:, 0], step.action, step.reward, step.next_obs[:, 0], step.terminated, strict=True))
-        streams.reset_finished()
+        interaction.reset_finished()
     return happened
 
 

@@ -14,9 +14,9 @@ from rlbook.envs import TabularMDP
 from rlbook.fast import compiled
 from rlbook.fast.simulation import CHUNK, Uniforms
 from rlbook.fast.table_interaction import EnvInteraction, TableInteraction
-from rlbook.interaction.interaction import SingleInteraction
 from rlbook.interaction.loop import Budget, loop
 from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.registry import agent_class
 from rlbook.seeding import rng_for
@@ -79,12 +79,12 @@ def trained(
     assert isinstance(agent, TableAgent)
     rng = rng_for(seed, "environment")
     if how in ("one by one", "plain loop"):
-        streams: SingleInteraction = (SingleInteraction if how == "one by one" else EnvInteraction)(fitted, rng)
+        interaction: SingleInteraction = (SingleInteraction if how == "one by one" else EnvInteraction)(fitted, rng)
     else:
-        streams = TableInteraction(TabularMDP.from_env(env), rng, limit, compiled=how == "compiled")
-    for _ in loop(agent, streams, budget):
+        interaction = TableInteraction(TabularMDP.from_env(env), rng, limit, compiled=how == "compiled")
+    for _ in loop(agent, interaction, budget):
         pass
-    return agent.state_dict(), streams.finished, (int(streams.obs), streams.steps, streams.episodes)
+    return agent.state_dict(), interaction.finished, (int(interaction.obs), interaction.steps, interaction.episodes)
 
 
 def assert_same(one: Any, other: Any) -> None:

@@ -1,4 +1,4 @@
-"""Every step an agent learns from is one that the environment took, through one stream and through every kind of vector environment."""
+"""Every step an agent learns from is one that the environment took, with one environment and through every kind of vector environment."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import rlbook
 from rlbook.agent import Agent, Metrics, State, Step
-from rlbook.interaction.interaction import SingleInteraction, VectorInteraction
 from rlbook.interaction.loop import Budget, loop
 from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.sync_vector import SyncVector
+from rlbook.interaction.vector import VectorInteraction
 from rlbook.runs.state_encoding import decode, encode
 
 
@@ -97,10 +98,10 @@ def env(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 def watch(env: Any, steps: int, *, rollout: str = "steps", group_size: int = 1) -> tuple[Witness, VectorInteraction]:
     agent = Witness(env.num_envs, rollout)
-    streams = VectorInteraction(env, np.random.default_rng(0), rollout=rollout, group_size=group_size)
-    for _ in loop(agent, streams, Budget(steps, None)):
+    interaction = VectorInteraction(env, np.random.default_rng(0), rollout=rollout, group_size=group_size)
+    for _ in loop(agent, interaction, Budget(steps, None)):
         pass
-    return agent, streams
+    return agent, interaction
 
 
 def actions_seen(env: Any) -> int:
@@ -108,41 +109,41 @@ def actions_seen(env: Any) -> int:
 
 
 def test_every_step_leads_to_its_true_successor_and_every_action_is_stored(env: Any) -> None:
-    agent, streams = watch(env, 600)
+    agent, interaction = watch(env, 600)
     stacked = Step(*(np.stack([getattr(step, name) for step in agent.steps]) for name in Step._fields))
     np.testing.assert_array_equal(stacked.next_obs, stacked.obs + 1)
     np.testing.assert_array_equal(stacked.reward, stacked.next_obs[..., 0])
     assert stacked.valid.all()
-    assert stacked.reward.size == streams.steps == actions_seen(env) == 600
+    assert stacked.reward.size == interaction.steps == actions_seen(env) == 600
     assert stacked.terminated.any() and stacked.truncated.any()
     assert not (stacked.terminated & stacked.truncated).any(), "both at once is a termination"
-    assert (stacked.terminated | stacked.truncated).sum() == streams.episodes == len(streams.finished)
+    assert (stacked.terminated | stacked.truncated).sum() == interaction.episodes == len(interaction.finished)
     follows = ~(stacked.terminated | stacked.truncated)[:-1]
     np.testing.assert_array_equal(stacked.obs[1:][follows], stacked.next_obs[:-1][follows])
     np.testing.assert_array_equal(stacked.obs[1:][~follows], stacked.next_obs[:-1][~follows] + 10)
-    assert sum(length for _, _, length in streams.finished) <= 600
+    assert sum(length for _, _, length in interaction.finished) <= 600
 
 
-def test_one_stream_does_the_same() -> None:
+def test_one_environment_does_the_same() -> None:
     env, agent = Counter(), Witness()
-    streams = SingleInteraction(env, np.random.default_rng(0))
-    for _ in loop(agent, streams, Budget(300, None)):
+    interaction = SingleInteraction(env, np.random.default_rng(0))
+    for _ in loop(agent, interaction, Budget(300, None)):
         pass
-    assert len(agent.steps) == streams.steps == env.actions == 300
+    assert len(agent.steps) == interaction.steps == env.actions == 300
     for step in agent.steps:
         assert step.next_obs == step.obs + 1 and step.reward == step.next_obs[0] and not (step.terminated and step.truncated)
     ends = [step.terminated or step.truncated for step in agent.steps]
-    assert sum(ends) == streams.episodes and agent.begun == streams.episodes + 1
+    assert sum(ends) == interaction.episodes and agent.begun == interaction.episodes + 1
     for step, following, over in zip(agent.steps, agent.steps[1:], ends, strict=False):
         assert following.obs == step.next_obs + (10 if over else 0)
 
 
 def test_episodes_are_told_with_their_return_and_length() -> None:
-    streams = SingleInteraction(Counter(), np.random.default_rng(0))
-    for _ in loop(Witness(), streams, Budget(None, 2)):
+    interaction = SingleInteraction(Counter(), np.random.default_rng(0))
+    for _ in loop(Witness(), interaction, Budget(None, 2)):
         pass
     # episode 1 starts at 10 and lasts 2 + 1 steps: 11 + 12 + 13; episode 2 starts at 13 + 10 and lasts 2 + 2: 24 + 25 + 26 + 27
-    assert streams.finished == [(3, 36.0, 3), (7, 102.0, 4)]
+    assert interaction.finished == [(3, 36.0, 3), (7, 102.0, 4)]
 
 
 def test_both_flags_at_once_are_a_termination() -> None:
@@ -151,9 +152,9 @@ def test_both_flags_at_once_are_a_termination() -> None:
     assert [(bool(step.terminated[0]), bool(step.truncated[0])) for step in agent.steps] == [(False, False)] * 3 + [(True, False)]
 
 
-def test_in_whole_rounds_a_finished_stream_waits_for_the_others() -> None:
+def test_in_whole_rounds_a_finished_environment_waits_for_the_others() -> None:
     env = SyncVector([Counter(i) for i in range(4)])                              # the first round's lengths are 3, 4, 5, 6
-    agent, streams = watch(env, 3 + 4 + 5 + 6 + 1, rollout="episodes")
+    agent, interaction = watch(env, 3 + 4 + 5 + 6 + 1, rollout="episodes")
     valid = np.stack([step.valid for step in agent.steps[:6]])
     np.testing.assert_array_equal(valid.sum(0), [3, 4, 5, 6])
     np.testing.assert_array_equal(valid, np.arange(6)[:, None] < [3, 4, 5, 6])
@@ -161,7 +162,7 @@ def test_in_whole_rounds_a_finished_stream_waits_for_the_others() -> None:
     ended = np.stack([step.terminated | step.truncated for step in agent.steps[:6]])
     np.testing.assert_array_equal(ended.sum(0), [1, 1, 1, 1])
     assert not (ended & ~valid).any() and all((step.reward[~step.valid] == 0).all() for step in agent.steps)
-    assert streams.steps == actions_seen(env) == 18 + 4 and streams.episodes == 4
+    assert interaction.steps == actions_seen(env) == 18 + 4 and interaction.episodes == 4
 
 
 def test_a_group_starts_from_one_place() -> None:
@@ -216,11 +217,11 @@ RESUMABLE = {
 }
 
 
-def go_on(streams: Any, actions: np.ndarray) -> list[Any]:
+def go_on(interaction: Any, actions: np.ndarray) -> list[Any]:
     seen = []
     for row in actions:
-        seen.append(streams.step(int(row[0]) if isinstance(streams, SingleInteraction) else row))
-        streams.reset_finished()
+        seen.append(interaction.step(int(row[0]) if isinstance(interaction, SingleInteraction) else row))
+        interaction.reset_finished()
     return seen
 
 
@@ -248,15 +249,15 @@ def test_an_environment_that_resets_itself_is_refused() -> None:
     with pytest.raises(ValueError, match="leave its resets to the loop"):
         VectorInteraction(SyncVectorEnv(counters(2)), np.random.default_rng(0))
     waiting = SyncVectorEnv(counters(2), autoreset_mode=AutoresetMode.DISABLED)
-    with pytest.raises(ValueError, match="cannot let a finished stream wait"):
+    with pytest.raises(ValueError, match="cannot let a finished environment wait"):
         VectorInteraction(waiting, np.random.default_rng(0), rollout="episodes")
 
 
 def test_returned_steps_are_never_changed_later() -> None:
     env = SyncVector([Counter(i) for i in range(5)])
-    agent, streams = Witness(5), VectorInteraction(env, np.random.default_rng(0))
+    agent, interaction = Witness(5), VectorInteraction(env, np.random.default_rng(0))
     copies = []
-    for _ in loop(agent, streams, Budget(200, None)):
+    for _ in loop(agent, interaction, Budget(200, None)):
         copies.append([np.array(field) for field in agent.steps[-1]])
     for step, copy in zip(agent.steps, copies, strict=True):
         for left, right in zip(step, copy, strict=True):

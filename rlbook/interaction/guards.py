@@ -1,0 +1,248 @@
+"""What an environment answers, looked at before anything learns from it.
+
+Whatever goes wrong in an environment becomes a `TrainingError` of one sentence that names the step and the cause, so that a run ends with
+its last checkpoint intact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from rlbook.errors import RequestError, TrainingError
+
+Check = Callable[[Any], None]
+"""Raises `BadAnswer` or FloatingPointError where an observation cannot be learned from."""
+
+METRICS = "metrics"
+"""Where in gymnasium's info an environment puts named numbers for the log; see `named_numbers`."""
+
+
+class BadAnswer(ValueError):
+    """An environment answered with something that is no observation of its space, or no reward."""
+
+
+def guarded_step(env: gymnasium.Env | VectorEnv, action: Any, step: int) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """`env.step(action)`. Raises TrainingError where the environment raises; `step` is counted from 1."""
+    try:
+        obs, reward, terminated, truncated, info = env.step(action)
+        return obs, reward, terminated, truncated, info
+    except TrainingError:
+        raise
+    except FloatingPointError as error:
+        raise failure(error, step) from None
+    except Exception as error:
+        raise failure(error, step) from error
+
+
+def guarded_reset(env: gymnasium.Env | VectorEnv, step: int, **how: Any) -> Any:
+    """The first observation of `env.reset(**how)`, after `step` steps. Raises TrainingError where the environment raises."""
+    try:
+        obs, _ = env.reset(**how)
+        return obs
+    except (TrainingError, RequestError):
+        raise
+    except FloatingPointError as error:
+        raise failure(error, step) from None
+    except Exception as error:
+        why = "reset must return an observation and a dict" if "unpack" in str(error) else _cause(error)
+        raise TrainingError(f"the environment failed to reset after step {step}: {why}") from error
+
+
+def failure(error: Exception, step: int) -> TrainingError:
+    """What an environment raised or answered, in one sentence."""
+    if isinstance(error, FloatingPointError):
+        what, value = error.args if len(error.args) == 2 else ("observation", error)
+        return not_finite(what, value, step)
+    return TrainingError(f"the environment failed at step {step}: {_cause(error)}")
+
+
+def _cause(error: Exception) -> str:
+    told = " ".join(str(error).split())
+    return told if isinstance(error, BadAnswer) else f"{type(error).__name__}: {told}"
+
+
+def not_finite(what: str, value: Any, step: int) -> TrainingError:
+    """A reward or an observation that nothing can be learned from, in one sentence."""
+    return TrainingError(f"{what} at environment step {step} is not finite: {value}")
+
+
+# ---- rewards
+
+
+def number(reward: Any) -> float:
+    """The reward as a float. Raises BadAnswer where it is no number; a NaN is one."""
+    try:
+        if not isinstance(reward, str):
+            return float(reward)
+    except (TypeError, ValueError):
+        pass
+    raise BadAnswer(f"the reward must be a number, got {reward!r}")
+
+
+def finite_number(reward: Any) -> float:
+    """The reward as a float. Raises BadAnswer where it is no number, and FloatingPointError where it is not finite."""
+    found = number(reward)
+    if not math.isfinite(found):
+        raise FloatingPointError("reward", found)
+    return found
+
+
+def check_rewards(reward: np.ndarray, step: int) -> None:
+    """Raises TrainingError unless rewards [N] are finite numbers. A finite sum of squares has finite terms only."""
+    if reward.dtype.kind not in "fiub":
+        wrong = next((item for item in reward.tolist() if not isinstance(item, int | float)), reward.dtype)
+        raise TrainingError(f"the environment failed at step {step}: the reward must be a number, got {wrong!r}")
+    if reward.dtype.kind == "f" and not math.isfinite(np.vdot(reward, reward)) and not np.isfinite(reward).all():
+        raise not_finite("reward", reward[~np.isfinite(reward)].flat[0], step)
+
+
+# ---- observations
+
+
+def check_for(env: gymnasium.Env | VectorEnv) -> Check:
+    """The test of what `env` shows. An adapted environment has its own, since its spaces are the agent's."""
+    adapted = getattr(env, "check", None)
+    if adapted is not None:
+        return adapted
+    if isinstance(env, VectorEnv):
+        return observation_check(env.single_observation_space, batched=True)
+    return observation_check(env.observation_space)
+
+
+def unchecked(obs: Any) -> None:
+    """The test of what was checked before."""
+
+
+def observation_check(space: spaces.Space, *, batched: bool = False) -> Check:
+    """A quick test of whether what is shown lies in the space, for observations one by one or, `batched`, in rows [N, ...].
+
+    Bounds of a Box are compared with a margin for rounding. Spaces of texts, sequences and graphs are left to the environment.
+    """
+    if isinstance(space, spaces.Discrete):
+        return _whole_numbers(space, np.array(space.start), np.array(space.n), batched)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _whole_numbers(space, space.start, space.nvec, batched)
+    if isinstance(space, spaces.MultiBinary):
+        return _whole_numbers(space, np.zeros(space.shape, dtype=np.int64), np.full(space.shape, 2), batched)
+    if isinstance(space, spaces.Box):
+        return _numbers(space, batched)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return _parts(space, batched)
+    return unchecked
+
+
+def _whole_numbers(space: spaces.Space, start: np.ndarray, count: np.ndarray, batched: bool) -> Check:
+    first, beyond = (0, 0) if start.ndim or batched else (int(start), int(start + count))
+    shape, axes, none = start.shape, int(batched), not start.any()
+
+    def check(obs: Any) -> None:
+        if (type(obs) is int or type(obs) is np.int64) and first <= obs < beyond:
+            return
+        array = np.asarray(obs)
+        if array.dtype.kind not in "iub" or array.shape[axes:] != shape or array.ndim < axes:
+            raise outside(obs, space)
+        above = array.astype(np.int64, copy=False)
+        if not none:
+            above = above - start
+        if np.count_nonzero(above.view(np.uint64) >= count):        # a negative number becomes a huge one
+            raise outside(array[(above < 0) | (above >= count)].flat[0], space)
+
+    count = count.astype(np.uint64)
+    return check
+
+
+def _numbers(space: spaces.Box, batched: bool) -> Check:
+    """What lies between the bounds is finite too, where a bound at infinity is taken to be the largest number."""
+    shape, axes = space.shape, int(batched)
+    if space.dtype is not None and space.dtype.kind == "f":
+        most = np.finfo(space.dtype).max
+        margin = 8 * np.finfo(np.float32).eps
+        low, high = (np.clip(bound.astype(np.float64), -most, most) for bound in (space.low, space.high))
+        low, high = low - margin * np.minimum(np.abs(low), 1e30), high + margin * np.minimum(np.abs(high), 1e30)
+        low, high = (np.clip(bound, -most, most).astype(space.dtype) for bound in (low, high))
+    else:
+        low, high = space.low, space.high
+        limits = np.iinfo(space.dtype) if space.dtype is not None and space.dtype.kind in "iu" else None
+        if limits is not None and (low == limits.min).all() and (high == limits.max).all():
+            low = high = None                                        # an image: its type is its bounds
+
+    def check(obs: Any) -> None:
+        array = obs if isinstance(obs, np.ndarray) else np.asarray(obs)
+        if array.shape[axes:] != shape or array.dtype.kind not in "fiub":
+            raise BadAnswer(f"the observation has shape {array.shape} and type {array.dtype}, outside {_named(space)}")
+        if low is None and array.dtype == space.dtype:
+            return
+        if low is None or np.count_nonzero(array >= low) + np.count_nonzero(array <= high) != 2 * array.size:
+            _refuse(array, space, low, high)
+
+    return check
+
+
+def _refuse(array: np.ndarray, space: spaces.Box, low: np.ndarray | None, high: np.ndarray | None) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise FloatingPointError("observation", array[~np.isfinite(array)].flat[0])
+    low, high = (space.low, space.high) if low is None or high is None else (low, high)
+    wrong = (array < low) | (array > high)
+    if wrong.any():
+        raise outside(array[wrong].flat[0], space)
+
+
+def _parts(space: spaces.Dict | spaces.Tuple, batched: bool) -> Check:
+    keys: Any = list(space.spaces) if isinstance(space, spaces.Dict) else range(len(space.spaces))
+    checks = [(key, observation_check(space.spaces[key], batched=batched)) for key in keys]
+    kind = Mapping if isinstance(space, spaces.Dict) else tuple
+
+    def check(obs: Any) -> None:
+        if not isinstance(obs, kind) or len(obs) != len(checks):
+            raise outside(obs, space)
+        for key, part in checks:
+            if isinstance(obs, Mapping) and key not in obs:
+                raise BadAnswer(f"the observation has no part {key!r}")
+            part(obs[key])
+
+    return check
+
+
+def outside(obs: Any, space: spaces.Space) -> BadAnswer:
+    """An observation that its space does not have."""
+    shown = repr(obs.item() if isinstance(obs, np.generic) else obs)
+    return BadAnswer(f"the observation {shown if len(shown) <= 60 else shown[:57] + '...'} is outside {_named(space)}")
+
+
+def _named(space: spaces.Space) -> str:
+    named = repr(space)
+    return named if len(named) <= 80 else f"{type(space).__name__}{space.shape}"
+
+
+# ---- named numbers
+
+
+def named_numbers(info: dict[str, Any]) -> dict[str, Any] | None:
+    """What the environment wants in the log: `info["metrics"]`, name → number, or [N] numbers of a vector environment.
+
+    The parts of a reward, for example. NaN stands for no number at this step. gymnasium's vector environments mark missing numbers in
+    an array called `_NAME` instead.
+    """
+    found = info.get(METRICS)
+    if not found:
+        return None
+    masked = {name: found.get(f"_{name}") for name in found if not name.startswith("_")}
+    return {name: found[name] if mask is None else np.where(mask, found[name], np.nan) for name, mask in masked.items()}
+
+
+def totals(numbers: Mapping[str, Any], valid: Any) -> dict[str, tuple[float, int]]:
+    """Name → sum and count of the numbers that there are. `valid` marks the rows that count: True, or [N] bool."""
+    found = {}
+    for name, values in numbers.items():
+        row = np.asarray(values, dtype=np.float64)
+        there = row[valid & ~np.isnan(row)] if row.ndim else row[~np.isnan(row)]
+        if there.size:
+            found[name] = (float(there.sum()), int(there.size))
+    return found

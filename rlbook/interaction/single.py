@@ -1,0 +1,132 @@
+"""One environment, scalars: stepped, and reset where an episode has ended.
+
+The loop owns the resets, so `next_obs` is always the true successor and every action reaches the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from rlbook.agent import State, Step
+from rlbook.checks import saved_count, saved_number
+from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
+from rlbook.interaction.guards import (
+    BadAnswer,
+    check_for,
+    failure,
+    finite_number,
+    guarded_reset,
+    guarded_step,
+    named_numbers,
+    observation_check,
+)
+from rlbook.seeding import rng_state, set_rng_state
+
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
+
+ENDLESS = 2**62
+"""A number of steps that no episode reaches."""
+
+
+class SingleInteraction:
+    """One environment. What a tabular agent learns from.
+
+    Args:
+        env: has `snapshot` and `restore` where the run is to be resumed; see `rlbook.interaction.resumable.ResumableEnv`.
+        rng: draws the seed of the first reset; later episodes go on from there.
+        seeds: the reset seeds, one an episode; after the last episode `obs` is None. None: as `rng` says, without end.
+        longest: steps after which an episode is cut.
+    """
+
+    note: str = ""
+    """How the steps are taken, where that is worth saying."""
+    model: TabularMDP | None = None
+    """What happens in the environment, exactly, where that is known."""
+
+    def __init__(
+        self, env: gymnasium.Env, rng: np.random.Generator | None = None, *, seeds: Iterable[int] | None = None, longest: int = ENDLESS
+    ) -> None:
+        self.env, self.rng, self._longest = env, rng, longest
+        self._seeds: Iterator[int | None] = self._one_seed() if seeds is None else iter(seeds)
+        self._check = check_for(env)
+        self.finished: list[Episode] = []    # episodes that ended; whoever reads them clears them
+        self.steps = self.episodes = 0
+        self._return, self._length, self._over = 0.0, 0, False
+        self.obs: Any = None                 # None before the first reset, and after the last episode
+
+    def _one_seed(self) -> Iterator[int | None]:
+        assert self.rng is not None
+        yield draw_seed(self.rng)
+        yield from repeat(None)
+
+    def start(self) -> None:
+        """The first reset."""
+        self._reset()
+
+    def step(self, action: Any) -> Step:
+        """One step. Raises TrainingError where the reward is no finite number or the observation outside its space."""
+        obs = self.obs
+        self.steps += 1
+        self.obs, reward, terminated, truncated, info = guarded_step(self.env, action, self.steps)
+        try:
+            reward = finite_number(reward)
+            self._check(self.obs)
+        except (BadAnswer, FloatingPointError) as error:
+            raise failure(error, self.steps) from None
+        self._return += reward
+        self._length += 1
+        terminated, cut = bool(terminated), bool(truncated) or self._length >= self._longest
+        self._over = terminated or cut
+        named = named_numbers(info) if info else None
+        return Step(obs, action, reward, self.obs, terminated, cut and not terminated, True, named)
+
+    def reset_finished(self) -> bool:
+        """Resets the environment where the episode has ended. True where it did."""
+        if not self._over:
+            return False
+        self.finished.append((self.steps, self._return, self._length))
+        self.episodes += 1
+        self._return, self._length, self._over = 0.0, 0, False
+        self._reset()
+        return True
+
+    def _reset(self) -> None:
+        for seed in self._seeds:
+            self.obs = guarded_reset(self.env, self.steps, seed=seed)
+            try:
+                self._check(self.obs)
+            except (BadAnswer, FloatingPointError) as error:
+                raise failure(error, self.steps) from None
+            return
+        self.obs = None
+
+    def state_dict(self) -> State:
+        assert self.rng is not None
+        return {
+            "env": None if self.obs is None else self.env.get_wrapper_attr("snapshot")(), "obs": self.obs, "return": self._return,
+            "length": self._length, "steps": self.steps, "episodes": self.episodes, "finished": episode_table(self.finished),
+            "rng": rng_state(self.rng),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        """The inverse of `state_dict`. Raises ValueError where the state does not fit this environment."""
+        assert self.rng is not None
+        self._load_counts(state)
+        if state["env"] is not None:
+            self.env.get_wrapper_attr("restore")(state["env"])
+        set_rng_state(self.rng, state["rng"])
+
+    def _load_counts(self, state: State) -> None:
+        if state["obs"] is not None:
+            observation_check(self.env.observation_space)(state["obs"])
+            self._seeds = chain(repeat(None))                          # the first reset has been
+        self.obs = state["obs"]
+        self._return, self._length = saved_number("return", state["return"]), saved_count("length", state["length"])
+        self.steps, self.episodes = saved_count("steps", state["steps"]), saved_count("episodes", state["episodes"])
+        self.finished = episodes_of(state["finished"])

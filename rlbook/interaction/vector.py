@@ -1,0 +1,169 @@
+"""Many environments side by side: arrays [N, ...], stepped together and reset where an episode has ended.
+
+The loop owns the resets, so `next_obs` is always the true successor and every action reaches an environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from rlbook.agent import State, Step
+from rlbook.checks import saved_array, saved_count
+from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
+from rlbook.interaction.guards import (
+    BadAnswer,
+    check_for,
+    check_rewards,
+    failure,
+    guarded_reset,
+    guarded_step,
+    named_numbers,
+    observation_check,
+)
+from rlbook.interaction.single import ENDLESS
+from rlbook.seeding import rng_state, set_rng_state
+
+
+class VectorInteraction:
+    """N environments. What an agent with a network learns from.
+
+    With `rollout = "episodes"` all environments start together and a finished one waits, its rows invalid, until the last one ends;
+    then neighbouring groups of `group_size` start from one seed each. Equal seeds make equal starts and equal dynamics noise:
+    common random numbers, which leave a group-relative gradient unbiased and make it less noisy.
+
+    Args:
+        env: autoreset disabled; has `snapshot` and `restore` where the run is to be resumed.
+        rng: draws the seeds.
+        rollout: "steps" or "episodes".
+        group_size: neighbouring environments that start from the same seed; divides N.
+        seeds: the N seeds of one round of whole episodes, after which `obs` is None; None: seeds are drawn without end.
+        longest: steps after which an episode is cut.
+
+    Raises:
+        ValueError: the environment resets itself, or cannot let a finished one wait.
+    """
+
+    note: ClassVar[str] = ""
+    model: ClassVar[None] = None
+
+    def __init__(
+        self, env: VectorEnv, rng: np.random.Generator | None = None, *, rollout: str = "steps", group_size: int = 1,
+        seeds: Sequence[int] | None = None, longest: int = ENDLESS,
+    ) -> None:  # fmt: skip
+        _check_resets(env, rollout)
+        self.rng, self.rollout, self.group_size = rng, rollout, group_size
+        self._seeds, self._longest = seeds, longest
+        self.env: Any = env
+        self._check = check_for(env)
+        self.finished: list[Episode] = []    # episodes that ended; whoever reads them clears them
+        self.steps = self.episodes = 0
+        self._all = np.ones(env.num_envs, dtype=bool)
+        self.valid = self._all
+        self.returns, self.lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, dtype=np.int64)
+        """[N]: of the episodes in progress, in reward units and in steps; of one that waits, in all."""
+        self._over = ~self._all
+        self.obs: Any = None                 # None before the first reset, and after the last given seed's episodes
+
+    def start(self) -> None:
+        """Resets all environments with fresh seeds, one a group."""
+        seeds = self._seeds
+        if seeds is None:
+            assert self.rng is not None
+            drawn = [draw_seed(self.rng) for _ in range(self.env.num_envs // self.group_size)]
+            seeds = [seed for seed in drawn for _ in range(self.group_size)]
+        self.valid = self._all
+        self.returns[:], self.lengths[:] = 0.0, 0
+        self._reset(seed=list(seeds))
+
+    def _reset(self, **how: Any) -> None:
+        self.obs = guarded_reset(self.env, self.steps, **how)
+        self._look(self.steps)
+
+    def _look(self, step: int) -> None:
+        try:
+            self._check(self.obs)
+        except (BadAnswer, FloatingPointError) as error:
+            raise failure(error, step) from None
+
+    def step(self, action: Any) -> Step:
+        """One step of every valid environment.
+
+        Raises:
+            TrainingError: the environment failed, a reward is no finite number, or an observation is outside its space.
+        """
+        obs, valid = self.obs, self.valid
+        self.obs, reward, terminated, truncated, info = guarded_step(self.env, action, self.steps + 1)
+        waiting = valid is not self._all
+        self.steps += int(np.count_nonzero(valid)) if waiting else len(valid)
+        check_rewards(reward, self.steps)
+        self._look(self.steps)
+        if waiting:
+            reward, terminated, truncated = np.where(valid, reward, 0.0), terminated & valid, truncated & valid
+        self.returns += reward
+        self.lengths += valid
+        if self._longest < ENDLESS:
+            truncated = truncated | (valid & (self.lengths >= self._longest))
+        self._over = terminated | truncated
+        named = named_numbers(info) if info else None
+        return Step(obs, action, reward.astype(np.float32), self.obs, terminated, truncated > terminated, valid, named)
+
+    def reset_finished(self) -> bool:
+        """Resets what has ended, or lets it wait for the others. True where all environments start afresh."""
+        over = self._over
+        if not over.any():
+            return False
+        for i in np.flatnonzero(over):
+            self.finished.append((self.steps, float(self.returns[i]), int(self.lengths[i])))
+            self.episodes += 1
+        self._over = ~self._all
+        if self.rollout == "episodes":
+            return self._wait(over)
+        self.returns[over], self.lengths[over] = 0.0, 0
+        self._reset(options={"reset_mask": over})
+        return False
+
+    def _wait(self, over: np.ndarray) -> bool:
+        self.valid = self.valid & ~over
+        if self.valid.any():
+            return False
+        if self._seeds is not None:
+            self.obs = None
+            return False
+        self.start()
+        return True
+
+    def state_dict(self) -> State:
+        assert self.rng is not None
+        return {
+            "env": None if self.obs is None else self.env.unwrapped.snapshot(), "obs": self.obs, "valid": self.valid,
+            "return": self.returns, "length": self.lengths, "steps": self.steps, "episodes": self.episodes,
+            "finished": episode_table(self.finished), "rng": rng_state(self.rng),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        """The inverse of `state_dict`. Raises ValueError where the state does not fit this environment."""
+        assert self.rng is not None
+        shape = (self.env.num_envs,)
+        valid = saved_array("valid", state["valid"], np.bool_, shape)
+        returns = saved_array("return", state["return"], np.float64, shape)
+        lengths = saved_array("length", state["length"], np.int64, shape, low=0)
+        self.steps, self.episodes = saved_count("steps", state["steps"]), saved_count("episodes", state["episodes"])
+        if state["obs"] is not None:
+            observation_check(self.env.single_observation_space, batched=True)(state["obs"])
+        if state["env"] is not None:
+            self.env.unwrapped.restore(state["env"])
+        self.obs, self.valid = state["obs"], self._all if valid.all() else valid
+        self.returns, self.lengths, self.finished = returns, lengths, episodes_of(state["finished"])
+        set_rng_state(self.rng, state["rng"])
+
+
+def _check_resets(env: VectorEnv, rollout: str) -> None:
+    if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
+        raise ValueError("a vector environment must leave its resets to the loop: make it with autoreset_mode=AutoresetMode.DISABLED")
+    if rollout == "episodes" and isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv)):
+        name, ours = type(env.unwrapped).__name__, "rlbook.interaction.sync_vector.SyncVector"
+        raise ValueError(f"{name} cannot let a finished environment wait for the others; use {ours}")

@@ -1,0 +1,157 @@
+"""What an environment answers is looked at before anything learns from it, and what a checkpoint says before anything uses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlbook
+from rlbook.interaction.guards import BadAnswer, observation_check
+from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.single import SingleInteraction
+
+
+class Odd(gymnasium.Env):
+    """Answers rightly, but for what it is told to."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space: spaces.Space, right: Any, wrong: Any, at: int = 5, reward: Any = 1.0, bad_start: bool = False) -> None:
+        self.observation_space, self.right, self.wrong, self.at, self.reward = space, right, wrong, at, reward
+        self.bad_start, self.count = bad_start, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if self.bad_start and self.count:
+            raise KeyError("start")
+        return self.right, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.count += 1
+        here = self.count == self.at
+        return (self.wrong if here else self.right), (self.reward if here else 1.0), self.count % 4 == 0, False, {}
+
+
+BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
+WRONG: dict[str, tuple[spaces.Space, Any, Any, str]] = {
+    "-1": (spaces.Discrete(4), 2, -1, r"the observation -1 is outside Discrete\(4\)"),
+    "beyond": (spaces.Discrete(4), 2, 4, r"the observation 4 is outside Discrete\(4\)"),
+    "shifted": (spaces.Discrete(4, start=3), 3, 2, r"the observation 2 is outside Discrete\(4, start=3\)"),
+    "digits": (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), np.array([1, 3]), r"the observation 3 is outside MultiDiscrete"),
+    "box": (BOX, np.zeros(2, np.float32), np.array([0.0, 1.5], np.float32), r"the observation 1.5 is outside Box"),
+    "shape": (BOX, np.zeros(2, np.float32), np.zeros(3, np.float32), r"shape|broadcast"),
+    "pair": (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]), (0, 1), (0, -1), r"the observation -1 is outside Discrete\(2\)"),
+}
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo"])
+@pytest.mark.parametrize("case", WRONG)
+def test_an_observation_outside_its_space_stops_every_agent(algorithm: str, case: str) -> None:
+    space, right, wrong, told = WRONG[case]
+    options: dict[str, Any] = {} if algorithm == "q_learning" else {"num_envs": 1}
+    with pytest.raises(rlbook.TrainingError, match=told) as error:
+        rlbook.train(algorithm, Odd(space, right, wrong), steps=50, eval_every=0, **options)
+    assert "step 5" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo", "certainty_equivalence"])
+@pytest.mark.parametrize("reward", [None, "1", [1.0, 2.0]])
+def test_a_reward_that_is_no_number_is_named(algorithm: str, reward: Any) -> None:
+    options = {"num_envs": 1} if algorithm == "ppo" else {}
+    with pytest.raises(rlbook.TrainingError) as error:
+        rlbook.train(algorithm, Odd(spaces.Discrete(4), 2, 2, reward=reward), steps=50, eval_every=0, **options)
+    assert f"failed at step 5: the reward must be a number, got {reward!r}" in str(error.value).replace("BadAnswer: ", "")
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
+def test_a_reset_that_fails_is_one_sentence(algorithm: str) -> None:
+    options = {"num_envs": 1} if algorithm == "ppo" else {}
+    with pytest.raises(rlbook.TrainingError, match="the environment failed to reset after step 4: KeyError: 'start'"):
+        rlbook.train(algorithm, Odd(spaces.Discrete(4), 2, 2, bad_start=True), steps=50, eval_every=0, **options)
+
+
+def test_a_reset_without_info_is_named() -> None:
+    class Bare(Odd):
+        def reset(self, **how: Any) -> Any:
+            return self.right
+
+    with pytest.raises(rlbook.TrainingError, match="reset must return an observation and a dict"):
+        rlbook.train("q_learning", Bare(spaces.Discrete(4), 2, 2), steps=50, eval_every=0)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_the_quick_check_agrees_with_the_space(batched: bool) -> None:
+    """Samples are in; samples moved by more than rounding are out, except where there is no bound."""
+    rng = np.random.default_rng(0)
+    whole = [spaces.Discrete(5, start=-2), spaces.MultiDiscrete([2, 3, 4], start=[0, 1, 5]), spaces.MultiBinary((2, 3))]
+    real = [BOX, spaces.Box(-np.inf, 3.0, (2, 2)), spaces.Box(0, 255, (4, 4), np.uint8), spaces.Box(0, 90, (3,), np.int32)]
+    for space in [*whole, *real]:
+        space.seed(int(rng.integers(1000)))
+        check = observation_check(space, batched=batched)
+        samples = [space.sample() for _ in range(20)]
+        for obs in [np.stack(samples)] if batched else samples:
+            check(obs)
+        if space.dtype != np.uint8:
+            moved = np.asarray(samples[0]) + np.array(100, dtype=space.dtype)
+            assert not space.contains(moved)
+            with pytest.raises(BadAnswer, match="is outside"):
+                check(np.stack([moved]) if batched else moved)
+    observation_check(BOX)(np.array([1.0 + 1e-7, -1.0 - 1e-7]))
+    for bad in (np.nan, np.inf, -np.inf):
+        with pytest.raises(FloatingPointError):
+            observation_check(spaces.Box(-np.inf, np.inf, (2,)))(np.array([0.0, bad], np.float32))
+
+
+class Graded(gymnasium.Env):
+    """Pays in two parts, and names them: 1 for every step, 2 more where action 1 is taken, which is told only then."""
+
+    observation_space, action_space = spaces.Discrete(1), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.length = 0
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.length += 1
+        parts = {"reward/step": 1.0, "reward/one": 2.0} if action == 1 else {"reward/step": 1.0}
+        return 0, sum(parts.values()), self.length == 4, False, {"metrics": parts}
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [("q_learning", {}), ("certainty_equivalence", {}), ("ppo", {"num_envs": 3})])
+def test_what_an_environment_names_stands_in_the_log(algorithm: str, options: dict[str, Any]) -> None:
+    run = rlbook.train(algorithm, Graded(), steps=480, eval_every=0, **options)
+    told = [line for line in run.metrics if "reward/one" in line]
+    assert told and all(line["reward/step"] == 1.0 and line["reward/one"] == 2.0 for line in told)
+    assert not any(name.startswith("reward/") for line in rlbook.train("q_learning", "Maze-v0", steps=50).metrics for name in line)
+
+
+def forged(part: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def forge(state: dict[str, Any]) -> None:
+        state[part] = value
+
+    return forge
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("obs", 999), ("obs", -1), ("obs", "3"), ("obs", 1.5), ("steps", "12"), ("steps", -1), ("episodes", 2.5), ("length", None),
+     ("return", "much"), ("return", float("nan")), ("finished", np.full((1, 3), np.nan))],
+)  # fmt: skip
+def test_a_forged_interaction_is_refused(part: str, value: Any) -> None:
+    made = SingleInteraction(ResumableEnv(rlbook.make("FrozenLake-v1")), np.random.default_rng(0))
+    made.start()
+    for _ in range(5):
+        made.step(0)
+        made.reset_finished()
+    state = made.state_dict()
+    made.load_state_dict(json.loads(json.dumps(state, default=np.ndarray.tolist)) | {"env": state["env"], "rng": state["rng"]})
+    forged(part, value)(state)
+    with pytest.raises((ValueError, TypeError)):
+        made.load_state_dict(state)
