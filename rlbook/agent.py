@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from rlbook.envs.mdp import TabularMDP
 
 State = dict[str, Any]
@@ -75,10 +77,14 @@ class Parts:
 class Data(Protocol):
     """What `fit` learns from: rows that come back shuffled, pass after pass; see `rlbook.data`."""
 
-    passes: float
-    """Passes over all rows so far."""
+    @property
+    def passes(self) -> float:
+        """Passes over all rows so far."""
+        ...
 
     def __len__(self) -> int: ...
+
+    def shuffle(self, rng: np.random.Generator) -> None: ...
 
     def minibatches(self, size: int) -> Iterator[Any]: ...
 
@@ -111,6 +117,8 @@ class Agent(ABC):
     uses: ClassVar[tuple[str, ...]] = ()
     """Fields of `Parts` that this agent has a use for. If there are any, the run gives its constructor `parts`; what is named for an
     agent that has no use for it is refused."""
+    data_kinds: ClassVar[tuple[str, ...]] = ()
+    """What `fit` takes, by class name of `rlbook.data`: "Episodes", "Pairs" or "Groups"."""
     rollout: str = "steps"
     """"episodes": all N environments start together, and a finished one waits (`step.valid` is false) until the last one ends."""
     group_size: int = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -76,6 +77,17 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
     raise RequestError(f"unknown algorithm {name!r}{hint} (known: {', '.join(known)})")
 
 
+def register(name: str, agent: type[Agent]) -> None:
+    """Adds an algorithm of your own under a name: `rlbook.algorithms()`, `table` and `train` know it from here on.
+
+    Raises:
+        RequestError: the name is taken, or the class is no agent that could be trained.
+    """
+    if name in ALGORITHMS or name in ALIASES or ":" in name:
+        raise RequestError(f"algorithm name {name!r} is taken" if ":" not in name else f"a name has no colon, got {name!r}")
+    ALGORITHMS[name] = f"{check_class(agent).__module__}:{agent.__qualname__}"
+
+
 def name_of(agent: type[Agent]) -> str:
     """The name that `agent_class` finds a class by: its own here, or "module:Class"."""
     where = f"{agent.__module__}:{agent.__qualname__}"
@@ -102,7 +114,7 @@ def check_class(agent: object) -> type[Agent]:
 
 def _imported(name: str, allow_import: bool) -> type[Agent]:
     module, _, attribute = name.partition(":")
-    if not allow_import:
+    if not allow_import and module not in sys.modules:
         trust = "give --allow-import (allow_import=True) if you trust it"
         raise RequestError(f"algorithm {name!r} would import the module {module!r}; {trust}")
     try:

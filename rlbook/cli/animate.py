@@ -62,7 +62,7 @@ def parse_animate(argv: Sequence[str]) -> Animation:
     env = word(options.env)
     if algorithm is None or env is None:
         raise RequestError(f"animate needs an ALGORITHM and an ENV, such as: rlbook animate {algorithm or 'value_iteration'} Maze-v0")
-    counts = {name: value for name in COUNTS if (value := integer(name, getattr(options.run, name))) is not None}
+    counts = {name: value for name in COUNTS if (value := integer(name, getattr(options.run, name, None))) is not None}
     given = {name: value for name in kinds if (value := getattr(options.hyper, name)) is not None and word(value) is not None}
     hyperparameters = {name: convert(flag(name), value, kinds[name]) for name, value in given.items()}
     out = word(options.run.out) or f"{algorithm}-{env.removeprefix('rlbook/').replace('/', '-').replace(':', '-')}.html"

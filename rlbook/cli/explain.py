@@ -12,12 +12,13 @@ import tokenize
 from pathlib import Path
 from typing import Any
 
-from rlbook.registry import ALGORITHMS, agent_class
+from rlbook.registry import ALGORITHMS, ALIASES, agent_class
 
 
 def summary(algorithm: str) -> str:
     """The first sentence of an algorithm's file, read without importing it."""
-    module = ALGORITHMS[algorithm].split(":")[0]
+    algorithm = ALIASES.get(algorithm, algorithm)
+    module = ALGORITHMS.get(algorithm, algorithm).split(":")[0]
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         return ""

@@ -155,7 +155,7 @@ def _started(training: Training, folder: Path, on_report: Callable[[Run], None])
     import rlbook
 
     options = {"folder": folder, "env_kwargs": training.env_kwargs, "allow_import": training.run.allow_import, "on_report": on_report}
-    return rlbook.train(str(training.algorithm), training.env, **options, **training.counts, **training.hyperparameters)
+    return rlbook.train(str(training.algorithm), training.env, **options, **training.options, **training.hyperparameters)
 
 
 def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
@@ -317,7 +317,7 @@ def _checkpoint(option: Any) -> int | str | None:
 def _free_folder(training: Training) -> Path:
     """runs/ALGORITHM-ENV-SEED, or the first of -2, -3, … that is free."""
     env = str(training.env).removeprefix("rlbook/").replace("/", "-").replace(":", "-")
-    base = f"runs/{training.algorithm}-{env}-{training.counts.get('seed', 0)}"
+    base = f"runs/{training.algorithm}-{env}-{training.options.get('seed', 0)}"
     number = 1
     while (path := Path(base if number == 1 else f"{base}-{number}")).exists():
         number += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import re
@@ -55,22 +56,29 @@ Flag = Annotated[bool, _NO_DEFAULT]
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """What to run, for how long, and where to keep it."""
+class CommandOptions:
+    """What `rlbook train` takes beside the options of the run: where to keep it, and how to talk."""
 
-    steps: Number = None  # environment steps to train for; without --steps and --episodes, a budget that suits the pair
-    episodes: Number = None  # finished episodes to train for
-    seed: Number = None  # feeds every source of randomness: the same seed gives the same bytes (default: 0)
-    num_envs: Number = None  # environments side by side, for algorithms that take many
-    eval_every: Number = None  # environment steps between greedy evaluations; 0 for none (default: ten in the run)
     out: Folder = None  # the run's folder (default: a new one under runs/)
     resume: Folder = None  # continue the run in FOLDER, or in --out's, bit for bit from its last checkpoint
     config: File = None  # take everything from a YAML file such as a run's config.yaml; what the command line says goes first
-    model: Folder = None  # token environments: start from this local Hugging Face model; the same as --env.model
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     tensorboard: Flag = False  # write TensorBoard events into the run's folder too
-    allow_import: Flag = False  # let an environment id of the form module:Name import that module
+    allow_import: Flag = False  # let an algorithm or an environment of the form module:Name import that module
     debug: Flag = False  # show the traceback of an error
+
+
+@functools.cache
+def run_options() -> type:
+    """The options of a run, as `rlbook.runs.options` has them, and those of the command."""
+    from rlbook.cli.explain import comments
+    from rlbook.runs.options import COUNTS, FOLDERS, RunOptions
+
+    meanings, fields = comments(RunOptions), []
+    for item in dataclasses.fields(RunOptions):
+        shown = "N" if item.name in COUNTS else "FOLDER" if item.name in FOLDERS else "NAME"
+        fields.append((item.name, Annotated[Any, text(shown), arg(help=meanings[item.name], help_behavior_hint="")], None))
+    return dataclasses.make_dataclass("RunOptions", fields, bases=(CommandOptions,), frozen=True)
 
 
 @dataclass(frozen=True)

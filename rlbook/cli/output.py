@@ -26,8 +26,6 @@ class Unprinted(Exception):
 
 def trained(run: Run, folder: Path, seconds: float) -> Result:
     """What a finished run has come to."""
-    from rlbook.agent import Planner
-
     returns = run.episode_returns[-100:]
     evaluated = next((report["eval_return"] for report in reversed(run.metrics) if report.get("eval_return") is not None), None)
     request = run.request
@@ -37,7 +35,7 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
         "eval_return": evaluated, "seconds": round(seconds, 3), "folder": str(folder), "notes": list(run.notes),
         "metrics": run.metrics[-1] if run.metrics else {},
     }  # fmt: skip
-    done = f"{run.steps:,} sweeps" if isinstance(run.agent, Planner) else f"{run.steps:,} steps, {facts['episodes']:,} episodes"
+    done = f"{run.steps:,} steps, {facts['episodes']:,} episodes" if run.unit == "steps" else f"{run.steps:,} {run.unit}"
     lines = [f"{request.algorithm} on {facts['env']}: {done}, {seconds:.1f} s"]
     if returns:
         lines.append(f"mean return of the last {len(returns)} training episodes: {facts['return']:.4g}")

@@ -15,16 +15,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from rlbook.checks import nearest
-from rlbook.cli.options import Given, RunOptions, Word, convert, integer, metavar, parse, scalar, text, word
+from rlbook.cli.options import Given, Word, convert, integer, metavar, parse, run_options, scalar, text, word
 from rlbook.errors import RequestError
+from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.files import read_file
+from rlbook.runs.options import COUNTS, FOLDERS, NAMES
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
-COUNTS = ("steps", "episodes", "seed", "num_envs", "eval_every")
+
+
+def flag(name: str) -> str:
+    """An option's name as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
 _VALUELESS = ("-h", "--help", "--json", "--tensorboard", "--allow-import", "--allow_import", "--debug")
-_TEXTS = ("--resume", "--out", "--config", "--model")
+_TEXTS = ("--resume", "--out", "--config", *(flag(name) for name in FOLDERS))
 _NUMBERS = re.compile(r"[\d.,_]*\d[\d.,_]*")
 
 EXAMPLES = """\
@@ -38,10 +46,10 @@ EXAMPLES = """\
 class Training:
     """What the command line (and the file behind --config) asks for. None and absent keys are left to `rlbook.train`."""
 
-    run: RunOptions
+    run: Any
     algorithm: str | None
     env: str | None
-    counts: dict[str, int]
+    options: dict[str, Any]
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     hyperparameters: dict[str, Any] = field(default_factory=dict)
 
@@ -70,6 +78,8 @@ def parse_train(argv: Sequence[str]) -> Training:
     started = _option(words, "--resume") or _option(words, "--out") if _has(words, "--resume") else None
     if algorithm is None:
         algorithm = held.get("algorithm") or (_read(None, started=started).get("algorithm") if started else None)
+    if algorithm is not None:                # before anything of it is shown
+        agent_class(algorithm, allow_import=_may_import(words))
     kinds, command = command_of(algorithm)
     if algorithm in words:
         words.remove(algorithm)
@@ -77,19 +87,26 @@ def parse_train(argv: Sequence[str]) -> Training:
     options: Any = parse(command, spell_out(words, kinds), prog, _description(algorithm))
     hyper = getattr(options, "hyper", None)
     given = {name: getattr(hyper, name) for name in kinds if isinstance(getattr(hyper, name), Given)}
-    model = word(options.run.model)
     training = Training(
         options.run, algorithm, word(options.env) or held.get("env"),
-        held["counts"] | {name: value for name in COUNTS if (value := integer(name, getattr(options.run, name))) is not None},
-        held["env_kwargs"] | env_kwargs | ({} if model is None else {"model": _findable(model)}),
+        held["options"] | _run_options(options.run),
+        held["env_kwargs"] | env_kwargs,
         held["hyperparameters"] | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
     )  # fmt: skip
     return _complete(training)
 
 
+def _run_options(given: Any) -> dict[str, Any]:
+    """The options of a run that stand on the command line."""
+    counts = {name: integer(name, getattr(given, name)) for name in COUNTS}
+    texts = {name: word(getattr(given, name)) for name in NAMES if name not in COUNTS}
+    folders = {name: _findable(value) for name, value in texts.items() if value is not None and name in FOLDERS}
+    return {name: value for name, value in (counts | texts | folders).items() if value is not None}
+
+
 def _findable(folder: str) -> str:
-    """A folder's absolute path, so that the run can be taken up from anywhere; what is no folder stays as it was given."""
-    return str(Path(folder).resolve()) if Path(folder).is_dir() else folder
+    """An absolute path, so that the run can be taken up from anywhere; what is not there stays as it was given."""
+    return str(Path(folder).resolve()) if Path(folder).exists() else folder
 
 
 def check_unchanged(training: Training, held: Request, folder: Path) -> None:
@@ -98,9 +115,8 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
     Raises:
         RequestError: an option differs from what the folder holds.
     """
-    asked: dict[str, Any] = dict(training.counts)
-    kept: dict[str, Any] = {"steps": held.budget.steps, "episodes": held.budget.episodes, "seed": held.seed, "num_envs": held.num_envs}
-    kept |= {"eval_every": held.eval_every, "eval_episodes": held.eval_episodes}
+    asked: dict[str, Any] = dict(training.options)
+    kept: dict[str, Any] = vars(held.options).copy()
     if training.algorithm is not None:
         asked["algorithm"], kept["algorithm"] = training.algorithm, held.algorithm
     if training.env is not None:
@@ -171,8 +187,6 @@ def numbers_last(words: list[str]) -> list[str]:
 
 def _mark_resume(words: list[str]) -> list[str]:
     """`--resume` may stand alone: its value becomes explicit, and empty where --out says it."""
-    from rlbook.registry import ALGORITHMS
-
     marked: list[str] = []
     for this in words:
         if marked and marked[-1] == "--resume=" and not this.startswith("-") and this not in ALGORITHMS:
@@ -209,8 +223,6 @@ def named_algorithm(words: list[str]) -> str | None:
     Raises:
         RequestError: the first argument is no algorithm.
     """
-    from rlbook.registry import ALGORITHMS, agent_class
-
     plain: list[str] = []
     previous = ""
     for this in words:
@@ -221,8 +233,12 @@ def named_algorithm(words: list[str]) -> str | None:
     if not plain:
         return None
     if plain[0] not in ALGORITHMS:
-        agent_class(plain[0])
+        agent_class(plain[0], allow_import=_may_import(words))
     return plain[0]
+
+
+def _may_import(words: list[str]) -> bool:
+    return "--allow-import" in words or "--allow_import" in words
 
 
 def _option(words: list[str], name: str) -> str | None:
@@ -242,7 +258,7 @@ def _has(words: list[str], name: str) -> bool:
 def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
     """A config.yaml, or that of a run that was `started`, its parts checked for their type; values are checked where they are used."""
     if file is None and started is None:
-        return {"counts": {}, "env_kwargs": {}, "hyperparameters": {}}
+        return {"options": {}, "env_kwargs": {}, "hyperparameters": {}}
     from rlbook.runs.folder import CONFIG_LIMIT, read_config
     from rlbook.runs.plain_yaml import parse_yaml
 
@@ -261,7 +277,7 @@ def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
 def _checked(content: Any, file: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RequestError(f"{file} must hold entries such as 'algorithm: ppo', got {type(content).__name__}")
-    known = ("algorithm", "env", "env_kwargs", "hyperparameters", *COUNTS, "eval_episodes")
+    known = ("algorithm", "env", "env_kwargs", "hyperparameters", "digests", *NAMES)
     for key in content:
         if key not in known:
             match = nearest(key, known)
@@ -269,13 +285,14 @@ def _checked(content: Any, file: str) -> dict[str, Any]:
     for name, kind in (("algorithm", str), ("env", str), ("env_kwargs", dict), ("hyperparameters", dict)):
         if not isinstance(content.get(name), kind | None):
             raise RequestError(f"{file}: {name} must be a {'name' if kind is str else 'mapping'}, got {str(content[name])[:80]!r}")
-    counts = {name: content[name] for name in (*COUNTS, "eval_episodes") if content.get(name) is not None}
+    options = {name: content[name] for name in NAMES if content.get(name) is not None}
     hyperparameters = {str(key): tuple(v) if isinstance(v, list) else v for key, v in (content.get("hyperparameters") or {}).items()}
-    return content | {"counts": counts, "env_kwargs": content.get("env_kwargs") or {}, "hyperparameters": hyperparameters}
+    return content | {"options": options, "env_kwargs": content.get("env_kwargs") or {}, "hyperparameters": hyperparameters}
 
 
-def command_of(algorithm: str | None, options: type = RunOptions) -> tuple[dict[str, Any], type]:
+def command_of(algorithm: str | None, options: type | None = None) -> tuple[dict[str, Any], type]:
     """The types of the algorithm's hyper-parameters, and the dataclass that tyro reads the command line into; `options` is its `run`."""
+    options = options or run_options()
     env = arg(help="an environment's id; `rlbook list envs` names those that are installed", help_behavior_hint="")
     fields: list[Any] = [
         ("env", Annotated[Positional[Word], env], None),
@@ -290,9 +307,8 @@ def command_of(algorithm: str | None, options: type = RunOptions) -> tuple[dict[
 
 def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], type]:
     from rlbook.cli.explain import comments, default_text
-    from rlbook.registry import agent_class
 
-    config = agent_class(algorithm).Config
+    config = agent_class(algorithm, allow_import=True).Config
     kinds, meanings = typing.get_type_hints(config), comments(config)
     fields: list[Any] = []
     for item in dataclasses.fields(config):
@@ -308,7 +324,6 @@ def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], type]:
 
 def _description(algorithm: str | None) -> str:
     from rlbook.cli.explain import summary
-    from rlbook.registry import ALGORITHMS
 
     if algorithm is not None:
         shown = textwrap.fill(summary(algorithm), 80, initial_indent="  ", subsequent_indent="  ")
@@ -318,7 +333,3 @@ def _description(algorithm: str | None) -> str:
     listed = [textwrap.fill(summary(name), 80, initial_indent=head, subsequent_indent=indent) for name, head in heads.items()]
     heading = "Algorithms (rlbook train NAME --help shows its hyper-parameters):"
     return "\n".join(["Train an algorithm on an environment.", "", EXAMPLES, "", heading, *listed])
-
-
-def flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

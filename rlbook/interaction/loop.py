@@ -18,16 +18,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to train: environment steps, finished episodes, or whichever is used up first."""
+    """How long to train: steps, finished episodes, passes over recorded data, or whichever is used up first."""
 
     steps: int | None
     episodes: int | None
+    passes: int | None = None
 
-    def progress(self, steps: int, episodes: int) -> float:
+    def progress(self, steps: int, episodes: int, passes: float = 0.0) -> float:
         """The fraction used so far, in [0, 1]."""
         by_steps = steps / self.steps if self.steps else 0.0
         by_episodes = episodes / self.episodes if self.episodes else 0.0
-        return min(1.0, max(by_steps, by_episodes))
+        by_passes = passes / self.passes if self.passes else 0.0
+        return min(1.0, max(by_steps, by_episodes, by_passes))
 
 
 @runtime_checkable

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.agent import Planner
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
@@ -31,12 +30,14 @@ def progress() -> Iterator[Report]:
 
 def done_and_total(run: Run) -> tuple[int, int | None, str]:
     """How much is done, of how much (None where nobody knows), and the unit it is counted in."""
-    if isinstance(run.agent, Planner):
-        return run.steps, None, "sweep"
     budget = run.request.budget
+    if run.unit == "sweeps":
+        return run.steps, None, run.unit
+    if budget.passes is not None and run.agent.progress > budget.progress(run.steps, 0):
+        return int(run.passes), budget.passes, "passes"
     if budget.steps is None or (budget.episodes is not None and run.agent.progress > budget.progress(run.steps, 0)):
-        return len(run.episode_returns), budget.episodes, "episode"
-    return run.steps, budget.steps, "step"
+        return len(run.episode_returns), budget.episodes, "episodes"
+    return run.steps, budget.steps, run.unit
 
 
 def recent_return(run: Run) -> float | None:
@@ -58,7 +59,7 @@ class _Bar:
             for note in run.notes:
                 tqdm.write(f"note: {note}", file=sys.stderr)
             name = f"{run.request.algorithm} {run.request.recipe.name}"
-            self.bar = tqdm(total=total, unit=f" {unit}s", desc=name, file=sys.stderr, dynamic_ncols=True, mininterval=0.05)
+            self.bar = tqdm(total=total, unit=f" {unit}", desc=name, file=sys.stderr, dynamic_ncols=True, mininterval=0.05)
         mean = recent_return(run)
         if mean is not None:
             self.bar.set_postfix_str(f"return {mean:.2f}", refresh=False)
@@ -92,9 +93,9 @@ class _Lines:
         assert self.start is not None and total is not None
         speed = (done - self.start[1]) / max(time.monotonic() - self.start[0], 1e-9)
         mean = recent_return(run)
-        parts = [f"{run.request.algorithm} {run.request.recipe.name}: {done:,} of {total:,} {unit}s"]
+        parts = [f"{run.request.algorithm} {run.request.recipe.name}: {done:,} of {total:,} {unit}"]
         parts += [f"return {mean:.2f}"] if mean is not None else []
-        return ", ".join([*parts, f"{speed:,.0f} {unit}s/s", f"{max(total - done, 0) / max(speed, 1e-9):.0f} s left"])
+        return ", ".join([*parts, f"{speed:,.0f} {unit}/s", f"{max(total - done, 0) / max(speed, 1e-9):.0f} s left"])
 
     def close(self) -> None:
         pass

@@ -5,69 +5,93 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rlbook.agent import Agent
-from rlbook.checks import nearest, whole_number
+from rlbook.checks import nearest
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.loop import Budget
-from rlbook.registry import agent_class, preset
+from rlbook.registry import agent_class, check_class, name_of, preset
+from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RunOptions
 from rlbook.runs.plain_yaml import parse_yaml
 
 EVAL_EPISODES = 20
-_OPTIONS = {"steps": 1, "episodes": 1, "seed": 0, "num_envs": 1, "eval_every": 0, "eval_episodes": 1}     # name → least value
-_MAPPINGS = ("env_kwargs", "hyperparameters")
+_MAPPINGS = ("env_kwargs", "hyperparameters", "digests")
 
 
 @dataclass(frozen=True)
 class Request:
     """A checked request; see `rlbook.train` for what the fields mean."""
 
-    algorithm: str
+    agent: type[Agent]
     recipe: Recipe
-    budget: Budget
-    seed: int
-    num_envs: int
-    eval_every: int | None
-    eval_episodes: int
+    options: RunOptions
+    """With what the preset says where the user said nothing."""
     config: Any
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     """`config` as plain YAML types."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Option → sha256 of what it named when the run was started."""
 
     @classmethod
     def build(
-        cls, algorithm: str, env: Any, *, steps: int | None = None, episodes: int | None = None, seed: int = 0, num_envs: int | None = None,
-        eval_every: int | None = None, eval_episodes: int | None = None, allow_import: bool = False,
-        env_kwargs: Mapping[str, Any] | None = None, hyperparameters: Mapping[str, Any] | None = None,
+        cls, algorithm: str | type[Agent], env: Any, *, allow_import: bool = False, env_kwargs: Mapping[str, Any] | None = None,
+        hyperparameters: Mapping[str, Any] | None = None, digests: Mapping[str, str] | None = None, **options: Any,
     ) -> Request:  # fmt: skip
-        """Checks everything that can be checked without making the environment. Budget, streams and hyper-parameters default to the preset.
+        """Checks everything that can be checked without making the environment. `options` are those of `RunOptions`.
 
         Raises:
             RequestError: one sentence: what, which value, what is allowed.
         """
-        agent = agent_class(algorithm)
+        agent = agent_class(algorithm, allow_import=allow_import) if isinstance(algorithm, str) else check_class(algorithm)
+        asked = RunOptions(**options)
         _check_names("env_kwargs", env_kwargs or {})
+        if asked.model is not None:          # its tokenizer decides what the environment shows, so the environment is told
+            env_kwargs, asked = {**(env_kwargs or {}), "model": str(asked.model)}, dataclasses.replace(asked, model=None)
         recipe = Recipe.of(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
-        given = {"steps": steps, "episodes": episodes, "seed": seed, "num_envs": num_envs}
-        given |= {"eval_every": eval_every, "eval_episodes": eval_episodes}
-        asked = {name: whole_number(name, value, _OPTIONS[name]) for name, value in given.items() if value is not None}
-        if not agent.batched and asked.get("num_envs", 1) != 1:
-            raise RequestError(f"{algorithm} learns from one stream; num_envs must be 1, got {num_envs}")
+        _check_use(agent, asked)
         settings = preset(agent, recipe.name)
-        preset_budget = Budget(settings.pop("steps", None), settings.pop("episodes", None))
-        budget = Budget(asked.get("steps"), asked.get("episodes"))
-        streams = settings.pop("num_envs", agent.default_num_envs) if agent.batched else 1
-        eval_every = asked.get("eval_every", settings.pop("eval_every", None))
-        evaluations = settings.pop("eval_episodes", EVAL_EPISODES)
-        config = _config(agent, algorithm, settings | dict(hyperparameters or {}))
-        return cls(
-            algorithm, recipe, preset_budget if budget == Budget(None, None) else budget, seed=asked.get("seed", 0),
-            num_envs=asked.get("num_envs") or streams, eval_every=eval_every,
-            eval_episodes=asked.get("eval_episodes") or evaluations, config=config, hyperparameters=_plain(vars(config)),
-        )  # fmt: skip
+        held = {name: settings.pop(name) for name in NAMES if name in settings}
+        if asked.steps or asked.episodes or asked.passes:
+            held |= {"steps": None, "episodes": None, "passes": None}
+        held = {"seed": 0, "num_envs": agent.default_num_envs, "eval_episodes": EVAL_EPISODES} | held
+        options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.given()}
+        config = _config(agent, {**settings, **(hyperparameters or {})})
+        return cls(agent, recipe, RunOptions(**options), config, _plain(vars(config)), dict(digests or {}))
+
+    @property
+    def algorithm(self) -> str:
+        """The name that finds the class again, "module:Class" for one that is not the book's."""
+        return name_of(self.agent)
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.options.steps, self.options.episodes, self.options.passes)
+
+    @property
+    def seed(self) -> int:
+        return self.options.seed or 0
+
+    @property
+    def num_envs(self) -> int:
+        """Environments side by side; 1 for an agent that takes one."""
+        return self.options.num_envs or 1
+
+    @property
+    def eval_every(self) -> int | None:
+        return self.options.eval_every
+
+    @property
+    def eval_episodes(self) -> int:
+        return self.options.eval_episodes or EVAL_EPISODES
+
+    def with_options(self, **options: Any) -> Request:
+        """The same request with other options."""
+        return dataclasses.replace(self, options=dataclasses.replace(self.options, **options))
 
     def check_continues(self, held: Request, names: Iterable[str]) -> None:
         """A run goes on as it was started: raises RequestError where the algorithm, the environment or one of `names` (of options, of
@@ -78,16 +102,18 @@ class Request:
                 raise RequestError(f"the run was started with {name} {theirs.get(name)}; resuming cannot make it {mine.get(name)}")
 
     def _flat(self) -> dict[str, Any]:
-        options = {name: getattr(self, name) for name in ("algorithm", "seed", "num_envs", "eval_every", "eval_episodes")}
-        return {**self.recipe.kwargs, **self.hyperparameters, **options, "env": self.recipe.name, **vars(self.budget)}
+        named = {"algorithm": self.algorithm, "env": self.recipe.name}
+        return {**self.recipe.kwargs, **self.hyperparameters, **vars(self.options), **named}
 
     def as_yaml(self) -> str:
         """The text of config.yaml. Raises RequestError where an argument of the environment is not data."""
         env_id = self.recipe.written_id
+        named = {name: str(value) if isinstance(value, Path) else value for name, value in self.options.given().items()}
         entries = {
             "algorithm": self.algorithm, "env": env_id, "env_kwargs": {} if env_id is None else _plain(self.recipe.kwargs),
-            "steps": self.budget.steps, "episodes": self.budget.episodes, "seed": self.seed, "num_envs": self.num_envs,
-            "eval_every": self.eval_every, "eval_episodes": self.eval_episodes, "hyperparameters": self.hyperparameters,
+            **{name: named.get(name) for name in COUNTS},
+            **{name: value for name, value in named.items() if name not in COUNTS and isinstance(value, str)},
+            **({"digests": self.digests} if self.digests else {}), "hyperparameters": self.hyperparameters,
         }  # fmt: skip
         try:
             return yaml.dump(entries, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
@@ -95,25 +121,58 @@ class Request:
             raise RequestError(f"env_kwargs cannot be written to config.yaml: {' '.join(map(str, error.args))}") from None
 
     @classmethod
-    def from_yaml(cls, text: str, *, allow_import: bool = False, env: Any = None) -> Request:
-        """The inverse of `as_yaml`; checked like any other request. `env` stands in where the file names no environment."""
+    def from_yaml(
+        cls, text: str, *, allow_import: bool = False, env: Any = None, algorithm: type[Agent] | None = None, **given: Any
+    ) -> Request:
+        """The inverse of `as_yaml`; checked like any other request.
+
+        Args:
+            text: of a config.yaml.
+            allow_import: let it name modules to import.
+            env, algorithm, given: stand in for what the file could not name: an environment without an id, a class that cannot be
+                imported, data that lay in no file.
+        """
         try:
             fields = parse_yaml(text)
         except ValueError as error:
             raise RequestError(f"config.yaml cannot be used: {error}") from None
         if not isinstance(fields, dict) or not {"algorithm", "env"} <= set(fields):
             raise RequestError("config.yaml must hold at least 'algorithm' and 'env'")
-        unknown = [str(key) for key in fields if key not in ("algorithm", "env", *_MAPPINGS, *_OPTIONS)]
+        unknown = [str(key) for key in fields if key not in ("algorithm", "env", *_MAPPINGS, *NAMES)]
         if unknown:
             raise RequestError(f"config.yaml has an unknown entry {unknown[0]!r}")
         mappings: dict[str, Any] = {name: fields.get(name) or {} for name in _MAPPINGS}
         if not isinstance(fields["algorithm"], str) or not all(isinstance(value, dict) for value in mappings.values()):
-            raise RequestError("config.yaml: 'algorithm' must be a name, 'env_kwargs' and 'hyperparameters' mappings")
+            raise RequestError("config.yaml: 'algorithm' must be a name, 'env_kwargs', 'digests' and 'hyperparameters' mappings")
         target = fields["env"] or env
         if target is None:
             raise RequestError("this run's environment was made without an id; give env")
-        options: dict[str, Any] = {name: fields[name] for name in _OPTIONS if fields.get(name) is not None}
-        return cls.build(fields["algorithm"], target, **options, allow_import=allow_import, **mappings)
+        if algorithm is not None and name_of(check_class(algorithm)) != fields["algorithm"]:
+            raise RequestError(f"the run was made with {fields['algorithm']}, not with {name_of(algorithm)}")
+        options: dict[str, Any] = {name: fields[name] for name in NAMES if fields.get(name) is not None}
+        for name in FOLDERS:
+            if not isinstance(options.get(name, ""), str):
+                raise RequestError(f"config.yaml: {name} must name a folder, got {options[name]!r}")
+        return cls.build(algorithm or fields["algorithm"], target, **{**options, **given}, allow_import=allow_import, **mappings)
+
+
+def _check_use(agent: type[Agent], asked: RunOptions) -> None:
+    """Raises RequestError for an option that this agent has no use for."""
+    name = name_of(agent)
+    if not agent.batched and (asked.num_envs or 1) != 1:
+        raise RequestError(f"{name} learns from one environment; num_envs must be 1, got {asked.num_envs}")
+    sources = agent.sources()
+    if asked.data is not None and "data" not in sources:
+        raise RequestError(f"{name} does not learn from recorded data, so data cannot be given")
+    if asked.passes is not None and asked.data is None and sources != ("data",):
+        raise RequestError(f"passes are counted over recorded data, and {name} was given none; give steps or episodes")
+    if asked.episodes is not None and (sources == ("data",) or asked.data is not None):
+        raise RequestError(f"{name} plays no episodes while it learns from recorded data; give passes or steps")
+    for part in ("expert", "teacher", "reference", "device"):
+        if getattr(asked, part) not in (None, "cpu") and part not in agent.uses:
+            raise RequestError(f"{name} has no use for {part}, got {getattr(asked, part)!r}"[:300])
+    if asked.reward_model is not None and "environment" not in sources:
+        raise RequestError(f"{name} is paid by no environment, so it has no use for a reward_model")
 
 
 def _check_names(what: str, arguments: Mapping[Any, Any]) -> None:
@@ -122,8 +181,8 @@ def _check_names(what: str, arguments: Mapping[Any, Any]) -> None:
             raise RequestError(f"{what} must name its arguments, got {key!r}")
 
 
-def _config(agent: type[Agent], algorithm: str, hyperparameters: dict[str, Any]) -> Any:
-    names = [item.name for item in dataclasses.fields(agent.Config)]
+def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
+    names, algorithm = [item.name for item in dataclasses.fields(agent.Config)], name_of(agent)
     for key in hyperparameters:
         if key not in names:
             match = nearest(key, names)

@@ -5,31 +5,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.agent import Agent, Metrics, Planner, State, Totals
-from rlbook.checks import whole_number
+from rlbook.agent import Agent, Data, Metrics, Parts, Planner, State, Totals
 from rlbook.errors import RequestError, TrainingError
 from rlbook.fast.table_interaction import interaction_for
 from rlbook.fast.threads import single_threaded
 from rlbook.interaction.episodes import Episode
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.loop import Budget
 from rlbook.interaction.playing import adapted_vector, play
 from rlbook.interaction.resumable import ResumableEnv
-from rlbook.interaction.single import SingleInteraction
-from rlbook.interaction.spaces import AdaptedEnv, adapt_to
+from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.vector import VectorInteraction
-from rlbook.registry import agent_class
 from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError
 from rlbook.runs.folder import check_free, locked, read_config, seal, told, write_config
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
+from rlbook.runs.options import RunOptions
+from rlbook.runs.parts import check_digests, digests_of, parts_of
 from rlbook.runs.request import Request
+from rlbook.runs.sources import DataSource, EnvironmentSource, ModelSource, Source
 from rlbook.runs.state_encoding import StateError, encode
 from rlbook.seeding import rng_for
 
@@ -54,49 +54,103 @@ class Run:
         self._episodes: list[Episode] = []
         self._sums: dict[str, list[float]] = {}                # of the metrics since the last report: total, count
         self._marks = 0                                        # how many REPORTS-ths of the budget the last report stood at
-        self._sweeps = 0
         self._best: list[float] | None = None                  # step and score of the best evaluation
         self._log: MetricsLog | None = None
         self._sealed: str | None = None                        # the seal of the config.yaml in the folder
         with single_threaded():
-            self._build(agent_class(request.algorithm))
+            try:
+                self._build(request.agent)
+            except RequestError:
+                raise
+            except ValueError as error:
+                raise RequestError(f"{self._pair} {error}") from error
 
-    def _build(self, agent: type[Agent]) -> None:
-        request, rng = self.request, rng_for(self.request.seed, "environment")
+    @property
+    def _pair(self) -> str:
+        return f"{self.request.algorithm} does not train on {self.request.recipe.name}:"
+
+    def _build(self, kind: type[Agent]) -> None:
+        request = self.request
         try:
-            env = adapted_vector(agent, request.recipe, request.num_envs, request.config) if agent.batched else self._adapted_env(agent)
+            env = adapted_vector(kind, request.recipe, request.num_envs, request.config) if kind.batched else self._adapted_env(kind)
         except RequestError as error:
-            raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from None
+            raise RequestError(f"{self._pair} {error}") from None
         self.notes: tuple[str, ...] = env.adaptation.notes
-        """What was done to make the environment fit the agent."""
-        try:
-            self._model, where_from = _model_for(request) if issubclass(agent, Planner) else (None, ())
-            self._exact_model = None if where_from else self._model
-            self.agent: Agent = agent(env, request.config, request.seed)
-            if isinstance(self.agent, Planner) and self._model is not None:
-                self.agent.check_model(self._model)
-        except ValueError as error:
-            raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from error
-        self._interaction: SingleInteraction | VectorInteraction = (
-            VectorInteraction(env, rng, rollout=self.agent.rollout, group_size=self.agent.group_size)
-            if not isinstance(env, AdaptedEnv)
-            else interaction_for(self.agent, env, request.recipe, rng)
-        )
-        self.notes += where_from + ((self._interaction.note,) if self._interaction.note else ())
+        """What was done to make the environment suit the agent, and where the run learns from."""
+        self._parts = parts_of(request, load)
+        given = {"parts": self._parts} if kind.uses else {}
+        source = _source_of(request)
+        if source == "model":
+            from rlbook.runs.planning_models import planning_model  # scipy, which most agents do without
 
-    def _adapted_env(self, agent: type[Agent]) -> AdaptedEnv:
+            model, where_from = planning_model(request)
+            self.notes += where_from
+        self.agent: Agent = kind(env, request.config, request.seed, **given)
+        if source == "model":
+            self._source: Source = ModelSource(self._plannable(model), exact=not where_from)
+        elif source == "data":
+            self._source = DataSource(lambda: self._open_data(env))
+        else:
+            self._source = self._interacting(env)
+
+    def open(self) -> Run:
+        """Reads what training needs and acting does not, such as recorded data; checks that it is what the run was started with.
+
+        Raises:
+            RequestError: it cannot be read, or has changed.
+        """
+        found = digests_of(self.request.options, self._source.data if isinstance(self._source, DataSource) else None)
+        check_digests(self.request.digests, found)
+        self.request = dataclasses.replace(self.request, digests=found)
+        return self
+
+    def _open_data(self, env: AdaptedEnv | AdaptedVectorEnv) -> Data:
+        data = _data_for(self.request, env, self._parts)
+        data.shuffle(rng_for(self.request.seed, "data"))
+        return data
+
+    def _plannable(self, model: TabularMDP) -> TabularMDP:
+        if isinstance(self.agent, Planner):
+            self.agent.check_model(model)
+        return model
+
+    def _interacting(self, env: AdaptedEnv | AdaptedVectorEnv) -> EnvironmentSource:
+        rng = rng_for(self.request.seed, "environment")
+        if isinstance(env, AdaptedEnv):
+            interaction = interaction_for(self.agent, env, self.request.recipe, rng)
+        else:
+            interaction = VectorInteraction(env, rng, rollout=self.agent.rollout, group_size=self.agent.group_size)
+        self.notes += (interaction.note,) if interaction.note else ()
+        return EnvironmentSource(interaction)
+
+    def _adapted_env(self, kind: type[Agent]) -> AdaptedEnv:
         raw = ResumableEnv(self.request.recipe.make())
-        return AdaptedEnv(raw, adapt_to(agent, raw, self.request.config))
+        return AdaptedEnv(raw, adapt_to(kind, raw, self.request.config))
 
     @property
     def steps(self) -> int:
-        """Environment steps taken; for a planner, sweeps."""
-        return self._sweeps if isinstance(self.agent, Planner) else self._interaction.steps
+        """Environment steps taken; for a planner, sweeps; for recorded data, minibatches."""
+        return self._source.steps
+
+    @property
+    def passes(self) -> float:
+        """Passes over recorded data."""
+        return self._source.passes
+
+    @property
+    def unit(self) -> str:
+        """What `steps` counts: "steps", "sweeps" or "minibatches"."""
+        return self._source.unit
 
     @property
     def episode_returns(self) -> list[float]:
         """Undiscounted returns of the training episodes, in the order they ended."""
-        return [episode_return for _, episode_return, _ in [*self._episodes, *self._interaction.finished]]
+        return [episode[1] for episode in [*self._episodes, *self._source.finished]]
+
+    @property
+    def episode_lengths(self) -> list[int]:
+        """Lengths of the training episodes in environment steps, in the order they ended."""
+        return [episode[2] for episode in [*self._episodes, *self._source.finished]]
 
     # ---- the folder
 
@@ -137,24 +191,20 @@ class Run:
                 mark_best(self.folder, self.steps, self._best[1])
 
     def _state(self, log: MetricsLog) -> State:
-        report = {"sums": self._sums, "marks": self._marks, "best": self._best, "sweeps": self._sweeps, "log": log.position()}
-        streams = None if isinstance(self.agent, Planner) else self._interaction.state_dict()
-        return {"agent": self.agent.state_dict(), "streams": streams, "report": report}
+        report = {"sums": self._sums, "marks": self._marks, "best": self._best, "progress": self.agent.progress, "log": log.position()}
+        return {"agent": self.agent.state_dict(), "source": self._source.state_dict(), "report": report}
 
-    def _restore(self, state: State, *, streams: bool) -> None:
-        """Puts everything where `state` has it; without `streams` the environment is left alone, as evaluation needs no more."""
+    def _restore(self, state: State, *, source: bool) -> None:
+        """Puts everything where `state` has it; without `source` environment and data are left alone, as evaluation needs no more."""
         try:
             self.agent.load_state_dict(state["agent"])
             report = state["report"]
             self._sums = {name: list(pair) for name, pair in report["sums"].items()}
-            self._best, self._sweeps = report["best"], report["sweeps"]
-            if state["streams"] is not None and streams:
-                self._interaction.load_state_dict(state["streams"])
-            elif state["streams"] is not None:
-                self._interaction.steps, self._interaction.episodes = state["streams"]["steps"], state["streams"]["episodes"]
-            self.agent.progress = self.request.budget.progress(self.steps, self._interaction.episodes)
-            finished = report["marks"] > REPORTS and self.agent.progress >= 1.0     # not where the budget has grown since
-            self._marks = REPORTS + 1 if finished else math.floor(self.agent.progress * REPORTS)
+            self._best = report["best"]
+            (self._source.load_state_dict if source else self._source.load_counts)(state["source"])
+            self.agent.progress = self._source.progress(self.request.budget)
+            ended = report["marks"] > REPORTS and (self.agent.progress >= 1.0 or report["progress"] < 1.0)    # or has the budget grown?
+            self._marks = REPORTS + 1 if ended else math.floor(self.agent.progress * REPORTS)
         except TrainingError:
             raise
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
@@ -205,9 +255,9 @@ class Run:
         self._read_log()
 
     def _go(self, on_report: Report | None, check_interrupt: Callable[[], None]) -> None:
-        planning = isinstance(self.agent, Planner)
-        alone, on_report = planning and on_report is None and self.folder is None, on_report or (lambda run: None)
-        for metrics in self._plan() if planning else loop(self.agent, self._interaction, self.request.budget):
+        alone = self._source.reports_each and on_report is None and self.folder is None
+        on_report = on_report or (lambda run: None)
+        for metrics in self._source.items(self.agent, self.request.budget):
             if not (alone and self._report_sweep(metrics)):
                 self._collect(metrics)
                 if self._report_due():
@@ -215,15 +265,6 @@ class Run:
             check_interrupt()
         if self._marks <= REPORTS:
             self._finish(on_report)
-
-    def _plan(self) -> Iterator[Metrics]:
-        assert isinstance(self.agent, Planner) and self._model is not None
-        for metrics in self.agent.plan(self._model):
-            self._sweeps += 1
-            self.agent.progress = self.request.budget.progress(self._sweeps, 0)
-            yield metrics
-            if self.agent.progress >= 1.0:
-                return
 
     def _collect(self, metrics: Metrics | Totals) -> None:
         for name, item in metrics.items():
@@ -239,7 +280,7 @@ class Run:
         if self.agent.progress >= 1.0 or not all(map(math.isfinite, metrics.values())):
             return False
         self._marks = math.floor(self.agent.progress * REPORTS)
-        self.metrics.append({"step": self._sweeps, "episodes": 0} | {name: float(value) for name, value in metrics.items()})
+        self.metrics.append({"step": self.steps, "episodes": 0} | {name: float(value) for name, value in metrics.items()})
         return True
 
     def _check_state(self, name: str, value: float) -> None:
@@ -251,8 +292,9 @@ class Run:
 
     def _report_due(self) -> bool:
         """The last report is `_finish`'s."""
-        planning = isinstance(self.agent, Planner)
-        return self.agent.progress < 1.0 and (planning or self.agent.progress * REPORTS >= self._marks + 1)
+        if self.agent.progress >= 1.0:
+            return False
+        return self._source.reports_each or self.agent.progress * REPORTS >= self._marks + 1
 
     def _report(self, on_report: Report) -> None:
         """One line of the log; every so often an evaluation and a checkpoint."""
@@ -266,16 +308,14 @@ class Run:
     def _finish(self, on_report: Report) -> None:
         """The last line of the log, evaluation and checkpoint."""
         self._marks = REPORTS + 1
-        if isinstance(self.agent, Planner) and self.metrics and not self._sums:
+        if self._source.reports_each and self.metrics and not self._sums:
             self._sums = {name: [value, 1] for name, value in self.metrics[-1].items() if name in self.agent.METRICS}
         best = self._write(self._evaluate())
         on_report(self)
         self.save(best=best)
 
     def _evaluation_due(self, before: int) -> bool:
-        if isinstance(self.agent, Planner):
-            return False
-        if self.request.eval_every == 0:
+        if self._source.reports_each or self.request.eval_every == 0:
             return False
         if self.request.eval_every is None:
             return _crossed(REPORTS // EVALUATIONS, before, self._marks)
@@ -286,7 +326,7 @@ class Run:
         if self.request.eval_every == 0:
             return {}
         judged = {} if self._exact_evaluation is None else self._exact_evaluation.judge(self.agent)
-        if not self.agent.seeks_return:
+        if not self.agent.seeks_return or not self.agent.plays():
             return judged
         try:
             played = play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean
@@ -298,12 +338,14 @@ class Run:
 
     @cached_property
     def _exact_evaluation(self) -> ExactEvaluation | None:
-        return exact_evaluation_of(self.agent, self._interaction.model if self._model is None else self._exact_model)
+        return exact_evaluation_of(self.agent, self._source.model)
 
     def _write(self, evaluated: Metrics) -> bool:
         """Logs what happened since the last report. True where the evaluation is the best so far."""
-        finished = self._interaction.finished
-        report: dict[str, Any] = {"step": self.steps, "episodes": self._interaction.episodes}
+        finished = self._source.finished
+        report: dict[str, Any] = {"step": self.steps, "episodes": self._source.episodes}
+        if self._source.passes:
+            report["passes"] = self._source.passes
         if finished:
             report["return"] = math.fsum(item[1] for item in finished) / len(finished)
             report["length"] = sum(item[2] for item in finished) / len(finished)
@@ -324,11 +366,13 @@ class Run:
         self._best = [self.steps, score]
         return True
 
-    def resume(self, *, steps: int | None = None, episodes: int | None = None, on_report: Report | None = None) -> Run:
+    def resume(
+        self, *, steps: int | None = None, episodes: int | None = None, passes: int | None = None, on_report: Report | None = None
+    ) -> Run:
         """Continues a run from the last checkpoint in its folder, bit for bit; a finished run stays as it is.
 
         Args:
-            steps, episodes: a new budget, counted from the run's beginning, larger than what is done; it is written to config.yaml.
+            steps, episodes, passes: a new budget, counted from the run's beginning, larger than what is done; it is written to config.yaml.
                 Schedules and the annealing of step sizes follow it from here on, so the weights are those of a run that was given
                 this budget from the start only where nothing is scheduled.
             on_report: as in `rlbook.train`.
@@ -341,22 +385,20 @@ class Run:
             raise RequestError("this run has no folder to continue in")
         if read_config(self.folder)[1] != self._sealed:
             raise RequestError(f"{self.folder}/config.yaml has changed since this run was loaded; load it again")
+        self.open()
         _, state = load_checkpoint(self.folder, config=self._sealed)
-        self._restore(state, streams=True)
-        if steps is not None or episodes is not None:
-            self._extend(self.folder, steps, episodes)
+        self._restore(state, source=True)
+        budget = RunOptions(steps=steps, episodes=episodes, passes=passes)
+        if budget.given():
+            self._extend(self.folder, budget)
         return self.train(on_report=on_report, restored=state)
 
-    def _extend(self, folder: Path, steps: int | None, episodes: int | None) -> None:
-        budget = Budget(
-            None if steps is None else whole_number("steps", steps, least=1),
-            None if episodes is None else whole_number("episodes", episodes, least=1),
-        )
-        progress = budget.progress(self.steps, self._interaction.episodes)
+    def _extend(self, folder: Path, budget: RunOptions) -> None:
+        progress = self._source.progress(Budget(budget.steps, budget.episodes, budget.passes))
         if progress >= 1.0:
-            done = f"{self.steps} steps and {self._interaction.episodes} episodes"
+            done = f"{self.steps} {self.unit} and {self._source.episodes} episodes"
             raise RequestError(f"the run has already taken {done}; give a larger budget")
-        self.request = dataclasses.replace(self.request, budget=budget)
+        self.request = self.request.with_options(steps=budget.steps, episodes=budget.episodes, passes=budget.passes)
         self._marks = math.floor(progress * REPORTS)
         config = self.request.as_yaml()
         with locked(folder), told(folder):
@@ -364,14 +406,19 @@ class Run:
             self._sealed = write_config(folder, config)
 
 
-def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: Any = None) -> Run:
+def load(
+    folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: Any = None,
+    algorithm: type[Agent] | None = None, data: Data | None = None,
+) -> Run:  # fmt: skip
     """A run from its folder, ready to evaluate or to `resume`.
 
     Args:
         folder: a run folder.
         checkpoint: "best", a step, or None for the last.
-        allow_import: let an environment id of the form "module:Name" import that module.
+        allow_import: let an environment or an algorithm of the form "module:Name" import that module.
         env: the environment, for a run whose environment was made without an id or in wrappers.
+        algorithm: the class, for a run of a class that cannot be imported.
+        data: the data set, for a run that learned from one that lay in no file.
 
     Raises:
         RequestError: no such folder, or a config that is not valid.
@@ -381,18 +428,34 @@ def load(folder: str | Path, *, checkpoint: int | str | None = None, allow_impor
     config, sealed = read_config(folder)
     # before torch is imported, so that a damaged one is refused at once
     _, state = load_checkpoint(folder, checkpoint, config=sealed)  # type: ignore[arg-type]
-    request = Request.from_yaml(config, allow_import=allow_import, env=env)
+    given = {} if data is None else {"data": data}
+    request = Request.from_yaml(config, allow_import=allow_import, env=env, algorithm=algorithm, **given)
     run = Run(request)
     run.folder, run._sealed = folder, sealed
-    run._restore(state, streams=False)
+    run._restore(state, source=False)
     run._read_log()
     return run
 
 
-def _model_for(request: Request) -> tuple[TabularMDP, tuple[str, ...]]:
-    from rlbook.runs.planning_models import planning_model
+def _source_of(request: Request) -> str:
+    """Which of its sources an agent learns from here: recorded data where it was given some, else what it learns from first."""
+    sources = request.agent.sources()
+    if request.options.data is not None:
+        return "data"
+    return "model" if "model" in sources else sources[0]
 
-    return planning_model(request)
+
+def _data_for(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> Data:
+    """The data set that was named, or demonstrations."""
+    data = request.options.data
+    if isinstance(data, str | Path):
+        from rlbook.data import load as load_data
+
+        data = load_data(data, env)
+    kinds = request.agent.data_kinds
+    if kinds and type(data).__name__ not in kinds:
+        raise RequestError(f"{request.algorithm} learns from {' or '.join(kinds)}, and the data are {type(data).__name__}")
+    return data
 
 
 def _crossed(period: int, before: int, after: int) -> bool:

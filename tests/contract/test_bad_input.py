@@ -41,7 +41,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
     ("ppo", "Maze-v0", {"seed": 1.5}, "seed must be an integer of at least 0, got 1.5"),
     ("ppo", "Maze-v0", {"eval_every": -1}, "eval_every must be an integer of at least 0, got -1"),
     ("ppo", "Maze-v0", {"eval_episodes": 0}, "eval_episodes must be an integer of at least 1, got 0"),
-    ("q_learning", "Maze-v0", {"num_envs": 4}, "q_learning learns from one stream; num_envs must be 1, got 4"),
+    ("q_learning", "Maze-v0", {"num_envs": 4}, "q_learning learns from one environment; num_envs must be 1, got 4"),
     ("ppo", "Maze-v0", {"gama": 0.9}, "ppo has no hyper-parameter 'gama'; did you mean 'gamma'?"),
     ("dqn", "Maze-v0", {"learningrate": 0.9}, "did you mean 'learning_rate'?"),
     ("grpo", "Maze-v0", {"num_envs": 12, "group_size": 8}, "group_size must divide num_envs 12, got 8"),

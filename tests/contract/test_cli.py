@@ -22,6 +22,7 @@ from rlbook.cli.train import parse_train
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS
 from rlbook.runs.checkpoints import latest
+from rlbook.runs.request import Request
 
 ROOT = Path(rlbook.__file__).parents[1]
 SMALL = ["--steps", "512", "--num-envs", "4", "--rollout-steps", "32", "--batch-size", "64", "--hidden-sizes", "16", "--eval-every", "0"]
@@ -272,7 +273,7 @@ def test_evaluate_can_explore_as_in_training(trained: Path, capsys: pytest.Captu
 
 def test_a_model_folder_is_remembered_by_its_absolute_path(empty_folder: Path) -> None:
     (empty_folder / "model").mkdir()
-    given = {name: parse_train(["grpo", "Addition-v0", "--model", name]).env_kwargs["model"] for name in ("model", "elsewhere")}
+    given = {name: parse_train(["grpo", "Addition-v0", "--model", name]).options["model"] for name in ("model", "elsewhere")}
     assert given == {"model": str(empty_folder / "model"), "elsewhere": "elsewhere"}
 
 
@@ -325,7 +326,7 @@ def test_a_flag_goes_before_the_config_file_and_the_file_before_the_default(empt
     )  # fmt: skip
     training = parse_train(["--config", "run.yaml", "--seed", "4", "--clip", "0.2", "--env.slip", "0.2"])
     assert (training.algorithm, training.env) == ("ppo", "Maze-v0")
-    assert training.counts == {"steps": 512, "seed": 4}
+    assert training.options == {"steps": 512, "seed": 4}
     assert training.env_kwargs == {"slip": 0.2, "rewards": "shaped"}
     assert training.hyperparameters == {"gamma": 0.5, "hidden_sizes": (16,), "clip": 0.2}
 
@@ -517,8 +518,9 @@ def test_switches_are_given_with_or_without_a_value() -> None:
         assert parse_train(["ppo", "Maze-v0", *words, "--clip", "0.1"]).hyperparameters == {"normalize_reward": value, "clip": 0.1}
 
 
-def test_the_model_option_is_an_argument_of_the_environment() -> None:
-    assert parse_train(["ppo", "Addition-v0", "--model", "folder"]).env_kwargs == {"model": "folder"}
+def test_the_model_option_is_an_argument_of_the_environment_too() -> None:
+    assert parse_train(["ppo", "Addition-v0", "--model", "folder"]).options == {"model": "folder"}
+    assert Request.build("ppo", "Addition-v0", model="folder").recipe.kwargs == {"model": "folder"}
 
 
 @pytest.mark.parametrize("words", [

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from rlbook.agent import Metrics, Planner, State, Step
+from rlbook.agent import Metrics, Planner, State
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
 from rlbook.envs.mdp import TabularMDP
@@ -114,10 +114,6 @@ class TablePlanner(Planner):
     def act(self, observation: Any, *, explore: bool = True) -> int:
         """The greedy action; a planner has nothing to explore."""
         return int(self._current_policy()[observation])
-
-    def learn(self, step: Step) -> Metrics:
-        """Nothing: the model was known."""
-        return {}
 
     def state_dict(self) -> State:
         return {"values": self._values, "sweep": self._sweeps_done, "finished": self._finished} | self._progress()

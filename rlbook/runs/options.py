@@ -1,0 +1,54 @@
+"""The options of a run: what `rlbook.train` and `rlbook train` take beside hyper-parameters. One field here is one option everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rlbook.checks import whole_number
+from rlbook.errors import RequestError
+
+AtLeast0 = int | None
+AtLeast1 = int | None
+Folder = Any
+"""A path as text or Path, or what would be found there."""
+
+LEAST = {"AtLeast0": 0, "AtLeast1": 1}
+DEVICES = ("cpu", "cuda", "auto")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How long, from which seed, and with what beside the environment. None leaves it to the preset of the pair."""
+
+    steps: AtLeast1 = None  # environment steps to train for (planners: sweeps; recorded data: minibatches)
+    episodes: AtLeast1 = None  # finished episodes to train for
+    passes: AtLeast1 = None  # passes over recorded data to train for
+    seed: AtLeast0 = None  # feeds every source of randomness: the same seed gives the same bytes (default: 0)
+    num_envs: AtLeast1 = None  # environments side by side, for algorithms that take many
+    eval_every: AtLeast0 = None  # steps between greedy evaluations; 0 for none (default: ten in the run)
+    eval_episodes: AtLeast1 = None  # episodes of each evaluation (default: 20)
+    data: Folder = None  # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
+    expert: Folder = None  # run that demonstrates (default: the exact answer, where there is one)
+    teacher: Folder = None  # run whose probabilities are to be learned
+    reference: Folder = None  # run that a KL penalty holds the agent to (default: its own first policy)
+    reward_model: Folder = None  # run of a reward model that pays in the environment's place; evaluation keeps the true reward
+    model: Folder = None  # local Hugging Face model that the policy starts from
+    device: str | None = None  # where networks live: cpu, cuda or auto (default: cpu)
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is not None and item.type in LEAST:
+                object.__setattr__(self, item.name, whole_number(item.name, value, LEAST[str(item.type)]))
+        if self.device is not None and self.device not in DEVICES:
+            raise RequestError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
+
+    def given(self) -> dict[str, Any]:
+        """The options that are not None."""
+        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
+
+
+NAMES = tuple(item.name for item in fields(RunOptions))
+COUNTS = tuple(item.name for item in fields(RunOptions) if item.type in LEAST)
+FOLDERS = tuple(item.name for item in fields(RunOptions) if item.type == "Folder")

@@ -1,0 +1,87 @@
+"""What a run hands to its agent: the folders that the user named, turned into agents and data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlbook.agent import Agent, Parts
+from rlbook.errors import RequestError
+
+if TYPE_CHECKING:
+    from rlbook.runs.options import RunOptions
+    from rlbook.runs.request import Request
+    from rlbook.runs.run import Run
+
+AGENTS = ("expert", "teacher", "reference", "reward_model")
+"""The options that name a run."""
+
+
+def parts_of(request: Request, load: Callable[[Path], Run]) -> Parts:
+    """The parts that the options of a request name. `load` reads a run from its folder.
+
+    Raises:
+        RequestError: a name that is neither a run's folder nor an agent.
+    """
+    options, names = request.options, ("expert", "teacher", "reference")
+    agents = {name: agent_of(name, getattr(options, name), load) for name in names}
+    return Parts(**agents, model=request.recipe.kwargs.get("model"), device=device_of(options.device))
+
+
+def agent_of(name: str, value: Any, load: Callable[[Path], Run]) -> Agent | None:
+    """An agent from an agent, a run, or a run's folder; None from None."""
+    if value is None or isinstance(value, Agent):
+        return value
+    if isinstance(value, str | Path):
+        try:
+            return load(Path(value)).agent
+        except RequestError as error:
+            raise RequestError(f"{name}: {error}") from None
+    agent = getattr(value, "agent", None)
+    if not isinstance(agent, Agent):
+        raise RequestError(f"{name} must be a run, a run's folder or an agent, got {type(value).__name__}")
+    return agent
+
+
+def device_of(name: str | None) -> str:
+    """ "cpu" or "cuda": what "auto" stands for here, and whether there is what was asked for."""
+    if name in (None, "cpu"):
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if name == "cuda":
+        raise RequestError("device 'cuda' is not available here; allowed: cpu, auto")
+    return "cpu"
+
+
+def digests_of(options: RunOptions, data: Any) -> dict[str, str]:
+    """Option → sha256 of what it names: of the data's rows, and of the last checkpoint of each run that was named."""
+    found = {} if data is None else {"data": data.digest()}
+    for name in AGENTS:
+        folder = getattr(options, name)
+        if isinstance(folder, str | Path):
+            found[name] = _digest_of_run(Path(folder))
+    return found
+
+
+def _digest_of_run(folder: Path) -> str:
+    from rlbook.runs.checkpoints import load_checkpoint
+    from rlbook.runs.state_encoding import encode
+
+    _, state = load_checkpoint(folder)
+    skeleton, arrays = encode(state["agent"])
+    digest = hashlib.sha256(repr(skeleton).encode())
+    for name in sorted(arrays):
+        digest.update(name.encode() + arrays[name].tobytes())
+    return digest.hexdigest()
+
+
+def check_digests(held: dict[str, str], found: dict[str, str]) -> None:
+    """Raises RequestError where what a run was started with has changed since."""
+    for name, digest in held.items():
+        if found.get(name, digest) != digest:
+            raise RequestError(f"{name} has changed since the run was started: its sha256 was {digest[:12]}…, now {found[name][:12]}…")

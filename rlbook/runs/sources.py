@@ -1,0 +1,182 @@
+"""What a run learns from: an environment, a model or recorded data. A run treats the three alike.
+
+Each knows how far it is, takes the run's items one by one, and saves where it stands; between two items everything may be saved.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from rlbook.agent import Agent, Data, Metrics, State, Totals
+from rlbook.interaction.loop import Budget, loop
+
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
+    from rlbook.interaction.episodes import Episode
+    from rlbook.interaction.single import SingleInteraction
+    from rlbook.interaction.vector import VectorInteraction
+
+
+class Source(ABC):
+    """Where the items of a run come from, and how far it is."""
+
+    unit: ClassVar[str]
+    """What `steps` counts, in the plural."""
+    reports_each: ClassVar[bool] = False
+    """Whether each item is a line of the log, rather than a hundredth of the budget."""
+    model: TabularMDP | None
+    """The environment's exact model, where it is known."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Environment steps, sweeps, or minibatches taken."""
+
+    @property
+    def episodes(self) -> int:
+        """Training episodes finished."""
+        return 0
+
+    @property
+    def passes(self) -> float:
+        """Passes over recorded data."""
+        return 0.0
+
+    @property
+    def finished(self) -> list[Episode]:
+        """Training episodes that ended; whoever reads them clears them."""
+        return []
+
+    @abstractmethod
+    def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
+        """What the agent reports, item by item, until the budget is used up; `agent.progress` follows."""
+
+    def progress(self, budget: Budget) -> float:
+        """The fraction of the budget that is used, in [0, 1]."""
+        return budget.progress(self.steps, self.episodes, self.passes)
+
+    @abstractmethod
+    def state_dict(self) -> State:
+        """Everything that taking it up again needs."""
+
+    @abstractmethod
+    def load_state_dict(self, state: State) -> None:
+        """The inverse of `state_dict`."""
+
+    @abstractmethod
+    def load_counts(self, state: State) -> None:
+        """Takes over how far a saved source was, and leaves environment and data alone: what evaluating needs."""
+
+
+class EnvironmentSource(Source):
+    """Steps in an environment: `agent.act` and `agent.learn`."""
+
+    unit = "steps"
+
+    def __init__(self, interaction: SingleInteraction | VectorInteraction) -> None:
+        self.interaction, self.model = interaction, interaction.model
+
+    @property
+    def steps(self) -> int:
+        return self.interaction.steps
+
+    @property
+    def episodes(self) -> int:
+        return self.interaction.episodes
+
+    @property
+    def finished(self) -> list[Episode]:
+        return self.interaction.finished
+
+    def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
+        return loop(agent, self.interaction, budget)
+
+    def state_dict(self) -> State:
+        return self.interaction.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        self.interaction.load_state_dict(state)
+
+    def load_counts(self, state: State) -> None:
+        self.interaction.steps, self.interaction.episodes = int(state["steps"]), int(state["episodes"])
+
+
+class _CountedSource(Source):
+    """Items that are counted here, since nobody else does."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    def _counted(self, items: Iterator[Metrics], agent: Agent, budget: Budget) -> Iterator[Metrics]:
+        agent.progress = self.progress(budget)
+        if agent.progress >= 1.0:
+            return
+        for metrics in items:
+            self._steps += 1
+            agent.progress = self.progress(budget)
+            yield metrics
+            if agent.progress >= 1.0:
+                return
+
+    def state_dict(self) -> State:
+        return {"steps": self._steps}
+
+    def load_state_dict(self, state: State) -> None:
+        self.load_counts(state)
+
+    def load_counts(self, state: State) -> None:
+        self._steps = int(state["steps"])
+
+
+class ModelSource(_CountedSource):
+    """Sweeps over a model: `agent.plan`."""
+
+    unit, reports_each = "sweeps", True
+
+    def __init__(self, model: TabularMDP, *, exact: bool) -> None:
+        super().__init__()
+        self.planned_in, self.model = model, model if exact else None
+
+    def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
+        return self._counted(agent.plan(self.planned_in), agent, budget)
+
+
+class DataSource(_CountedSource):
+    """Minibatches of recorded data: `agent.fit`."""
+
+    unit = "minibatches"
+    _passes = 0.0
+
+    def __init__(self, open_data: Callable[[], Data]) -> None:
+        super().__init__()
+        self._open_data, self.model = open_data, None
+
+    @cached_property
+    def data(self) -> Data:
+        """Opened when it is first needed: a run that is loaded to be evaluated never asks for it."""
+        return self._open_data()
+
+    @property
+    def passes(self) -> float:
+        return self.data.passes if "data" in vars(self) else self._passes
+
+    def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
+        return self._counted(agent.fit(self.data), agent, budget)
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"data": self.data.state_dict(), "passes": self.passes}
+
+    def load_counts(self, state: State) -> None:
+        super().load_counts(state)
+        self._passes = float(state["passes"])
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.data.load_state_dict(state["data"])
