@@ -133,18 +133,23 @@ class _Watched:
     """The modules, and the parameters of which an optimiser holds the memory: are they still the same?"""
 
     def __init__(self, modules: Sequence[nn.Module], parameters: Sequence[nn.Parameter]) -> None:
-        everything = list(dict.fromkeys(module for root in modules for module in inside(root)))
-        self.children = [(module._modules, dict(module._modules)) for module in everything]
-        self.own = [(module._parameters, dict(module._parameters)) for module in everything if module._parameters]
-        self.frozen = [p for _, own in self.own for p in own.values() if p is not None and not p.requires_grad]
-        self.places = [(p, p.data_ptr()) for p in parameters]
+        everything = dict.fromkeys(module for root in modules for module in inside(root))
+        self.held = [held for module in everything for held in (module._modules, module._parameters) if held]
+        self.empty = [held for module in everything for held in (module._modules, module._parameters) if not held]
+        self.all = [p for module in everything for p in module._parameters.values() if p is not None]
+        self.parameters = parameters
+        self.before = self._now()
+
+    def _now(self) -> tuple[list[int], list[bool], list[int]]:
+        return (
+            [id(value) for held in self.held for value in held.values()],
+            [p.requires_grad for p in self.all],
+            [p.data_ptr() for p in self.parameters],
+        )
 
     def check(self) -> None:
         """Raises TrainingError where they are not."""
-        for now, then in (*self.children, *self.own):
-            if now.keys() != then.keys() or any(now[name] is not value for name, value in then.items()):
-                raise TrainingError(REPLACED)
-        if any(p.data_ptr() != place or not p.requires_grad for p, place in self.places) or any(p.requires_grad for p in self.frozen):
+        if self._now() != self.before or any(self.empty):
             raise TrainingError(REPLACED)
 
 

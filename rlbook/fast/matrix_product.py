@@ -61,6 +61,11 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     return a @ b.t() if bias is None else torch.addmm(bias, a, b.t())
 
 
+def times(a: Tensor, b: Tensor) -> Tensor:
+    """a b, without gradients: a [M, K], b [K, O] → [M, O]."""
+    return a @ b if ONE_DNN is None else product(a, b.t())
+
+
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """x Wᵀ, with gradients: x [M, in], weight [out, in] → [M, out]."""
     return torch.nn.functional.linear(x, weight) if ONE_DNN is None else _Linear.apply(x, weight)  # type: ignore[return-value]

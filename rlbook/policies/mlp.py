@@ -46,6 +46,7 @@ class MLP(nn.Module):
     def hidden(self, x: Tensor) -> Tensor:
         """What the last layer sees: [..., in] → [..., H]."""
         phi = torch.tanh if self.activation == "tanh" else torch.relu
+        x = x.to(next(self.parameters()))                                             # to the type and device of the weights
         for layer in list(self.layers)[:-1]:
             x = phi(layer(x))
         return x
@@ -144,10 +145,7 @@ class MLPPolicy(Policy):
         return value.clone(), next_value.clone()
 
     def _input(self, obs: Tensor) -> Tensor:
-        """Observations as the networks take them: standardised, on the device of the weights and of their type."""
-        obs = obs if self.normalizer is None else self.normalizer(obs)
-        weight = next(self.parameters())
-        return obs.to(weight.device, weight.dtype)
+        return obs if self.normalizer is None else self.normalizer(obs)
 
     def _forward(self, obs: Tensor) -> tuple[Distribution, Tensor | None]:
         if self.value_head is not None:
