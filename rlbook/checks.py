@@ -8,6 +8,7 @@ Every refusal is a ValueError of one sentence: the field, what it must be, and w
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 from collections.abc import Callable, Iterable
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rlbook.errors import RequestError
-from rlbook.functional.schedules import Inverse, parse_schedule
+from rlbook.functional.schedules import Inverse, Schedule, parse_schedule
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,25 @@ def check_schedules(config: Any, *, counted: bool = False, **kinds: Kind) -> Non
             if not kind.allows(end):
                 raise ValueError(f"{name} must be {kind.description} at all times, got {value!s}")
         object.__setattr__(config, name, schedule)
+
+
+def check_rates(config: Any, **kinds: Kind) -> None:
+    """Each named field is a number of its kind, or a schedule (or its text) all of whose values are; a positive one may end at 0."""
+    for name, kind in kinds.items():
+        value = getattr(config, name)
+        if isinstance(value, str | Schedule) and "(" not in str(value):
+            with contextlib.suppress(ValueError):
+                value = float(str(value))
+                object.__setattr__(config, name, value)
+        if isinstance(value, Schedule | str) and "(" in str(value):
+            check_schedules(config, **{name: non_negative if kind is positive else kind})
+        else:
+            check(name, value, kind)
+
+
+def at(rate: float | Schedule, progress: float) -> float:
+    """A number, or a schedule's value at this point of training."""
+    return rate(progress) if isinstance(rate, Schedule) else rate
 
 
 def nearest(name: Any, allowed: Iterable[str]) -> str | None:

@@ -11,28 +11,33 @@ import re
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
-CONSTANT, LINEAR, EXPONENTIAL, INVERSE = range(4)
+CONSTANT, LINEAR, EXPONENTIAL, INVERSE, COSINE = range(5)
 
 
 class Numbers(NamedTuple):
     """A schedule as numbers alone, which compiled code can read."""
 
-    kind: int                                # CONSTANT, LINEAR, EXPONENTIAL or INVERSE
+    kind: int                                # CONSTANT, LINEAR, EXPONENTIAL, INVERSE or COSINE
     start: float
     end: float                               # of an inverse schedule: the power
     fraction: float
+    warmup: float = 0.0
 
 
 def scheduled(numbers: Numbers, progress: float, count: int) -> float:
     """The value of any schedule. `progress` in [0, 1]; `count` at least 1, which only an inverse schedule reads.
 
-    Source: for the inverse one Robbins & Monro 1951, doi:10.1214/aoms/1177729586; the others are nobody's in particular.
+    Source: inverse: Robbins & Monro 1951, doi:10.1214/aoms/1177729586; cosine: Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5.
     """
     if numbers.kind == CONSTANT:
         return numbers.start
     if numbers.kind == INVERSE:
         return numbers.start / float(count) ** numbers.end
-    used = min(max(progress / numbers.fraction, 0.0), 1.0)
+    if progress < numbers.warmup:
+        return numbers.start * progress / numbers.warmup
+    used = min(max((progress - numbers.warmup) / (numbers.fraction - numbers.warmup), 0.0), 1.0)
+    if numbers.kind == COSINE:
+        return numbers.end + (numbers.start - numbers.end) * (1.0 + math.cos(math.pi * used)) / 2.0
     if numbers.kind == LINEAR:
         return (1.0 - used) * numbers.start + used * numbers.end
     return numbers.start ** (1.0 - used) * numbers.end**used
@@ -133,6 +138,40 @@ class Exponential:
 
 
 @dataclass(frozen=True)
+class Cosine:
+    """From start to end along half a period of a cosine, slowly at both ends; after a warm-up, if there is one, from 0 to start."""
+
+    start: float                             # value behind the warm-up
+    end: float = 0.0                         # value from progress = fraction on
+    fraction: float = 1.0                    # share of the budget after which it stays, in (0, 1]
+    warmup: float = 0.0                      # share of the budget in which it rises from 0 to start, in [0, fraction)
+
+    def __post_init__(self) -> None:
+        _check("start", self.start)
+        _check("end", self.end)
+        _check("fraction", self.fraction, above=0.0, most=1.0)
+        _check("warmup", self.warmup)
+        if not 0.0 <= self.warmup < self.fraction:
+            raise ValueError(f"warmup of a schedule must be a number in [0, {self.fraction:g}), got {self.warmup!r}")
+
+    def __call__(self, progress: float) -> float:
+        return scheduled(self.numbers, progress, 1)
+
+    @property
+    def numbers(self) -> Numbers:
+        """For compiled code."""
+        return Numbers(COSINE, float(self.start), float(self.end), float(self.fraction), float(self.warmup))
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The lowest and the highest value it takes behind the warm-up."""
+        return float(min(self.start, self.end)), float(max(self.start, self.end))
+
+    def __str__(self) -> str:
+        return _text("cosine", self)
+
+
+@dataclass(frozen=True)
 class Inverse:
     """start / N^power, where N counts from 1: for a step size the updates of this entry, for ε the visits of this state.
 
@@ -164,14 +203,14 @@ class Inverse:
         return _text("inverse", self)
 
 
-Schedule = Constant | Linear | Exponential | Inverse
+Schedule = Constant | Linear | Exponential | Cosine | Inverse
 """progress in [0, 1] → value; `Inverse` follows a count instead."""
 
-NAMES: dict[str, Any] = {"constant": Constant, "linear": Linear, "exponential": Exponential, "inverse": Inverse}
-_MOST_NUMBERS = {Constant: 1, Linear: 3, Exponential: 3, Inverse: 2}
+NAMES: dict[str, Any] = {"constant": Constant, "linear": Linear, "exponential": Exponential, "cosine": Cosine, "inverse": Inverse}
+_MOST_NUMBERS = {Constant: 1, Linear: 3, Exponential: 3, Cosine: 4, Inverse: 2}
 
 
-def _text(name: str, schedule: Linear | Exponential | Inverse) -> str:
+def _text(name: str, schedule: Linear | Exponential | Cosine | Inverse) -> str:
     return f"{name}({', '.join(repr(float(number)) for number in astuple(schedule))})"
 
 
@@ -190,10 +229,16 @@ def parse_schedule(text: str | float | Schedule) -> Schedule:
         if call is None:
             return Constant(float(text))
         kind = NAMES[call[1].lower()]
-        numbers = [float(number) for number in call[2].split(",")]
-        if (len(numbers) == 1 and kind in (Linear, Exponential)) or len(numbers) > _MOST_NUMBERS[kind]:
+        *parts, last = call[2].split(",")
+        named = re.fullmatch(r"\s*warmup\s*=(.*)", last) if kind is Cosine else None
+        numbers = [float(number) for number in (parts if named else [*parts, last])]
+        warmup = {"warmup": float(named[1])} if named else {}
+        if not numbers or (len(numbers) == 1 and kind in (Linear, Exponential)) or len(numbers) + len(warmup) > _MOST_NUMBERS[kind]:
             raise KeyError
     except (ValueError, KeyError):
-        forms = "a number, linear(START, END[, FRACTION]), exponential(START, END[, FRACTION]) or inverse(START[, POWER])"
+        forms = (
+            "a number, linear(START, END[, FRACTION]), exponential(START, END[, FRACTION]), "
+            "cosine(START[, END[, FRACTION]][, warmup=FRACTION]) or inverse(START[, POWER])"
+        )
         raise ValueError(f"a schedule must be {forms}, got {text!r}") from None
-    return kind(*numbers)
+    return kind(*numbers, **warmup)

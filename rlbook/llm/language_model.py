@@ -73,12 +73,14 @@ class LanguageModelPolicy(Policy):
         action, log_prob, mask = (x.T.contiguous() for x in (rollout.tensor("action"), rollout.log_prob(), rollout.tensor("valid")))
         return Batch(obs=prompts, action=action, log_prob=log_prob, mask=mask)
 
-    def evaluate(self, batch: Batch, *, entropy: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def evaluate(
+        self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         rows = _states(batch)
         logits = causal_lm.logits(self.model, rows)
         distribution = Categorical((logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits) / self.temperature)
         value = None if self.critic is None else self.critic(rows)
-        return distribution.log_prob(_completions(batch)), distribution.entropy() if entropy else None, value
+        return distribution.log_prob(_completions(batch)), self.entropy_of(distribution, entropy_gradient) if entropy else None, value
 
     def logits(self, batch: Batch) -> Tensor:
         """Next-token logits before temperature [B, T, V], with gradients."""

@@ -125,10 +125,12 @@ class MLPPolicy(Policy):
         fields = {"obs": rollout.tensor("obs"), "action": rollout.tensor("action"), "log_prob": rollout.log_prob(), "mask": mask}
         return Batch(**{name: as_rows(value, mask, unit or self.unit) for name, value in fields.items()})
 
-    def evaluate(self, batch: Batch, *, entropy: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def evaluate(
+        self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         obs = self._input(batch.obs)
         distribution, value = self._forward(obs)
-        return distribution.log_prob(batch.action), distribution.entropy() if entropy else None, value
+        return distribution.log_prob(batch.action), self.entropy_of(distribution, entropy_gradient) if entropy else None, value
 
     @torch.inference_mode()
     def value(self, obs: Tensor) -> Tensor:

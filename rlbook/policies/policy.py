@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rlbook.data.rollout import Batch, Rollout
+from rlbook.policies.distributions import Distribution
 
 Unit = Literal["step", "episode"]
 
@@ -58,10 +59,13 @@ class Policy(nn.Module):
         """The rollout as rows: [B, ...] valid steps, or [N, T, ...] episodes with `mask`."""
 
     @abstractmethod
-    def evaluate(self, batch: Batch, *, entropy: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def evaluate(
+        self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """log π(a|s), the entropy of π(·|s) (both in nats) and V(s); shaped like `batch.mask`.
 
-        The entropy is None where it was not asked for, V(s) without a critic.
+        The entropy is None where it was not asked for, and has no gradient where `entropy_gradient` is false. V(s) is None without
+        a critic.
         """
 
     @abstractmethod
@@ -71,6 +75,11 @@ class Policy(nn.Module):
     @abstractmethod
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """V(obs) and V(next_obs), each [T, N], without gradients. Where the episode terminated, V(next_obs) is of no use."""
+
+    def entropy_of(self, distribution: Distribution, gradient: bool) -> Tensor:
+        """The entropy in nats; without `gradient` it keeps no graph, which for a large vocabulary is most of an update's memory."""
+        with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
+            return distribution.entropy()
 
     def frozen_copy(self) -> Policy:
         """A reference policy: the same weights, never trained."""

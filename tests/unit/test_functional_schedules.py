@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlbook.functional.schedules import Constant, Exponential, Linear, parse_schedule
+from rlbook.functional.schedules import Constant, Cosine, Exponential, Linear, parse_schedule
 
 number = st.floats(-1e6, 1e6)
 positive = st.floats(1e-6, 1e6)
@@ -43,6 +43,17 @@ def test_text_and_schedule_are_the_same_thing(schedule, progress):
     assert low - 1e-9 * abs(low) <= schedule(progress) <= high + 1e-9 * abs(high)
 
 
+def test_the_cosine_rises_in_its_warm_up_and_falls_along_half_a_period():
+    """Warm-up over the first tenth; then end + (start - end) (1 + cos πu) / 2 with u from 0 at .1 to 1 at .9."""
+    schedule = parse_schedule("cosine(1.0, 0.2, 0.9, warmup=0.1)")
+    assert schedule == Cosine(1.0, 0.2, 0.9, 0.1) == parse_schedule(str(schedule))
+    halfway = 0.2 + 0.8 * (1 + math.cos(math.pi / 2)) / 2
+    quarter = 0.2 + 0.8 * (1 + math.cos(math.pi / 4)) / 2
+    for progress, value in ((0.0, 0.0), (0.05, 0.5), (0.1, 1.0), (0.3, quarter), (0.5, halfway), (0.9, 0.2), (1.0, 0.2)):
+        assert schedule(progress) == pytest.approx(value, abs=1e-12)
+    assert parse_schedule("cosine(3e-4)") == Cosine(3e-4) and Cosine(3e-4)(1.0) == 0.0
+
+
 def test_a_number_alone_is_a_constant():
     assert parse_schedule(0.1) == parse_schedule("0.1") == parse_schedule("constant(0.1)") == Constant(0.1)
     assert parse_schedule("linear(1.0, 0.05, 0.1)") == parse_schedule(" Linear( 1, .05,.1 ) ") == Linear(1.0, 0.05, 0.1)
@@ -52,7 +63,8 @@ def test_a_number_alone_is_a_constant():
 
 @pytest.mark.parametrize(
     "bad",
-    ["", "fast", "nan", "inf", "linear", "linear()", "linear(1)", "linear(1,2,3,4)", "linear(1, x)", "constant(1, 2)", "cosine(1, 0)",
+    ["", "fast", "nan", "inf", "linear", "linear()", "linear(1)", "linear(1,2,3,4)", "linear(1, x)", "constant(1, 2)", "cosine()",
+     "cosine(1, 0, 1, 1)", "cosine(warmup=0.1)",
      "linear(1, 0, 0)", "linear(1, 0, 1.5)", "linear(1, nan)", "exponential(0, 1)", "exponential(1, -1)", float("nan"), True, None, [0.1]],
 )
 def test_anything_else_is_refused_in_one_sentence(bad):

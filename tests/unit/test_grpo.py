@@ -198,7 +198,7 @@ def test_the_penalty_in_the_reward_is_not_in_the_loss_as_well(stage: Make, scrip
     tilt(theatre.agent)
     theatre.round() if algorithm == "grpo" else theatre.collect(10)
     total, parts = theatre.agent.loss(with_weight(theatre.agent, theatre.agent.prepare()[0]))
-    assert total.item() == parts[0].item()
+    assert total.item() == parts["policy_loss"].item()
 
 
 def test_the_reference_never_moves(stage: Make, scripted: Make, fingerprint: Make) -> None:

@@ -164,6 +164,23 @@ def test_micro_batches_do_not_change_the_gradient(
     assert_close(diagnostics[0], diagnostics[1], atol=1e-5, rtol=1e-4)
 
 
+def test_rates_may_follow_schedules(stage: Make, scripted: Make) -> None:
+    """At progress .5 the clip is .3, the entropy bonus .05 and the step size (1 + cos(π/2)) / 2 of its start."""
+    schedules = {"clip": "linear(0.4, 0.2)", "entropy_coef": "linear(0.1, 0.0)", "learning_rate": "cosine(1e-3)"}
+    fixed = {"clip": 0.3, "entropy_coef": 0.05, "learning_rate": 0.5e-3}
+    updated = []
+    for rates in (schedules, fixed):
+        theatre = stage("ppo", scripted(), rollout_steps=25, anneal_learning_rate=False, **rates)
+        theatre.collect(25)
+        theatre.agent.progress = 0.5
+        batch, _ = theatre.agent.prepare()
+        batch.log_prob = batch.log_prob - 0.3                                  # so that the clip matters
+        metrics = theatre.agent.update(batch)
+        assert metrics["learning_rate"] == pytest.approx(0.5e-3, rel=1e-12)
+        updated.append(theatre.agent.optimizer.flat.clone())
+    assert_close(updated[0], updated[1], atol=1e-7, rtol=0)
+
+
 # ---- the reference policy
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])

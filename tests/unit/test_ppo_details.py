@@ -84,7 +84,7 @@ def test_detail_6_every_epoch_goes_through_all_rows_once_in_a_new_order(ready: M
     agent, batch = ready(batch_size=size, epochs=epochs)
     batch.log_prob = torch.arange(100.0)                                       # a name for each row
     seen: list[list[float]] = []
-    agent.train_on = lambda rows, diagnose=True: (seen.append(rows.log_prob.tolist()), torch.zeros(6))[1]
+    agent.train_on = lambda rows, diagnose=True: (seen.append(rows.log_prob.tolist()), {"policy_loss": torch.zeros(())})[1]
     agent.update(batch)
     assert [len(rows) for rows in seen] == ([size] * (100 // size) + [100 % size] * (100 % size > 0) if size <= 100 else [100]) * epochs
     orders = np.array([row for rows in seen for row in rows]).reshape(epochs, 100)
@@ -137,7 +137,7 @@ def test_detail_10_the_loss_is_policy_plus_value_minus_entropy(ready: Make) -> N
     for value_coef, entropy_coef in ((1.0, 0.0), (0.5, 0.02), (0.0, 1.0)):
         agent, batch = ready(value_coef=value_coef, entropy_coef=entropy_coef)
         total, parts = agent.loss(batch)
-        policy_loss, value_loss, entropy = parts[:3].tolist()
+        policy_loss, value_loss, entropy = (parts[name].item() for name in ("policy_loss", "value_loss", "entropy"))
         assert value_loss == pytest.approx(0.5 * (batch.target - batch.value).square().mean().item(), rel=1e-5)
         assert entropy == pytest.approx(math.log(3), abs=1e-3)
         assert total.item() == pytest.approx(policy_loss + value_coef * value_loss - entropy_coef * entropy, rel=1e-5)
@@ -156,7 +156,7 @@ def test_the_entropy_bonus_raises_the_entropy(ready: Make) -> None:
 def test_detail_11_a_long_gradient_is_cut(ready: Make) -> None:
     for limit in (0.5, 1e9):
         agent, batch = ready(max_grad_norm=limit, value_coef=100.0)
-        reported = agent.train_on(batch)[-1].item()
+        reported = agent.train_on(batch)["grad_norm"].item()
         assert reported > 1.0
         assert agent.optimizer.grad.norm().item() == pytest.approx(min(limit, reported), rel=1e-4)
 
@@ -166,14 +166,14 @@ def test_detail_12_the_diagnostics_are_what_they_say(ready: Make) -> None:
     agent, batch = ready()
     batch.log_prob = batch.log_prob + torch.tensor([-0.3, 0.1]).repeat(50)
     _, parts = agent.loss(batch)
-    assert parts[3].item() == pytest.approx(((math.exp(0.3) - 1.3) + (math.exp(-0.1) - 0.9)) / 2, abs=1e-6)
-    assert parts[4].item() == 0.5
+    assert parts["approx_kl"].item() == pytest.approx(((math.exp(0.3) - 1.3) + (math.exp(-0.1) - 0.9)) / 2, abs=1e-6)
+    assert parts["clip_fraction"].item() == 0.5
 
 
 def test_an_update_logs_the_mean_of_its_last_epoch(ready: Make) -> None:
     agent, batch = ready(batch_size=50, epochs=3)
     steps = iter(range(6))
-    agent.train_on = lambda part, diagnose=True: torch.full((6 if diagnose else 1,), float(next(steps)))
+    agent.train_on = lambda part, diagnose=True: {"value_loss": torch.tensor(float(next(steps)))}
     assert agent.update(batch)["value_loss"] == (4 + 5) / 2
 
 

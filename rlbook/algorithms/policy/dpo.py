@@ -24,7 +24,6 @@ from rlbook import checks
 from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch
-from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.preference_losses import (
@@ -35,6 +34,8 @@ from rlbook.functional.preference_losses import (
     preference_accuracy,
     sequence_log_prob,
 )
+from rlbook.functional.schedules import Schedule
+from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class DPOConfig:
     reference_period: int = 0  # rounds after which the reference becomes the present policy; 0 never
     batch_size: int = 64  # pairs of a minibatch
     epochs: int = 1  # passes over a round's pairs
-    learning_rate: float = 1e-3  # Adam's step size, > 0
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
@@ -59,10 +60,11 @@ class DPOConfig:
         checks.check_fields(
             self, group_size=checks.at_least(2), beta=checks.positive, preference_loss=checks.one_of("sigmoid", "ipo", "hinge"),
             label_smoothing=checks.number_in(0.0, 0.5), nll_coef=checks.non_negative, reference_period=checks.non_negative_int,
-            batch_size=checks.positive_int, epochs=checks.positive_int, learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
+            batch_size=checks.positive_int, epochs=checks.positive_int, anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive, hidden_sizes=checks.positive_ints,
             micro_batch_size=checks.optional(checks.positive_int),
         )  # fmt: skip
+        checks.check_rates(self, learning_rate=checks.positive)
 
 
 class DPO(PolicyAgent):
@@ -121,29 +123,23 @@ class DPO(PolicyAgent):
 
     def update(self, batch: Batch, better: Tensor, worse: Tensor) -> Metrics:
         """Epochs over the pairs (rows `better` [P] and `worse` [P] of `batch`); returns the mean diagnostics."""
-        rate, diagnostics = self.anneal(), []
+        rate, steps = self.anneal(), []
         for _ in range(self.config.epochs):
             order = torch.from_numpy(self.shuffling.permutation(len(better)))
             for pairs in order.split(self.config.batch_size):
-                diagnostics.append(self.train_on(batch[better[pairs]], batch[worse[pairs]]))
-        names = ("preference_loss", "nll", "accuracy", "reward_margin", "chosen_log_ratio", "rejected_log_ratio", "grad_norm")
-        return dict(zip(names, torch.stack(diagnostics).mean(0).tolist(), strict=True)) | {"learning_rate": rate}
+                steps.append(self.train_on(batch[better[pairs]], batch[worse[pairs]]))
+        return mean_metrics(steps) | {"learning_rate": rate}
 
-    def train_on(self, better: Batch, worse: Batch) -> Tensor:
-        """One gradient step on P pairs, row i of `better` against row i of `worse`. Returns the diagnostics [7]."""
+    def train_on(self, better: Batch, worse: Batch) -> dict[str, Tensor]:
+        """One gradient step on P pairs, row i of `better` against row i of `worse`. Returns the diagnostics and "grad_norm"."""
         better.weight, pairs = per_token(better.mask), len(better)
-        parts: list[Tensor] = []
+        return gradient_step(
+            self.optimizer, lambda rows: self.loss(rows.better, rows.worse, pairs), Pairs(better, worse),
+            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
+        )  # fmt: skip
 
-        def loss(rows: slice) -> Tensor:
-            total, diagnostics = self.loss(better[rows], worse[rows], pairs)
-            parts.append(diagnostics)
-            return total
-
-        norm = self.optimizer.step(micro_batches(pairs, self.config.micro_batch_size, loss), self.config.max_grad_norm)
-        return torch.cat([torch.stack(parts).sum(0), norm[None]])
-
-    def loss(self, better: Batch, worse: Batch, pairs: int) -> tuple[Tensor, Tensor]:
-        """The share that some pairs have in the loss of all `pairs`, and their share [6] in the diagnostics."""
+    def loss(self, better: Batch, worse: Batch, pairs: int) -> LossOutput:
+        """The share that some pairs have in the loss of all `pairs`, and their share in the diagnostics."""
         config = self.config
         assert better.weight is not None and better.reference_log_prob is not None and worse.reference_log_prob is not None
         log_prob, _, _ = self.policy.evaluate(better, entropy=False)
@@ -162,9 +158,13 @@ class DPO(PolicyAgent):
             ratios = chosen - reference[0], rejected - reference[1]
             rewards = implicit_reward(chosen, reference[0], config.beta), implicit_reward(rejected, reference[1], config.beta)
             share = len(chosen) / pairs
-            diagnostics = [preference, nll, preference_accuracy(*rewards) * share]
-            diagnostics += [averaged(x, average=average) for x in (rewards[0] - rewards[1], *ratios)]
-            return total, torch.stack(diagnostics)
+            return LossOutput(total, {
+                "preference_loss": preference.detach(), "nll": nll.detach(),
+                "accuracy": preference_accuracy(*rewards) * share,
+                "reward_margin": averaged(rewards[0] - rewards[1], average=average),
+                "chosen_log_ratio": averaged(ratios[0], average=average),
+                "rejected_log_ratio": averaged(ratios[1], average=average),
+            })  # fmt: skip
 
     def state_dict(self) -> State:
         return super().state_dict() | {"rounds": self.rounds}
@@ -172,6 +172,20 @@ class DPO(PolicyAgent):
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.rounds = state["rounds"]
+
+
+@dataclass
+class Pairs:
+    """P pairs of episodes, row i of `better` against row i of `worse`."""
+
+    better: Batch
+    worse: Batch
+
+    def __len__(self) -> int:
+        return len(self.better)
+
+    def __getitem__(self, rows: slice) -> Pairs:
+        return Pairs(self.better[rows], self.worse[rows])
 
 
 def ranked_pairs(returns: Tensor, group_size: int) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,6 @@ from rlbook import checks
 from rlbook.agent import Metrics, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch, minibatches
-from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import averaged, given
 from rlbook.functional.divergences import ESTIMATORS, check_estimator, k3
@@ -42,6 +41,8 @@ from rlbook.functional.policy_losses import (
     clipped_surrogate_loss,
     regularised_loss,
 )
+from rlbook.functional.schedules import Schedule
+from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class GRPOConfig:
     baseline: Literal["mean", "leave-one-out"] = "mean"
     batch_size: int | None = None  # episodes of a minibatch; none takes the whole round
     epochs: int = 1  # passes over a round of episodes
-    clip: float = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0
+    clip: float | Schedule = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0
     clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
     # c, at least 1: where A < 0, the loss of a step is at most -c A; none sets no bound
     dual_clip: float | None = None
@@ -63,13 +64,13 @@ class GRPOConfig:
     mask_truncated: bool = False  # leave episodes out of the loss that a limit cut short
     # β, weight of the KL penalty that pulls towards the first policy, in reward units per nat; 0
     # keeps no reference; in the loss and with baseline = mean it acts like β G / (G - 1)
-    kl_coef: float = 0.0
+    kl_coef: float | Schedule = 0.0
     kl_in: Literal["reward", "loss"] = "loss"  # where the penalty goes
     # how the KL divergence is estimated from samples; k1+ and k3+ have the values of k1 and k3 and
     # the gradient of k2; k1, whose gradient has mean zero, only goes into the reward
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k3"
-    entropy_coef: float = 0.0  # c_e, weight of the entropy bonus, in reward units per nat
-    learning_rate: float = 1e-3  # Adam's step size, > 0
+    entropy_coef: float | Schedule = 0.0  # c_e, weight of the entropy bonus, in reward units per nat
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
@@ -83,15 +84,18 @@ class GRPOConfig:
             self, group_size=checks.at_least(2), scale=checks.one_of("std", "batch", "none"),
             baseline=checks.one_of("mean", "leave-one-out"),
             batch_size=checks.optional(checks.positive_int), epochs=checks.positive_int,
-            clip=checks.bound, clip_high=checks.optional(checks.bound),
+            clip_high=checks.optional(checks.bound),
             dual_clip=checks.optional(checks.number_from(1.0)), average=checks.one_of(*AVERAGES),
             average_divisor=checks.positive_int, mask_truncated=checks.boolean,
-            kl_coef=checks.non_negative, kl_in=checks.one_of("reward", "loss"),
-            kl_estimator=checks.one_of(*ESTIMATORS), entropy_coef=checks.non_negative,
-            learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
+            kl_in=checks.one_of("reward", "loss"),
+            kl_estimator=checks.one_of(*ESTIMATORS),             anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
             hidden_sizes=checks.positive_ints,
             micro_batch_size=checks.optional(checks.positive_int),
+        )  # fmt: skip
+        checks.check_rates(
+            self, clip=checks.bound, learning_rate=checks.positive, entropy_coef=checks.non_negative,
+            kl_coef=checks.non_negative,
         )  # fmt: skip
         check_estimator(self.kl_estimator, self.kl_in)
 
@@ -150,7 +154,7 @@ class GRPO(PolicyAgent):
             kl = estimator(batch.log_prob, batch.reference_log_prob, batch.mask)       # [N, T]
             metrics["reference_kl"] = float(averaged(kl, batch.mask))
             if config.kl_in == "reward":
-                returns = returns - config.kl_coef * kl.sum(1)
+                returns = returns - self.now("kl_coef") * kl.sum(1)
         groups = returns.view(-1, config.group_size)
         metrics["zero_std_groups"] = float((groups == groups[:, :1]).all(1).float().mean())
         advantage = group_advantage(
@@ -165,37 +169,29 @@ class GRPO(PolicyAgent):
         """One or more epochs over the round; returns the mean diagnostics."""
         rate = self.anneal()
         size = self.config.batch_size or len(batch)
-        diagnostics = [
+        steps = [
             self.train_on(minibatch)
             for _ in range(self.config.epochs)
             for minibatch in minibatches(batch, size, self.shuffling)
         ]
-        names = ("policy_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
-        means = torch.stack(diagnostics).mean(0).tolist()
-        return dict(zip(names, means, strict=True)) | {"learning_rate": rate}
+        return mean_metrics(steps) | {"learning_rate": rate}
 
-    def train_on(self, batch: Batch) -> Tensor:
-        """One gradient step. Returns [5]: loss, entropy, KL, clip fraction, gradient norm."""
+    def train_on(self, batch: Batch) -> dict[str, Tensor]:
+        """One gradient step. Returns the diagnostics and "grad_norm"."""
         batch = dataclasses.replace(batch, weight=self.average()(batch.mask))
-        parts: list[Tensor] = []
+        return gradient_step(
+            self.optimizer, self.loss, batch,
+            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
+        )  # fmt: skip
 
-        def loss(rows: slice) -> Tensor:
-            total, diagnostics = self.loss(batch[rows])
-            parts.append(diagnostics)
-            return total
-
-        losses = micro_batches(len(batch), self.config.micro_batch_size, loss)
-        norm = self.optimizer.step(losses, self.config.max_grad_norm)
-        return torch.cat([torch.stack(parts).sum(0), norm[None]])
-
-    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The total loss of some episodes, and its parts [4] without gradient: policy loss,
-        entropy, KL, clip fraction."""
+    def loss(self, batch: Batch) -> LossOutput:
+        """The total loss of some episodes, and what it is made of."""
         config, mask = self.config, batch.mask
         assert batch.advantage is not None and batch.weight is not None
         average = given(batch.weight)
-        clips = {"clip": config.clip, "clip_high": config.clip_high}
-        log_prob, entropy, _ = self.policy.evaluate(batch)
+        entropy_coef, kl_coef = self.now("entropy_coef"), self.now("kl_coef")
+        clips = {"clip": self.now("clip"), "clip_high": config.clip_high}
+        log_prob, entropy, _ = self.policy.evaluate(batch, entropy_gradient=entropy_coef > 0)
         policy_loss = clipped_surrogate_loss(
             log_prob, batch.log_prob, batch.advantage, dual_clip=config.dual_clip,
             mask=mask, average=average, **clips,
@@ -206,9 +202,14 @@ class GRPO(PolicyAgent):
             estimator = ESTIMATORS[config.kl_estimator]
             kl = averaged(estimator(log_prob, batch.reference_log_prob, mask), mask, average)
         total = regularised_loss(
-            policy_loss, entropy, kl, entropy_coef=config.entropy_coef, kl_coef=config.kl_coef
+            policy_loss, entropy, kl, entropy_coef=entropy_coef, kl_coef=kl_coef
         )
         with torch.no_grad():
-            moved = averaged(k3(batch.log_prob, log_prob, mask), mask, average)
-            clipped = clip_fraction(log_prob, batch.log_prob, mask=mask, average=average, **clips)
-            return total, torch.stack([policy_loss, entropy, moved, clipped])
+            return LossOutput(total, {
+                "policy_loss": policy_loss.detach(),
+                "entropy": entropy.detach(),
+                "approx_kl": averaged(k3(batch.log_prob, log_prob, mask), mask, average),
+                "clip_fraction": clip_fraction(
+                    log_prob, batch.log_prob, mask=mask, average=average, **clips
+                ),
+            })  # fmt: skip

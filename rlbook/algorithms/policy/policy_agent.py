@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import Agent, State, Step
+from rlbook.checks import at
 from rlbook.data.rollout import Batch, Rollout
-from rlbook.fast.flat_adam import FlatAdam
 from rlbook.functional import averages
 from rlbook.policies.build import PolicySettings, build_policy, refuse_idle
+from rlbook.policies.optimizer import Group, adam
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 AVERAGES = ("token", "sequence", "constant")
@@ -44,7 +45,7 @@ class PolicyAgent(Agent):
         self.policy = build_policy(env, rng_for(seed, "initialisation"), settings)
         refuse_idle(self.policy, config)
         self.reference = self.policy.frozen_copy() if self.needs_reference(config) else None
-        self.optimizer = FlatAdam([self.policy], config.learning_rate, eps=config.adam_eps)
+        self.optimizer = adam([Group([self.policy])], at(config.learning_rate, 0.0), eps=config.adam_eps)
         self.exploration, self.shuffling = rng_for(seed, "exploration"), rng_for(seed, "minibatches")
         self.rollout_data = Rollout(self.policy.stores)
         self._log_prob = np.zeros(0, dtype=np.float32)
@@ -53,7 +54,7 @@ class PolicyAgent(Agent):
     @staticmethod
     def needs_reference(config: Any) -> bool:
         """Whether a frozen copy of the first policy is kept."""
-        return getattr(config, "kl_coef", 0.0) > 0
+        return getattr(config, "kl_coef", 0.0) != 0.0
 
     def act(self, observation: Any, *, explore: bool = True) -> np.ndarray:
         if not explore:
@@ -81,8 +82,13 @@ class PolicyAgent(Agent):
 
     def anneal(self) -> float:
         """Sets and returns the learning rate for this point of training."""
-        self.optimizer.learning_rate = self.config.learning_rate * (1.0 - self.progress if self.config.anneal_learning_rate else 1.0)
+        left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
+        self.optimizer.learning_rate = self.now("learning_rate") * left
         return self.optimizer.learning_rate
+
+    def now(self, name: str) -> float:
+        """The value at this point of training of a hyper-parameter that may be a schedule."""
+        return at(getattr(self.config, name), self.progress)
 
     def state_dict(self) -> State:
         return {

@@ -25,13 +25,15 @@ from torch import Tensor
 from rlbook import checks
 from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks
+from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, as_rows, minibatches
-from rlbook.fast.flat_adam import micro_batches
 from rlbook.functional.advantages import gae, normalize
 from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.divergences import ESTIMATORS, check_estimator, k3
 from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss, regularised_loss
+from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
+from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
@@ -41,15 +43,15 @@ class PPOConfig:
     rollout_steps: int = 128  # T, steps of each stream between updates (detail 1); a sequence model collects one episode a stream instead
     batch_size: int = 256  # rows of a minibatch: steps, or episodes for a sequence model (detail 6)
     epochs: int = 4  # K, passes over a rollout
-    clip: float = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0 (detail 8)
+    clip: float | Schedule = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0 (detail 8)
     clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
     dual_clip: float | None = None  # c, at least 1: where A < 0, a sample's loss is at most -c A; none sets no bound
     clip_value: float | None = None  # how far V may move from its old value in an update, in reward units; none: no clipping (detail 9)
-    learning_rate: float = 2.5e-4  # Adam's step size, > 0
+    learning_rate: float | Schedule = 2.5e-4  # Adam's step size, > 0
     anneal_learning_rate: bool = True  # lower the step size linearly to 0 over the run (detail 4)
     adam_eps: float = 1e-5  # Adam's ε (detail 3)
     value_coef: float = 1.0  # c_v, weight of the value loss (½ mean square, detail 10)
-    entropy_coef: float = 0.0  # c_e, weight of the entropy bonus, in reward units per nat (detail 10)
+    entropy_coef: float | Schedule = 0.0  # c_e, weight of the entropy bonus, in reward units per nat (detail 10)
     max_grad_norm: float = 0.5  # the gradient's L2 norm is clipped to this (detail 11)
     normalize_advantage: bool = True  # standardise advantages within each minibatch (detail 7)
     orthogonal_init: bool = True  # orthogonal weights of gain √2, 0.01 for the policy's output and 1 for the value's (detail 2)
@@ -60,7 +62,7 @@ class PPOConfig:
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
     temperature: float = 1.0  # divides the logits of a discrete policy, acting and learning alike, > 0
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"  # a time limit: V goes on behind it, or it ends the task (a token budget)
-    kl_coef: float = 0.0  # β, weight of the KL penalty that pulls towards the first policy, in reward units per nat; 0 keeps no reference
+    kl_coef: float | Schedule = 0.0  # β, weight of the KL penalty towards the first policy, in reward units per nat; 0 keeps no reference
     kl_in: Literal["reward", "loss"] = "reward"  # where the penalty goes
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k1"  # of the KL; + has k2's gradient; k1 not in the loss
     average: Literal["token", "sequence", "constant"] = "token"  # what the loss of an episode batch is a mean over
@@ -70,15 +72,19 @@ class PPOConfig:
     def __post_init__(self) -> None:
         checks.check_fields(
             self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval, rollout_steps=checks.positive_int,
-            batch_size=checks.positive_int, epochs=checks.positive_int, clip=checks.bound, clip_high=checks.optional(checks.bound),
+            batch_size=checks.positive_int, epochs=checks.positive_int, clip_high=checks.optional(checks.bound),
             dual_clip=checks.optional(checks.number_from(1.0)), clip_value=checks.optional(checks.bound),
-            learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, value_coef=checks.non_negative, entropy_coef=checks.non_negative, max_grad_norm=checks.bound,
+            anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, value_coef=checks.non_negative, max_grad_norm=checks.bound,
             normalize_advantage=checks.boolean, orthogonal_init=checks.boolean, separate_networks=checks.boolean,
             target_kl=checks.optional(checks.positive), normalize_observation=checks.boolean, normalize_reward=checks.boolean,
             hidden_sizes=checks.positive_ints, temperature=checks.positive, truncation=checks.one_of("bootstrap", "terminal"),
-            kl_coef=checks.non_negative, kl_in=checks.one_of("reward", "loss"), kl_estimator=checks.one_of(*ESTIMATORS),
+            kl_in=checks.one_of("reward", "loss"), kl_estimator=checks.one_of(*ESTIMATORS),
             average=checks.one_of(*AVERAGES), average_divisor=checks.positive_int, micro_batch_size=checks.optional(checks.positive_int),
+        )  # fmt: skip
+        checks.check_rates(
+            self, clip=checks.bound, learning_rate=checks.positive, entropy_coef=checks.non_negative,
+            kl_coef=checks.non_negative,
         )  # fmt: skip
         check_estimator(self.kl_estimator, self.kl_in)
 
@@ -157,7 +163,7 @@ class PPO(PolicyAgent):
             reference_log_prob = self.reference.evaluate(episodes, entropy=False)[0].T           # [T, N]
             kl = ESTIMATORS[config.kl_estimator](episodes.log_prob.T, reference_log_prob, mask)
             metrics["reference_kl"] = float(averaged(kl, mask))
-            reward = reward - config.kl_coef * kl if config.kl_in == "reward" else reward
+            reward = reward - self.now("kl_coef") * kl if config.kl_in == "reward" else reward
         value, next_value = self.policy.values(data)
         if config.truncation == "terminal":
             terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
@@ -171,20 +177,18 @@ class PPO(PolicyAgent):
         ), metrics
 
     def update(self, batch: Batch) -> Metrics:
-        """K epochs of minibatches; returns the diagnostics of the last one."""
+        """K epochs of minibatches; returns the means of the last one's diagnostics."""
         rate, config = self.anneal(), self.config
-        diagnostics, rows = torch.zeros(6), []
+        metrics: list[dict[str, Tensor]] = []
         for epoch in range(config.epochs):
-            diagnose = epoch == config.epochs - 1 or config.target_kl is not None      # they cost a tenth of the update
-            if epoch == 0 or len(batch) > config.batch_size:                           # one minibatch is the same in every epoch
-                rows = [self.weighed(minibatch) for minibatch in minibatches(batch, config.batch_size, self.shuffling)]
-            parts = [self.train_on(minibatch, diagnose) for minibatch in rows]
-            if diagnose:
-                diagnostics = torch.stack([part for part in parts if part is not None]).mean(0)
-            if config.target_kl is not None and float(diagnostics[3]) > config.target_kl:
+            diagnose = epoch == config.epochs - 1 or config.target_kl is not None  # a tenth of an update
+            if epoch == 0 or len(batch) > config.batch_size:  # one minibatch is the same in every epoch
+                rows = minibatches(batch, config.batch_size, self.shuffling)
+                shuffled = [self.weighed(minibatch) for minibatch in rows]
+            metrics = [self.train_on(minibatch, diagnose) for minibatch in shuffled]
+            if config.target_kl is not None and mean_metrics(metrics)["approx_kl"] > config.target_kl:
                 break
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
-        return dict(zip(names, diagnostics.tolist(), strict=True)) | {"learning_rate": rate}
+        return mean_metrics(metrics) | {"learning_rate": rate}
 
     def weighed(self, batch: Batch) -> Batch:
         """A minibatch with its advantages standardised and each element's share in the loss settled."""
@@ -196,27 +200,31 @@ class PPO(PolicyAgent):
             batch.weight = (per_token if mask is None else self.average())(batch.mask)
         return batch
 
-    def train_on(self, batch: Batch, diagnose: bool = True) -> Tensor | None:
-        """One gradient step. Returns the diagnostics [6]: losses, entropy, KL, clip fraction, gradient norm; None where not asked for."""
-        parts: list[Tensor] = []
-
-        def loss(rows: slice) -> Tensor:
-            total, diagnostics = self.loss(batch[rows] if self.config.micro_batch_size else batch, diagnose)
-            if diagnostics is not None:
-                parts.append(diagnostics)
-            return total
-
-        norm = self.optimizer.step(micro_batches(len(batch), self.config.micro_batch_size, loss), self.config.max_grad_norm)
-        return torch.cat([torch.stack(parts).sum(0), norm[None]]) if diagnose else None
-
-    def loss(self, batch: Batch, diagnose: bool = True) -> tuple[Tensor, Tensor | None]:
-        """The total loss of some rows, and its parts [5] without gradient: policy loss, value loss, entropy, KL, clip fraction."""
+    def train_on(self, batch: Batch, diagnose: bool = True) -> dict[str, Tensor]:
+        """One gradient step on a minibatch. Returns the diagnostics, where asked for, and "grad_norm"."""
         config = self.config
-        over: dict[str, Any] = {} if batch.weight is None else {"mask": batch.mask, "average": given(batch.weight)}
-        log_prob, entropy, value = self.policy.evaluate(batch, entropy=diagnose or config.entropy_coef > 0)
-        assert value is not None and batch.value is not None and batch.advantage is not None and batch.target is not None
-        clips = {"clip": config.clip, "clip_high": config.clip_high}
-        policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, batch.advantage, dual_clip=config.dual_clip, **clips, **over)
+        return gradient_step(
+            self.optimizer, lambda rows: self.loss(rows, diagnose), batch,
+            micro_batch_size=config.micro_batch_size, max_grad_norm=config.max_grad_norm,
+        )  # fmt: skip
+
+    def loss(self, batch: Batch, diagnose: bool = True) -> LossOutput:
+        """The total loss of some rows and, where asked for, what it is made of."""
+        config = self.config
+        assert batch.value is not None and batch.advantage is not None and batch.target is not None
+        over: dict[str, Any] = {}
+        if batch.weight is not None:
+            over = {"mask": batch.mask, "average": given(batch.weight)}
+        clips = {"clip": self.now("clip"), "clip_high": config.clip_high}
+        entropy_coef, kl_coef = self.now("entropy_coef"), self.now("kl_coef")
+
+        log_prob, entropy, value = self.policy.evaluate(
+            batch, entropy=diagnose or entropy_coef > 0, entropy_gradient=entropy_coef > 0
+        )
+        assert value is not None
+        policy_loss = clipped_surrogate_loss(
+            log_prob, batch.log_prob, batch.advantage, dual_clip=config.dual_clip, **clips, **over
+        )
         if config.clip_value is None:
             value_loss = squared_value_loss(value, batch.target, **over)
         else:
@@ -224,16 +232,21 @@ class PPO(PolicyAgent):
         entropy = None if entropy is None else averaged(entropy, **over)
         kl = None
         if batch.reference_log_prob is not None and config.kl_in == "loss":
-            kl = averaged(ESTIMATORS[config.kl_estimator](log_prob, batch.reference_log_prob, over.get("mask")), **over)
+            estimate = ESTIMATORS[config.kl_estimator]
+            kl = averaged(estimate(log_prob, batch.reference_log_prob, over.get("mask")), **over)
         total = regularised_loss(
-            policy_loss + config.value_coef * value_loss, entropy, kl, entropy_coef=config.entropy_coef, kl_coef=config.kl_coef
-        )
+            policy_loss + config.value_coef * value_loss, entropy, kl,
+            entropy_coef=entropy_coef, kl_coef=kl_coef,
+        )  # fmt: skip
         if not diagnose or entropy is None:
-            return total, None
+            return LossOutput(total, {})
         with torch.no_grad():
-            moved = averaged(k3(batch.log_prob, log_prob, over.get("mask")), **over)
-            clipped = clip_fraction(log_prob, batch.log_prob, **clips, **over)
-            return total, torch.stack([policy_loss, value_loss, entropy, moved, clipped])
+            return LossOutput(total, {
+                "policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(),
+                "entropy": entropy.detach(),
+                "approx_kl": averaged(k3(batch.log_prob, log_prob, over.get("mask")), **over),
+                "clip_fraction": clip_fraction(log_prob, batch.log_prob, **clips, **over),
+            })  # fmt: skip
 
     def state_dict(self) -> State:
         return super().state_dict() | {"reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict()}
@@ -242,32 +255,3 @@ class PPO(PolicyAgent):
         super().load_state_dict(state)
         if self.reward_scale is not None:
             self.reward_scale.load_state_dict(state["reward_scale"])
-
-
-class RewardScale:
-    """Divides rewards by the running standard deviation of the discounted return, and clips them to ±10 (detail 9; continuous control)."""
-
-    def __init__(self, num_envs: int, gamma: float) -> None:
-        self.gamma = gamma
-        self.running = torch.zeros(num_envs)             # discounted return so far, of each stream
-        self.moments = torch.zeros(3, dtype=torch.float64)  # count, mean, sum of squared deviations
-
-    def __call__(self, reward: Tensor, ended: Tensor) -> Tensor:
-        """reward [T, N], ended [T, N] bool → [T, N]. Takes the rewards in first."""
-        returns = []
-        for r, over in zip(reward, ended, strict=True):
-            self.running = self.gamma * self.running + r
-            returns.append(self.running)
-            self.running = self.running.masked_fill(over, 0.0)
-        batch = torch.stack(returns).double().flatten()
-        count, mean, squares = self.moments.tolist()
-        total, delta = count + len(batch), float(batch.mean()) - mean
-        squares += float(batch.var(unbiased=False)) * len(batch) + delta**2 * count * len(batch) / total
-        self.moments = torch.tensor([total, mean + delta * len(batch) / total, squares], dtype=torch.float64)
-        return (reward / (squares / total + 1e-8) ** 0.5).clamp(-10.0, 10.0)
-
-    def state_dict(self) -> State:
-        return {"running": self.running, "moments": self.moments}
-
-    def load_state_dict(self, state: State) -> None:
-        self.running, self.moments = state["running"], state["moments"]

@@ -25,18 +25,19 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, State, Step
+from rlbook.checks import at
 from rlbook.data.replay import ReplayBuffer, Transitions
-from rlbook.fast.flat_adam import FlatAdam
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.policies.mlp import MLP
+from rlbook.policies.optimizer import Group, adam
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 
 @dataclass(frozen=True)
 class DQNConfig:
     gamma: float = 0.99  # discount per environment step, in [0, 1]
-    learning_rate: float = 1e-3  # Adam's step size, > 0
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     epsilon: Schedule = Linear(1.0, 0.05, 0.3)  # probability of a random action, in [0, 1]
     buffer_size: int = 50_000  # transitions kept
@@ -54,8 +55,9 @@ class DQNConfig:
 
     def __post_init__(self) -> None:
         checks.check_schedules(self, epsilon=checks.unit_interval)
+        checks.check_rates(self, learning_rate=checks.positive)
         checks.check_fields(
-            self, gamma=checks.unit_interval, learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
+            self, gamma=checks.unit_interval, anneal_learning_rate=checks.boolean,
             buffer_size=checks.positive_int, learning_starts=checks.non_negative_int, batch_size=checks.positive_int,
             train_every=checks.positive_int, gradient_steps=checks.positive_int, target_period=checks.positive_int, double=checks.boolean,
             huber=checks.boolean, max_grad_norm=checks.bound, hidden_sizes=checks.positive_ints, adam_eps=checks.positive,
@@ -96,7 +98,7 @@ class DQN(Agent):
         sizes = (size, *config.hidden_sizes, self.num_actions)
         self.q = MLP(sizes, torch_generator(rng_for(seed, "initialisation")), activation="relu", orthogonal=False)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
-        self.optimizer = FlatAdam([self.q], config.learning_rate, eps=config.adam_eps)
+        self.optimizer = adam([Group([self.q])], at(config.learning_rate, 0.0), eps=config.adam_eps)
         self.replay = ReplayBuffer(config.buffer_size, size)
         self.exploration, self.sampling = rng_for(seed, "exploration"), rng_for(seed, "minibatches")
         self.steps = 0
@@ -126,8 +128,8 @@ class DQN(Agent):
 
     def update(self) -> Metrics:
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
-        if self.config.anneal_learning_rate:
-            self.optimizer.learning_rate = self.config.learning_rate * (1.0 - self.progress)
+        left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
+        self.optimizer.learning_rate = at(self.config.learning_rate, self.progress) * left
         for batch, next_q in self.minibatches(self.config.gradient_steps):
             diagnostics = self.train_on(batch, next_q)
         values = [float(tensor.mean()) for tensor in diagnostics]
