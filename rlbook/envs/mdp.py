@@ -92,6 +92,11 @@ class TabularMDP:
         return self._continuing is not self.transitions and bool(self.ends.any())
 
     @cached_property
+    def largest_reward(self) -> float:
+        """The largest absolute value of an expected reward, in reward units."""
+        return max(float(self.rewards.max()), -float(self.rewards.min()))
+
+    @cached_property
     def terminal(self) -> np.ndarray:
         """[S] bool: states in which nothing is left to gain, since every action ends the episode and pays 0."""
         return ((self.ends > 1.0 - TOLERANCE) & (self.rewards == 0.0)).all(axis=1)
@@ -195,6 +200,16 @@ class TabularMDP:
         action_values = self.expectation(values)
         action_values *= gamma
         action_values += self.rewards if self._is_large else self._rewards.T  # as the product lies in memory
+        return action_values
+
+    def backup_of(self, state: int, values: np.ndarray, gamma: float) -> list[float]:
+        """Q(s, a) of one state, for each of A actions, in reward units; see `backup`."""
+        rows, first = self._continuing, state * self.num_actions
+        action_values = []
+        for action in range(self.num_actions):
+            row = slice(rows.indptr[first + action], rows.indptr[first + action + 1])
+            expected = sum(rows.data[row] * values[rows.indices[row]])
+            action_values.append(self.rewards[state, action] + gamma * expected)
         return action_values
 
     def expectation(self, values: np.ndarray) -> np.ndarray:

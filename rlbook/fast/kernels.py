@@ -32,29 +32,76 @@ def in_place_sweep(
     return low, high
 
 
-def solved_sweep(
+def improve_in_place(
     starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, first: int, last: int,
-    mirror: int, backwards: bool,
-) -> tuple[float, float]:  # fmt: skip
-    """In place, forwards or backwards (`mirror` is first + last - 1), each equation solved for V(s) where it may lead back to s.
+    mirror: int, policy: Any, backwards: bool, margin: float,
+) -> tuple[float, float, float]:  # fmt: skip
+    """In place, forwards or backwards (`mirror` is first + last - 1), each equation solved for V(s); π(s) ← the best action.
 
     V(s) ← max_a [ r(s, a) + γ Σ_{s' ≠ s} P(s'|s, a) V(s') ] / [ 1 - γ P(s|s, a) ]. Has the same fixed point, and γ < 1.
+
+    The third number that it returns is the probability of going to later states minus that of going to earlier ones, added up over the
+    states whose best action is ahead of the others by more than `margin`.
     """
-    low, high = math.inf, -math.inf
+    low, high, onwards = math.inf, -math.inf, 0.0
     for step in range(first, last):
         s = mirror - step if backwards else step
-        best = -math.inf
+        before, best, second, chosen = values[s], -math.inf, -math.inf, s * num_actions
         for row in range(s * num_actions, s * num_actions + num_actions):
             expected, staying = 0.0, 0.0
             for k in range(starts[row], stops[row]):
                 expected += data[k] * values[indices[k]]
                 staying += data[k] if indices[k] == s else 0.0
-            best = max(best, (rewards[row] + gamma * (expected - staying * values[s])) / (1.0 - gamma * staying))
-        change = best - values[s]
+            action_value = (rewards[row] + gamma * (expected - staying * before)) / (1.0 - gamma * staying)
+            second = max(second, min(best, action_value))
+            chosen = row if action_value > best else chosen
+            best = max(best, action_value)
+        if best - second > margin:
+            for k in range(starts[chosen], stops[chosen]):
+                onwards += data[k] if indices[k] > s else (-data[k] if indices[k] < s else 0.0)
+        policy[s] = chosen - s * num_actions
         values[s] = best
-        low = min(low, change)
-        high = max(high, change)
-    return low, high
+        low = min(low, best - before)
+        high = max(high, best - before)
+    return low, high, onwards
+
+
+def solved_chain(
+    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, first: int, last: int, policy: Any,
+    begins: Any, successors: Any, weights: Any, constants: Any,
+) -> None:  # fmt: skip
+    """The rows of a policy one behind the other, solved for V(s): V(s) = constant(s) + Σ_k weight(k) V(successor(k)), from begins[s] on."""
+    place = 0
+    for s in range(first, last):
+        row = s * num_actions + policy[s]
+        staying = 0.0
+        for k in range(starts[row], stops[row]):
+            staying += data[k] if indices[k] == s else 0.0
+        scale = 1.0 / (1.0 - gamma * staying)
+        begins[s], constants[s] = place, scale * rewards[row]
+        for k in range(starts[row], stops[row]):
+            if indices[k] != s:
+                successors[place], weights[place] = indices[k], scale * gamma * data[k]
+                place += 1
+    begins[last] = place
+
+
+def evaluate_in_place(
+    begins: Any, successors: Any, weights: Any, constants: Any, values: Any, first: int, last: int, mirror: int, backwards: bool,
+    times: int, enough: float,
+) -> None:  # fmt: skip
+    """V(s) ← constant(s) + Σ_k weight(k) V(successor(k)), state after state, up to `times` times."""
+    for _ in range(times):
+        largest = 0.0
+        for step in range(first, last):
+            s = mirror - step if backwards else step
+            new = constants[s]
+            for k in range(begins[s], begins[s + 1]):
+                new += weights[k] * values[successors[k]]
+            largest = max(largest, abs(new - values[s]))
+            values[s] = new
+        if largest <= enough:
+            return
 
 
 def optimal_sweep(
@@ -106,7 +153,7 @@ def optimal_sweeps(
     """`optimal_sweep` again and again: from `history[at]` into the next row, and so on around; at most as often as `extremes` has rows.
 
     `extremes` [N, 2] gets the smallest and the largest change of each sweep; 0 is among them where episodes can end. Comes back early
-    after a sweep that something may follow from (`rlbook.algorithms.planning.bounds.Stop`). Returns how many sweeps there were, the
+    after a sweep that something may follow from (`rlbook.fast.sweeps.Stop`). Returns how many sweeps there were, the
     drift, and a number that no value exceeds.
     """
     factor, tolerance, travelled, sweeps, period, width, shrinking = stop

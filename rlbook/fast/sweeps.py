@@ -12,14 +12,23 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import _sparsetools  # what `matrix @ vector` calls, here without a new array each time
 
-from rlbook.algorithms.planning.bounds import Stop
+from rlbook.algorithms.planning.bounds import largest
 from rlbook.fast.compiled import available, linked
-from rlbook.fast.kernels import compiled, in_place_sweep, optimal_sweep, optimal_sweeps, policy_sweep, solved_sweep
+from rlbook.fast.kernels import (
+    compiled,
+    evaluate_in_place,
+    improve_in_place,
+    in_place_sweep,
+    optimal_sweep,
+    optimal_sweeps,
+    policy_sweep,
+    solved_chain,
+)
 
 WORTH_COMPILING = 10_000
 """Transitions, or pairs of state and action, from which machine code pays for loading numba."""
@@ -29,6 +38,19 @@ BLOCK = 32_768
 """States whose action values are computed at once without numba: few enough to stay in the processor's cache."""
 
 Extremes = tuple[float, float]
+
+
+class Stop(NamedTuple):
+    """When sweeps that are made in one go have to come back: the error is within the tolerance, a change is next to nothing beside what
+    the changes add up to, or the interval has shrunk too little since the last time that it was looked at."""
+
+    factor: float                            # γ / (1 - γ)
+    tolerance: float                         # in reward units
+    travelled: float                         # the changes so far, added up
+    sweeps: int                              # so far
+    period: int                              # sweeps from one look to the next
+    width: float                             # of the interval, at the last look
+    shrinking: float                         # the interval is to have shrunk by this factor; ∞: no matter how
 
 
 def sweeps_of(rows: Any, rewards: np.ndarray, gamma: float, *, can_end: bool = True) -> Sweeps:
@@ -105,6 +127,7 @@ class CompiledSweeps(Sweeps):
         self._lead = np.full(len(rewards), -1.0)
         self._drift, self._size = 0.0, -1.0
         self._history: list[np.ndarray] | None = None
+        self._chain: tuple[np.ndarray, ...] | None = None      # the actions of a policy alone, one row a state
         self._at = 0
         self._last: np.ndarray | None = None   # what follows from the sweeps so far; the leads hold for it alone
 
@@ -112,12 +135,27 @@ class CompiledSweeps(Sweeps):
         self._last = None
         return self._extremes(compiled(in_place_sweep)(*self._model, values, *_numbers(0, len(values))))
 
-    def solved(self, values: np.ndarray, *, backwards: bool) -> Extremes:
-        """In place, forwards or backwards, each state's equation solved for its own value (see `solved_sweep`). γ < 1."""
+    def improve_in_place(self, values: np.ndarray, *, backwards: bool) -> tuple[Extremes, float]:
+        """In place, forwards or backwards, each state's equation solved for its own value. γ < 1.
+
+        Returns the extreme changes, and how far the best actions lead to later states rather than to earlier ones, added up.
+        """
         self._last = None
+        margin = 1e-9 * (largest(values) + largest(self.rewards))
+        low, high, onwards = compiled(improve_in_place)(
+            *self._model, values, *_numbers(0, len(values)), np.uint64(len(values) - 1), self._policy, backwards, margin
+        )
+        return self._extremes((low, high)), onwards
+
+    def evaluate_in_place(self, values: np.ndarray, times: int, enough: float, *, backwards: bool) -> None:
+        """Up to `times` sweeps in place over the actions that the last improvement chose, until no value changes by more than `enough`."""
+        if self._chain is None:
+            widest = np.diff(self.rows.indptr).reshape(self.rewards.shape).max(axis=1).sum()
+            self._chain = (np.empty(len(values) + 1, np.uint32 if widest < 2**32 else np.uint64), np.empty(widest, np.uint32),
+                           np.empty(widest), np.empty(len(values)))  # fmt: skip
         first, last = _numbers(0, len(values))
-        mirror = np.uint64(len(values) - 1)
-        return self._extremes(compiled(solved_sweep)(*self._model, values, first, last, mirror, backwards))
+        compiled(solved_chain)(*self._model, first, last, self._policy, *self._chain)
+        compiled(evaluate_in_place)(*self._chain, values, first, last, np.uint64(len(values) - 1), backwards, times, enough)
 
     def policy(self, values: np.ndarray) -> np.ndarray:
         return self._policy
@@ -240,11 +278,6 @@ def largest_of_each(table: np.ndarray, out: np.ndarray) -> np.ndarray:
     for column in table.T[1:]:
         np.maximum(out, column, out=out)
     return out
-
-
-def largest(numbers: np.ndarray) -> float:
-    """The largest absolute value."""
-    return max(float(numbers.max()), -float(numbers.min()))
 
 
 def _numbers(first: int, last: int) -> tuple[Any, Any]:

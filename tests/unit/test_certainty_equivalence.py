@@ -182,3 +182,17 @@ def test_a_restored_agent_goes_on_exactly_as_the_saved_one() -> None:
 def test_hyper_parameters_out_of_range_are_refused(config: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         CertaintyEquivalenceConfig(**config)
+
+
+def test_without_discount_a_counted_model_without_finite_values_is_told() -> None:
+    """From state 0 both actions were seen to pay 1 and stay."""
+    agent = agent_on(2, 2, gamma=1.0, plan_every=2)
+    agent.learn(Step(0, 0, 1.0, 0, False, False))
+    with pytest.raises(rlbook.TrainingError, match="certainty_equivalence cannot plan in the model counted so far: with gamma 1 no policy"):
+        agent.learn(Step(0, 1, 1.0, 0, False, False))
+
+
+def test_a_plan_that_was_cut_short_is_said_in_the_log() -> None:
+    options = {"steps": 400, "eval_every": 0}
+    runs = [rlbook.train("certainty_equivalence", "FrozenLake-v1", max_sweeps=limit, **options) for limit in (1, 10_000)]
+    assert [run.metrics[-1]["converged"] for run in runs] == [0.0, 1.0]

@@ -15,17 +15,19 @@ import pytest
 from scipy import sparse
 
 import rlbook
-from rlbook.algorithms.planning import prioritized_sweeping, value_iteration
+from rlbook.algorithms.planning import prioritized_sweeping
 from rlbook.algorithms.planning.modified_policy_iteration import ModifiedPolicyIteration
 from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.prioritized_sweeping import PrioritizedSweeping
 from rlbook.algorithms.planning.table_planner import TablePlanner
-from rlbook.algorithms.planning.value_iteration import ValueIteration
+from rlbook.algorithms.planning.value_iteration import ValueIteration, ValueIterationConfig
 from rlbook.envs import TabularMDP
 from rlbook.envs.mdp_arrays import from_entries
+from rlbook.fast import planning, sweeps
 from rlbook.fast.compiled import available
 from rlbook.fast.sweeps import CompiledSweeps, SparseSweeps
+from rlbook.fast_forms import plain_forms
 
 Planner = tuple[type[TablePlanner], dict[str, Any]]
 PLANNERS: dict[str, Planner] = {
@@ -100,6 +102,76 @@ def test_policy_iteration_improves_in_every_round_and_stays_short() -> None:
     assert len(rounds) < 20
 
 
+def test_where_long_play_wins_prioritized_sweeping_takes_few_backups() -> None:
+    """p = .55: small stakes win in the end, and news goes to and fro. Sweeps over all states take 3 700 times 99 backups."""
+    model = gambler(0.55)
+    agent = PrioritizedSweeping.solve(model, gamma=1.0, tolerance=1e-3)
+    exact = PolicyIteration.solve(model, gamma=1.0).values()
+    assert agent.converged and agent.state_dict()["backups"] < 100_000
+    np.testing.assert_allclose(agent.values(), exact, rtol=0, atol=2e-3)
+
+
+LOOPS = {
+    "pays": [(0, 0, 0, 1.0, 1.0, False), (0, 1, 0, 1.0, 0.0, True)],                    # 1 a step for ever, beside an exit
+    "pays every other step": [
+        (0, 0, 1, 1.0, 1.0, False), (0, 1, 0, 1.0, 0.0, True), (1, 0, 0, 1.0, -0.5, False), (1, 1, 0, 1.0, 0.0, True),
+    ],
+}  # fmt: skip
+
+
+@every_planner
+@pytest.mark.parametrize("loop", LOOPS)
+def test_without_discount_no_planner_returns_values_that_grow_for_ever(planner: Planner, loop: str) -> None:
+    entries = LOOPS[loop]
+    with pytest.raises(rlbook.TrainingError, match="infinity"):
+        solve(planner, from_entries(entries, entries[-1][0] + 1, 2), gamma=1.0)
+
+
+@every_planner
+def test_without_discount_no_planner_returns_values_that_fall_for_ever(planner: Planner) -> None:
+    """-1 a step and no way out: the answer was -500 000 once, 100 000 sweeps and what the bound made of them."""
+    costly = from_entries([(0, 0, 0, 1.0, -1.0, False), (1, 0, 1, 1.0, -1.0, True)], 2, 1)
+    with pytest.raises(ValueError, match="with gamma 1 no policy has finite values in 1 states, from which nothing ends the episode"):
+        solve(planner, costly, gamma=1.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("reward", [-1.0, 1.0])
+def test_without_discount_no_policy_is_evaluated_that_never_ends(method: str, reward: float) -> None:
+    model = from_entries([(0, 0, 0, 1.0, reward, False)], 1, 1)
+    with pytest.raises(rlbook.TrainingError, match="policy never ends the episode from 1 states, so with gamma 1 it has no values"):
+        PolicyEvaluation.solve(model, gamma=1.0, method=method)
+
+
+@every_planner
+def test_a_limit_that_was_reached_is_said(planner: Planner) -> None:
+    """By a flag where the limit was asked for, by an error where it was not, and in the log."""
+    kind, options = planner
+    model = FROZEN_LAKE_8X8
+    assert not solve(planner, model, max_sweeps=1).converged and solve(planner, model).converged
+    reports = list(kind(Spaces(model), kind.Config(**options | {"max_sweeps": 2})).plan(model))
+    assert [report.get("converged") for report in reports] == [None, 0.0]
+    whole = list(kind(Spaces(model), kind.Config(**options)).plan(model))
+    assert [report.get("converged") for report in whole] == [None] * (len(whole) - 1) + [1.0]
+
+
+def test_a_limit_nobody_asked_for_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ValueIteration, "Config", lambda **options: ValueIterationConfig(**options | {"max_sweeps": 3}))
+    with pytest.raises(rlbook.TrainingError, match="values were not within tolerance after max_sweeps = 3 sweeps"):
+        ValueIteration.solve(FROZEN_LAKE_8X8)
+
+
+@every_planner
+@pytest.mark.parametrize("k", [1e-12, 1e12])
+def test_tiny_and_huge_rewards_have_the_policy_of_the_others(planner: Planner, k: float) -> None:
+    """Tolerances are of the size of the rewards: with rewards of 1e-12 one of 1e-8 would stop everything after a sweep."""
+    transitions, rewards = arrays(np.random.default_rng(0), 30, 3)
+    agent = solve(planner, TabularMDP.from_arrays(transitions, rewards), gamma=0.9)
+    scaled = solve(planner, TabularMDP.from_arrays(transitions, k * rewards), gamma=0.9)
+    np.testing.assert_array_equal(scaled.greedy_policy(), agent.greedy_policy())
+    np.testing.assert_allclose(scaled.values() / k, agent.values(), rtol=0, atol=1e-8)
+
+
 def test_rewards_that_add_up_to_infinity_are_told_and_not_iterated() -> None:
     """A loop that pays 1 a step beside an exit; a loop that costs 1 a step without one."""
     paying = from_entries([(0, 0, 0, 1.0, 1.0, False), (0, 1, 0, 1.0, 0.0, True)], 1, 2)
@@ -119,28 +191,27 @@ def test_resting_unpaid_for_ever_is_worth_more_than_an_end_that_costs(planner: P
     np.testing.assert_array_equal(solve(planner, from_entries(entries, 2, 2), gamma=1.0).values(), [0.0, -1.0])
 
 
-@pytest.mark.parametrize("sweeps", [0, 1, 5, 50])
-def test_modified_policy_iteration_between_its_two_limits(sweeps: int) -> None:
+@pytest.mark.parametrize("evaluations", [0, 1, 5, 50])
+def test_modified_policy_iteration_between_its_two_limits(evaluations: int) -> None:
     """m = 0 is value iteration to the bit; more evaluating sweeps mean fewer improving ones, down to policy iteration's."""
     model = FROZEN_LAKE_8X8
-    agent = ModifiedPolicyIteration(Spaces(model), ModifiedPolicyIteration.Config(evaluation_sweeps=sweeps))
+    agent = ModifiedPolicyIteration(Spaces(model), ModifiedPolicyIteration.Config(evaluation_sweeps=evaluations))
     improvements = list(agent.plan(model))
     whole = ValueIteration(Spaces(model), ValueIteration.Config())
-    if sweeps == 0:
+    if evaluations == 0:
         assert improvements == list(whole.plan(model))
         np.testing.assert_array_equal(agent.values(), whole.values())
     else:
-        assert len(improvements) < 1.2 * len(list(whole.plan(model))) / (1 + sweeps) + 20
+        assert len(improvements) < 1.2 * len(list(whole.plan(model))) / (1 + evaluations) + 20
 
 
-def test_no_bellman_error_exceeds_its_priority() -> None:
+def test_the_largest_priority_is_the_largest_bellman_error() -> None:
     model = SLIPPERY_CLIFF
     agent = PrioritizedSweeping(Spaces(model), PrioritizedSweeping.Config(gamma=0.9))
     reports = 0
     for metrics in agent.plan(model):
         error = np.abs(model.backup(agent.values(), 0.9).max(axis=1) - agent.values())
-        assert (error <= np.array(agent.state_dict()["priority"]) + 1e-12).all()
-        assert error.max() <= metrics["priority"] + 1e-12
+        assert metrics["priority"] == error.max()
         reports += 1
     assert reports > 10
 
@@ -160,9 +231,8 @@ def test_prioritized_sweeping_takes_the_same_backups_on_whole_rows_as_on_lists(m
     whole = PrioritizedSweeping.solve(model, gamma=0.8)
     monkeypatch.setattr(prioritized_sweeping, "is_dense", lambda model: False)
     listed = PrioritizedSweeping.solve(model, gamma=0.8)
-    assert whole.state_dict()["backups"] == listed.state_dict()["backups"] > 300
+    assert whole.state_dict()["backups"] == listed.state_dict()["backups"] > 200
     np.testing.assert_allclose(whole.values(), listed.values(), rtol=1e-13)
-    np.testing.assert_allclose(whole.state_dict()["priority"], listed.state_dict()["priority"], rtol=1e-6, atol=1e-15)
 
 
 # ---- stopping, going on, and running without numba
@@ -220,6 +290,40 @@ def test_compiled_and_sparse_sweeps_give_the_same_bits(ending: bool) -> None:
     np.testing.assert_array_equal(*after)
     assert forms[0].in_place(after[0]) == forms[1].in_place(after[1])
     np.testing.assert_array_equal(*after)
+
+
+PLAIN_FORMS: dict[str, Planner] = {
+    "synchronous": (ValueIteration, {"sweep": "synchronous"}), "gauss-seidel": (ValueIteration, {"sweep": "gauss-seidel"}),
+    "modified_policy_iteration": (ModifiedPolicyIteration, {"evaluation_sweeps": 3}),
+    "evaluation, synchronous": (PolicyEvaluation, {"method": "synchronous"}),
+    "evaluation, in place": (PolicyEvaluation, {"method": "in-place"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("planner", PLAIN_FORMS.values(), ids=PLAIN_FORMS)
+@pytest.mark.parametrize("compiles_from", [0, 10**9], ids=["compiled", "arrays"])
+@pytest.mark.parametrize("ending", [False, True])
+def test_a_plain_sweep_and_its_fast_form_give_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, planner: Planner, compiles_from: int, ending: bool
+) -> None:
+    monkeypatch.setattr(sweeps, "WORTH_COMPILING", compiles_from)
+    transitions, rewards = arrays(np.random.default_rng(3), 60, 3)
+    model = TabularMDP.from_arrays(transitions, rewards, terminal=np.arange(60) % 9 == 0 if ending else None)
+    kind, options = planner
+    reports = {}
+    for plain in (False, True):
+        with plain_forms(plain):
+            agent = kind(Spaces(model), kind.Config(**options, gamma=0.9, max_sweeps=60))
+            reports[plain] = list(agent.plan(model)), agent.values().tolist()
+    assert reports[True] == reports[False]
+
+
+def test_automatic_sweeps_reach_what_plain_ones_reach() -> None:
+    model = slippery_grid(40)
+    fast = ValueIteration.solve(model, gamma=0.99, tolerance=1e-7)
+    with plain_forms():
+        plain = ValueIteration.solve(model, gamma=0.99, tolerance=1e-7)
+    np.testing.assert_allclose(fast.values(), plain.values(), rtol=0, atol=2e-7)
 
 
 def test_planning_needs_no_numba() -> None:
@@ -310,8 +414,8 @@ def test_sweeps_made_in_one_go_are_those_made_one_by_one(monkeypatch: pytest.Mon
         metrics = list(ahead.plan(model))
         at_once = ValueIteration.solve(model, **config)
         with monkeypatch.context() as patch:
-            patch.setattr(value_iteration, "AHEAD", 1)
-            patch.setattr(value_iteration, "AT_ONCE", 1)
+            patch.setattr(planning, "AHEAD", 1)
+            patch.setattr(planning, "AT_ONCE", 1)
             single = ValueIteration(Spaces(model), ValueIteration.Config(**config))
             assert list(single.plan(model)) == metrics
         for other in (ahead, at_once):

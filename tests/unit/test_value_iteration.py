@@ -12,6 +12,7 @@ import pytest
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.value_iteration import ValueIteration, ValueIterationConfig
 from rlbook.envs import Maze, TabularMDP
+from rlbook.envs.mdp_arrays import from_entries
 from rlbook.envs.mdp_checks import checked_arrays
 from rlbook.envs.registration import register
 
@@ -95,7 +96,8 @@ def test_the_stated_bound_holds_after_every_sweep(env_id: str, options: dict[str
     exact, model, _ = solved(env, gamma=gamma, tolerance=1e-12)
     for sweeps in (1, 2, 5, 10, 20, 40):
         bound = solved(env, gamma=gamma, tolerance=0.0, max_sweeps=sweeps)[2][-1]["bound"]
-        agent = ValueIteration(env, ValueIterationConfig(gamma=gamma, tolerance=bound))
+        tolerance = bound * (1 + 1e-9) / min(1.0, model.largest_reward)      # in units of the largest reward where that is below 1
+        agent = ValueIteration(env, ValueIterationConfig(gamma=gamma, tolerance=tolerance))
         assert len(list(agent.plan(model))) <= sweeps
         assert np.abs(agent.values() - exact.values()).max() <= bound + 1e-11
 
@@ -202,13 +204,14 @@ def test_tolerance_zero_means_as_exact_as_the_numbers_allow() -> None:
     assert metrics[-1]["sweep"] < 5000
 
 
-def test_max_sweeps_stops_what_grows_for_ever() -> None:
-    model = TabularMDP.from_arrays(np.ones((1, 1)), np.ones((1, 1)))
-    env: Any = Spaces(1, 1)
-    agent = ValueIteration(env, ValueIterationConfig(gamma=1.0, max_sweeps=50))
-    metrics = list(agent.plan(model))
-    assert [item["value"] for item in metrics] == list(range(1, 51))
-    assert "bound" not in metrics[-1]
+def test_max_sweeps_stops_what_grows_for_ever_and_says_so() -> None:
+    """1 a step for ever, beside an exit: after k sweeps V is k."""
+    entries = [(0, 0, 0, 1.0, 1.0, False), (0, 1, 0, 1.0, 0.0, True)]
+    env: Any = Spaces(1, 2)
+    agent = ValueIteration(env, ValueIterationConfig(gamma=1.0, max_sweeps=20))
+    metrics = list(agent.plan(from_entries(entries, 1, 2)))
+    assert [item["value"] for item in metrics] == list(range(1, 21))
+    assert "bound" not in metrics[-1] and metrics[-1]["converged"] == 0.0
 
 
 @pytest.mark.parametrize("stop", [0, 1, 7, 10])
@@ -227,7 +230,7 @@ def test_planning_picks_up_where_it_was_saved(stop: int) -> None:
 
 def test_every_logged_number_is_explained() -> None:
     _, _, metrics = solved(Maze())
-    assert set(metrics[0]) == set(ValueIteration.METRICS) - set(EXACT_METRICS)
+    assert set(metrics[-1]) == set(ValueIteration.METRICS) - set(EXACT_METRICS)
 
 
 @pytest.mark.parametrize(

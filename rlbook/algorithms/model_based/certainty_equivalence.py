@@ -35,6 +35,7 @@ from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.checks import at_least, check_fields, check_schedules, one_of, positive, positive_int, unit_interval
 from rlbook.envs.estimate import TransitionCounts
 from rlbook.envs.mdp import TabularMDP
+from rlbook.errors import TrainingError
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
@@ -63,7 +64,7 @@ class CertaintyEquivalenceConfig:
 
 
 class CertaintyEquivalence(Agent):
-    """Counts, plans, acts. S states, A actions, one stream of experience."""
+    """Counts, plans, acts. S states, A actions, one environment."""
 
     budget = {"steps": 20_000}
     presets = {
@@ -76,6 +77,7 @@ class CertaintyEquivalence(Agent):
         "known_pairs": "pairs of state and action in the model of the last plan",
         "known_states": "states in the model of the last plan",
         "sweeps": "sweeps that the last plan took",
+        "converged": "1 where the last plan met its tolerance, 0 where max_sweeps came first",
         "value": "by the last plan, the value of the states where episodes begin, in reward units",
         "epsilon": "probability of a random action",
         **EXACT_METRICS,
@@ -113,15 +115,26 @@ class CertaintyEquivalence(Agent):
         """Counts the fresh steps, and plans in the model of the states seen so far; it is not known yet that there are others."""
         self.counts.add(*zip(*self._fresh, strict=True))
         self._fresh = []
-        config, states = self.config, self.counts.seen_states
+        states = self.counts.seen_states
         model = self.counts.model(self.unseen_value, states)
-        plan = ValueIteration.solve(model, gamma=config.gamma, tolerance=config.tolerance, max_sweeps=config.max_sweeps)
+        plan = self._planned(model)
         self._values[:] = self.unseen_value
         self._values[states], self._policy[states] = plan.values(), plan.greedy_policy()
         self._told = {
             "known_pairs": float(len(self.counts.known_pairs)), "known_states": float(len(states)),
-            "sweeps": float(plan.state_dict()["sweep"]), "value": float(model.initial @ plan.values()),
+            "sweeps": float(plan.state_dict()["sweep"]), "converged": float(plan.converged),
+            "value": float(model.initial @ plan.values()),
         }  # fmt: skip
+
+    def _planned(self, model: TabularMDP) -> ValueIteration:
+        """Value iteration in a counted model. Raises TrainingError where γ = 1 and V is infinite."""
+        gamma, tolerance, limit = self.config.gamma, self.config.tolerance, self.config.max_sweeps
+        try:
+            return ValueIteration.solve(model, gamma=gamma, tolerance=tolerance, max_sweeps=limit)
+        except (ValueError, TrainingError) as error:
+            raise TrainingError(
+                f"certainty_equivalence cannot plan in the model counted so far: {error}"
+            ) from None
 
     @property
     def unseen_value(self) -> float:

@@ -1,8 +1,12 @@
-"""How far V may be from the fixed point of a Bellman operator, told by how much one application of it changed V.
+"""How far V may be from the fixed point of a Bellman operator, by how much a sweep changed V.
 
-For γ < 1 every sweep V → V' proves V' + γ l / (1 - γ) ≤ V* ≤ V' + γ h / (1 - γ), where l and h are the smallest and the largest change
-of a value, with 0 taken among them where episodes can end. For γ = 1 no sweep proves anything of the kind; then the error is estimated
-by what the changes add up to if they go on shrinking as in the last two sweeps.
+For γ < 1 every sweep V → V' proves
+
+    V' + γ l / (1 - γ) ≤ V* ≤ V' + γ h / (1 - γ)
+
+where l and h are the smallest and the largest change of a value, with 0 taken among them where
+episodes can end. For γ = 1 no sweep proves anything of the kind; then the error is estimated by
+what the changes add up to if they go on shrinking as in the last two sweeps.
 
 Source: MacQueen 1966, doi:10.1016/0022-247X(66)90060-9; Puterman 1994, theorem 6.6.3.
 """
@@ -10,8 +14,10 @@ Source: MacQueen 1966, doi:10.1016/0022-247X(66)90060-9; Puterman 1994, theorem 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
+import numpy as np
+
+from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.greedy import TIE
 
 EPS = 2.0**-52
@@ -19,7 +25,7 @@ EPS = 2.0**-52
 
 
 def half_width(low: float, high: float, gamma: float) -> float:
-    """Half of the interval that V* is known to lie in, in reward units: the error of its middle at most. γ < 1."""
+    """Half of the interval that V* lies in: the error of its middle, in reward units. γ < 1."""
     return gamma / (1 - gamma) * (high - low) / 2
 
 
@@ -48,17 +54,9 @@ def extrapolated(change: float, last_change: float, apart: int = 1) -> float:
     return change * rate / (1 - rate) if rate < 1 else math.inf
 
 
-class Stop(NamedTuple):
-    """When sweeps that are made in one go have to come back: the error is within the tolerance, a change is next to nothing beside what
-    the changes add up to, or the interval has shrunk too little since the last time that it was looked at."""
-
-    factor: float                            # γ / (1 - γ)
-    tolerance: float                         # in reward units
-    travelled: float                         # the changes so far, added up
-    sweeps: int                              # so far
-    period: int                              # sweeps from one look to the next
-    width: float                             # of the interval, at the last look
-    shrinking: float                         # the interval is to have shrunk by this factor; ∞: no matter how
+def largest(numbers: np.ndarray) -> float:
+    """The largest absolute value."""
+    return max(float(numbers.max()), -float(numbers.min()))
 
 
 class ErrorBound:
@@ -66,27 +64,42 @@ class ErrorBound:
 
     Args:
         gamma: γ, in [0, 1].
-        centred: whether V will be moved to the middle of the interval, which must not hold an end.
         in_place: whether sweeps overwrite the values that they read.
     """
 
-    def __init__(self, gamma: float, *, centred: bool = False, in_place: bool = False) -> None:
-        self.gamma, self.centred, self.in_place = gamma, centred, in_place
+    def __init__(self, gamma: float, *, in_place: bool = False) -> None:
+        self.gamma, self.in_place = gamma, in_place
+        self.can_end = True                    # whether an episode may end
         self.change = self.error = math.inf
-        self.travelled = 0.0                   # the changes so far, added up: no value is larger
+        self.travelled = 0.0                   # the changes so far, added up: no |V| is larger
         self._extremes = (0.0, 0.0)
         self._loss = math.inf
 
+    @property
+    def centred(self) -> bool:
+        """Whether V moves to the middle of the interval in the end."""
+        return not (self.can_end or self.in_place)
+
     def swept(self, low: float, high: float, *, apart: int = 1) -> None:
-        """Takes in the extreme changes of a sweep, `apart` sweeps after the last one that was taken in."""
+        """Takes in the extreme changes of a sweep, `apart` sweeps after the last one taken in."""
+        if self.can_end:
+            low, high = min(low, 0.0), max(high, 0.0)
         gamma, last_change, self.change = self.gamma, self.change, max(-low, high)
         self.travelled += self.change
         if gamma == 1:
             self.error = extrapolated(self.change, last_change, apart)
             return
         self._extremes = (low, high)
-        self.error = half_width(low, high, gamma) if self.centred else from_largest_change(self.change, gamma)
+        self.error = from_largest_change(self.change, gamma)
+        if self.centred:
+            self.error = half_width(low, high, gamma)
         self._loss = 2 * self.error if self.in_place else gamma * (high - low)
+
+    def reached(self, tolerance: float, values: np.ndarray) -> bool:
+        """Whether the error is within the tolerance, or no more than rounding of `values` [S]."""
+        if self.error <= tolerance:
+            return True
+        return self.is_rounding(self.travelled) and self.is_rounding(largest(values))
 
     @property
     def shift(self) -> float:
@@ -95,25 +108,34 @@ class ErrorBound:
 
     @property
     def policy_loss(self) -> float:
-        """V* minus the value of the greedy policy, at most, in reward units; ∞ where that is not known."""
-        return (self._loss + self.tie(self.travelled)) / (1 - self.gamma) if self._loss < math.inf else math.inf
+        """V* minus the value of the greedy policy, at most, in reward units; ∞ where unknown."""
+        if self._loss == math.inf:
+            return math.inf
+        return (self._loss + self.tie(self.travelled)) / (1 - self.gamma)
 
-    def is_rounding(self, largest: float) -> bool:
-        """Whether the last change is no more than float64 rounds values of which the largest is `largest`."""
-        return self.change <= 4 * EPS * largest
+    def is_rounding(self, largest_value: float) -> bool:
+        """Whether float64 rounds values, the largest of which is given, by the last change."""
+        return self.change <= 4 * EPS * largest_value
 
-    def tie(self, largest: float) -> float:
-        """Action values that differ by no more, in reward units, count as equal: less than V is known by, and no more than `TIE`."""
-        usual = TIE * max(1.0, largest)
-        return usual if self.gamma == 1 else min(usual, max((1 - self.gamma) * self.error, 16 * EPS * largest))
+    def tie(self, largest_value: float) -> float:
+        """Action values that differ by no more count as equal, in reward units.
 
-    def metrics(self) -> dict[str, float]:
+        That is less than V is known by, and no more than `TIE` of the largest value.
+        """
+        usual = TIE * largest_value
+        if self.gamma == 1:
+            return usual
+        return min(usual, max((1 - self.gamma) * self.error, 16 * EPS * largest_value))
+
+    def metrics(self) -> Metrics:
         """`change`, and what is known of `bound` and `policy_loss_bound`, in reward units."""
         proved = {"bound": self.error, "policy_loss_bound": self.policy_loss}
-        return {"change": self.change} | {name: value for name, value in proved.items() if math.isfinite(value)}
+        known = {name: value for name, value in proved.items() if math.isfinite(value)}
+        return {"change": self.change} | known
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"change": self.change, "error": self.error, "travelled": self.travelled}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.change, self.error, self.travelled = float(state["change"]), float(state["error"]), float(state["travelled"])
+    def load_state_dict(self, state: State) -> None:
+        self.change, self.error = float(state["change"]), float(state["error"])
+        self.travelled = float(state["travelled"])

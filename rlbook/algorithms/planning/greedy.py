@@ -19,7 +19,7 @@ import numpy as np
 from rlbook.envs.mdp import TabularMDP
 
 TIE = 1e-7
-"""Actions count as equally good within this, relative to the largest value (and at least 1)."""
+"""Actions count as equally good within this, relative to the largest value."""
 PATIENCE = 20_000
 """Sweeps spent at most on finding the quickest of the best policies."""
 
@@ -30,12 +30,13 @@ def greedy_policy(model: TabularMDP, action_values: np.ndarray, slack: float | N
     Args:
         model: S states, A actions.
         action_values: Q, [S, A], in reward units.
-        slack: actions count as equally good within this, in reward units; None: `TIE` times the largest |Q|, or 1 if that is larger.
+        slack: actions count as equally good within this, in reward units; None: `TIE` times the
+            largest |Q|.
 
     Returns:
         [S] int.
     """
-    slack = TIE * max(1.0, float(np.abs(action_values).max())) if slack is None else slack
+    slack = TIE * float(np.abs(action_values).max()) if slack is None else slack
     best = action_values >= action_values.max(axis=1, keepdims=True) - slack
     if (best.sum(axis=1) == 1).all():
         return best.argmax(axis=1)

@@ -23,14 +23,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlbook.agent import Metrics, State
-from rlbook.algorithms.planning.bounds import ErrorBound
+from rlbook.agent import Metrics
+from rlbook.algorithms.planning.bounds import largest
 from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import resting_states
 from rlbook.checks import check_fields, non_negative, non_negative_int, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
-from rlbook.fast.sweeps import largest
+from rlbook.fast_forms import has_fast_form
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ModifiedPolicyIterationConfig(PlannerConfig):
     """Hyper-parameters of modified policy iteration."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    tolerance: float = 1e-8                  # how far V may be from V* in the end, in reward units, at least 0
+    tolerance: float = 1e-8                  # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
     evaluation_sweeps: int = 10              # m: sweeps that evaluate a policy before it is improved, at least 0
     max_sweeps: int = 100_000                # stop after this many improvements, whatever the error, at least 1
 
@@ -64,27 +64,26 @@ class ModifiedPolicyIteration(TablePlanner):
 
     def __init__(self, env: Any, config: ModifiedPolicyIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        self._bound = ErrorBound(config.gamma)
         self._resting: np.ndarray | None = None
 
+    @has_fast_form("rlbook.fast.planning:modified_policy_iteration_sweep")
     def _sweep(self, model: TabularMDP) -> None:
-        config, bound, sweeps = self.config, self._bound, self._sweeps_over(model)
-        bound.centred = not sweeps.can_end
-        before = self._values
-        bound.swept(*sweeps.optimal(before, self._spare), apart=config.evaluation_sweeps + 1)
-        enough = bound.error <= config.tolerance or (bound.is_rounding(bound.travelled) and bound.is_rounding(largest(self._spare)))
-        self._finished = enough or self._sweeps_done + 1 >= config.max_sweeps
+        V, gamma, m = self._values, self.config.gamma, self.config.evaluation_sweeps
+        Q = model.backup(V, gamma)
+        self._values, policy = Q.max(axis=1), Q.argmax(axis=1)
+        changes = self._values - V
+        self._take_in(float(changes.min()), float(changes.max()), apart=m + 1)
         if self._finished:
-            self._values, self._spare = self._spare, before
-            self._values += bound.shift
             return
-        policy = sweeps.policy(before)
-        self._values, self._spare = sweeps.follow(policy, self._spare, before, config.evaluation_sweeps)
-        if config.gamma == 1:
-            self._rest(model)
+        P, r = model.chain(policy)
+        for _ in range(m):
+            self._values = r + gamma * (P @ self._values)
+        self._rest(model)
 
     def _rest(self, model: TabularMDP) -> None:
-        """V* is at least 0 where one can stay unpaid, whatever the last policy did there."""
+        """With γ = 1, V* is at least 0 where one can stay unpaid, whatever the policy did there."""
+        if self.config.gamma < 1:
+            return
         if self._resting is None:
             self._resting = resting_states(model)
         self._values = np.where(self._resting, np.maximum(self._values, 0.0), self._values)
@@ -94,9 +93,3 @@ class ModifiedPolicyIteration(TablePlanner):
 
     def _tie(self) -> float:
         return self._bound.tie(largest(self._values))
-
-    def _progress(self) -> State:
-        return self._bound.state_dict()
-
-    def _set_progress(self, state: State) -> None:
-        self._bound.load_state_dict(state)

@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy import sparse
 
-from rlbook.agent import Metrics, State
-from rlbook.algorithms.planning.bounds import ErrorBound
+from rlbook.agent import Metrics
 from rlbook.algorithms.planning.linear_solve import chain_values
 from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.mdp import TabularMDP, check_ends
 from rlbook.errors import TrainingError
-from rlbook.fast.sweeps import Sweeps, largest, sweeps_of
+from rlbook.fast_forms import has_fast_form
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PolicyEvaluationConfig(PlannerConfig):
     epsilon: float = 0.1                     # with "epsilon-greedy": how often an optimal policy acts at random, in [0, 1]
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
     method: str = "in-place"                 # "in-place", "synchronous", or "linear": solved at once
-    tolerance: float = 1e-8                  # how far V may be from V^π in the end, in reward units, at least 0
+    tolerance: float = 1e-8                  # how far V may be from V^π, in reward units (of the largest reward if below 1), at least 0
     max_sweeps: int = 100_000                # stop after this many sweeps, whatever the error, at least 1
 
     def __post_init__(self) -> None:
@@ -72,8 +72,8 @@ class PolicyEvaluation(TablePlanner):
 
     def __init__(self, env: Any, config: PolicyEvaluationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        self._bound = ErrorBound(config.gamma, in_place=config.method == "in-place")
-        self._chain: tuple[Any, np.ndarray] | None = None
+        self._bound.in_place = config.method == "in-place"
+        self._chain: tuple[sparse.csr_array, np.ndarray] | None = None
 
     def policy(self, model: TabularMDP) -> np.ndarray:
         """π(a|s): [S, A], the policy that is evaluated."""
@@ -91,43 +91,45 @@ class PolicyEvaluation(TablePlanner):
         """The same, of the model that the agent was last given; None before."""
         return None if self._model is None else self.policy(self._model)
 
+    @has_fast_form("rlbook.fast.planning:policy_evaluation_sweep")
     def _sweep(self, model: TabularMDP) -> None:
         if self.config.method == "linear":
             self._solve(model)
             return
-        bound, sweeps = self._bound, self._sweeps_over(model)
-        if bound.in_place:
-            bound.swept(*sweeps.in_place(self._values))
+        V, gamma, (P, r) = self._values, self.config.gamma, self._chain_of(model)
+        if self.config.method == "in-place":
+            self._values = evaluate_in_place(P, r, V.copy(), gamma)
         else:
-            bound.centred = not sweeps.can_end
-            bound.swept(*sweeps.optimal(self._values, self._spare))
-            self._values, self._spare = self._spare, self._values
-        enough = bound.error <= self.config.tolerance or (bound.is_rounding(bound.travelled) and bound.is_rounding(largest(self._values)))
-        if enough:
-            self._values += bound.shift
-        self._finished = enough or self._sweeps_done + 1 >= self.config.max_sweeps
+            self._values = r + gamma * (P @ V)
+        changes = self._values - V
+        self._take_in(float(changes.min()), float(changes.max()))
 
     def _solve(self, model: TabularMDP) -> None:
         gamma = self.config.gamma
-        try:
-            self._values, self._bound.change = chain_values(*self._chain_of(model), gamma, self._values)
-        except ValueError as error:
-            raise TrainingError(f"policy_evaluation: {str(error).rstrip('.')}") from None
-        self._bound.error = self._bound.change / (1 - gamma) if gamma < 1 else self._bound.change
-        self._finished = True
+        self._values, residual = chain_values(*self._chain_of(model), gamma, self._values)
+        self._bound.change = residual
+        self._bound.error = residual / (1 - gamma) if gamma < 1 else residual
+        self._end_sweep(converged=True)
 
-    def _sweeps_over(self, model: TabularMDP) -> Sweeps:
-        """A policy makes a chain of the model: one action a state, so that the best is the only one."""
-        if self._sweeps is None:
-            chain, rewards = self._chain_of(model)
-            self._sweeps = sweeps_of(chain, rewards[:, None], self.config.gamma, can_end=model.can_end)
-            self._spare = np.empty(self._num_states)
-        return self._sweeps
-
-    def _chain_of(self, model: TabularMDP) -> tuple[Any, np.ndarray]:
+    def _chain_of(self, model: TabularMDP) -> tuple[sparse.csr_array, np.ndarray]:
+        """P_π [S, S] and r_π [S]. Raises TrainingError where γ = 1 and V^π is not finite."""
         if self._chain is None:
             self._chain = model.chain(self.policy(model))
+            if self.config.gamma == 1:
+                self._check_chain(*self._chain)
         return self._chain
+
+    def _check_chain(self, chain: sparse.csr_array, rewards: np.ndarray) -> None:
+        try:
+            check_ends(chain, rewards)
+        except ValueError as error:
+            raise TrainingError(f"policy_evaluation: {str(error).rstrip('.')}") from None
+
+    def _check_values(self, model: TabularMDP) -> None:
+        """Nothing: what matters is whether the given policy has finite values."""
+
+    def _check_finite(self) -> None:
+        """Nothing: that was checked at the beginning."""
 
     def check_model(self, model: TabularMDP) -> None:
         """Raises ValueError where the model does not fit, or the given policy does not fit the model."""
@@ -148,11 +150,15 @@ class PolicyEvaluation(TablePlanner):
         known.pop("policy_loss_bound", None)
         return known | {"value": float(model.initial @ self._values)}
 
-    def _progress(self) -> State:
-        return self._bound.state_dict()
 
-    def _set_progress(self, state: State) -> None:
-        self._bound.load_state_dict(state)
+def evaluate_in_place(
+    P: sparse.csr_array, r: np.ndarray, V: np.ndarray, gamma: float
+) -> np.ndarray:
+    """V(s) ← r(s) + γ Σ_s' P(s'|s) V(s'), state after state; V [S] is overwritten."""
+    for s in range(len(V)):
+        row = slice(P.indptr[s], P.indptr[s + 1])
+        V[s] = r[s] + gamma * sum(P.data[row] * V[P.indices[row]])
+    return V
 
 
 def _as_lists(policy: Any) -> tuple[Any, ...]:

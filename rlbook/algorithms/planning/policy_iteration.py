@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlbook.agent import Metrics, State
-from rlbook.algorithms.planning.bounds import EPS
+from rlbook.algorithms.planning.bounds import EPS, largest
 from rlbook.algorithms.planning.linear_solve import chain_values
 from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
@@ -33,7 +33,6 @@ from rlbook.algorithms.planning.undiscounted import ending_policy, resting_state
 from rlbook.checks import check_fields, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
-from rlbook.fast.sweeps import largest
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class PolicyIteration(TablePlanner):
         self._changed = int(np.count_nonzero(better))
         self._actions[better] = action_values[better].argmax(axis=1)
         self._resting = self._resting & ~better
-        self._finished = self._changed == 0 or self._sweeps_done + 1 >= self.config.max_sweeps
+        self._end_sweep(converged=self._changed == 0)
 
     def _first_policy(self, model: TabularMDP) -> np.ndarray:
         if self.config.gamma < 1:
@@ -100,14 +99,11 @@ class PolicyIteration(TablePlanner):
         bound = self._change / (1 - gamma) if gamma < 1 else self._change
         return {"changed": self._changed, "change": self._change, "bound": bound, "value": float(model.initial @ self._values)}
 
-    def check_model(self, model: TabularMDP) -> None:
-        """Raises ValueError where the model does not fit, or γ = 1 and from some state nothing ends the episode."""
-        super().check_model(model)
-        if self.config.gamma == 1:
-            ending_policy(model, resting_states(model))
+    def _check_finite(self) -> None:
+        """Nothing: each policy's values are solved for, and that fails where they are infinite."""
 
     def _tie(self) -> float:
-        return 1e-11 * max(1.0, largest(self._values))
+        return 1e-11 * largest(self._values)
 
     def _progress(self) -> State:
         return {"actions": self._actions, "resting": self._resting, "changed": self._changed, "change": self._change}

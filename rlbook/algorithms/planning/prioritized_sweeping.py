@@ -1,22 +1,25 @@
-"""Prioritized sweeping: update the state whose value is most out of date, then tell those that lead to it.
+"""Prioritized sweeping: update the state whose value is most out of date, then tell its predecessors.
 
-    V ← 0;  p(s) ← | max_a r(s, a) |
+    V ← 0;  Q(s, a) ← r(s, a)
     repeat
-        s ← the state with the largest p(s);  p(s) ← 0
-        δ ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ] - V(s);  V(s) ← V(s) + δ              one backup
-        for each predecessor u of s:  p(u) ← p(u) + γ max_a P(s|u, a) |δ|
-    until the largest p shows that V is close enough to V*
+        s ← the state with the largest | max_a Q(s, a) - V(s) |, its Bellman error
+        δ ← max_a Q(s, a) - V(s);  V(s) ← V(s) + δ                                one backup
+        for each state u and action a that may lead to s:
+            Q(u, a) ← Q(u, a) + γ P(s|u, a) δ
+    until the largest Bellman error shows that V is close enough to V*
 
-A sweep over all states updates many to which nothing new has come. Here news travels backwards from where it arose, which on a maze with
-one goal takes about one backup a state instead of one a state and sweep.
+A sweep over all states updates many to which nothing new has come. Here news travels backwards from
+where it arose, which on a maze with one goal takes about one backup a state instead of one a state
+and sweep.
 
-Because p(u) adds up everything that may have changed what u should be, it is never less than u's Bellman error. So for γ < 1 the values
-are within max p / (1 - γ) of V*. For γ = 1 the factor is the number of steps that the greedy policy takes to the end, on average from
-the worst state, and the bound an estimate.
+For γ < 1 the values are within the largest Bellman error / (1 - γ) of V*. For γ = 1 the factor is
+the number of steps that the greedy policy takes to the end, on average from the worst state, and
+the bound an estimate.
 
-Source: Moore & Atkeson 1993, doi:10.1007/BF00993104; Sutton & Barto 2018, section 8.4. Deliberate differences: plans in the true model
-and not in a learned one; priorities add up where the box takes the last one, which is what makes the bound hold (Andre, Friedman & Parr
-1997, Generalized prioritized sweeping).
+Source: Moore & Atkeson 1993, doi:10.1007/BF00993104; Sutton & Barto 2018, section 8.4. Deliberate
+differences: plans in the true model and not in a learned one; a state waits in the queue with its
+Bellman error, where the box takes the last change of a successor, which neither bounds the error
+nor adds up. Q is worked out afresh after every S backups, so that rounding does not add up either.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class PrioritizedSweepingConfig(PlannerConfig):
     """Hyper-parameters of prioritized sweeping."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    tolerance: float = 1e-8                  # how far V may be from V* in the end, in reward units, at least 0
+    tolerance: float = 1e-8                  # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
     max_sweeps: int = 10_000                 # stop after this many times S backups, whatever the error, at least 1
 
     def __post_init__(self) -> None:
@@ -59,153 +62,164 @@ class PrioritizedSweeping(TablePlanner):
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "reports so far, one after every S backups",
         "backups": "states updated so far",
-        "queue": "states whose value may be out of date",
-        "priority": "largest priority: no state's Bellman error is larger, in reward units",
+        "queue": "states whose value is out of date",
+        "priority": "largest Bellman error of a state, in reward units",
         "bound": "how far V may be from V* in any state, in reward units (for gamma 1 an estimate)",
         "value": "value of the states where episodes begin, in reward units",
     }
 
     def __init__(self, env: Any, config: PrioritizedSweepingConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        self._priority: list[float] = []               # [S]
-        self._heap: list[tuple[float, int]] = []       # (-priority, state); what no longer agrees with `_priority` is passed over
         self._backups = 0
         self._horizon = 1.0 / (1.0 - config.gamma) if config.gamma < 1 else 1.0
-        self._rows: Rows | None = None
-        self._arrays: tuple[np.ndarray, np.ndarray] | None = None
+        self._errors = np.zeros(self._num_states)      # Bellman errors [S] at the last report
+        self._columns: Columns | None = None
+        self._arrays: np.ndarray | None = None
 
     def _sweep(self, model: TabularMDP) -> None:
-        if not self._priority:
-            self._priority = np.abs(model.rewards.max(axis=1)).tolist()
         if is_dense(model):
             self._back_up_dense(model)
-        self._heap = [(-p, s) for s, p in enumerate(self._priority) if p > 0]    # afresh, without what was passed over
-        heapq.heapify(self._heap)
-        if not is_dense(model):
+        else:
             self._back_up_listed(model)
-        self._finished = self._is_close(model) or self._sweeps_done + 1 >= self.config.max_sweeps
+        action_values = model.backup(self._values, self.config.gamma)
+        self._errors = np.abs(action_values.max(axis=1) - self._values)
+        self._end_sweep(self._is_close(model))
 
     def _back_up_listed(self, model: TabularMDP) -> None:
-        if self._rows is None:
-            self._rows = rows_of(model)
-        values, end = self._values.tolist(), self._backups + self._num_states
-        while self._backups < end and self._largest() * self._horizon > self.config.tolerance:
-            self._backup(values, heapq.heappop(self._heap)[1], self._rows)
-        self._values = np.array(values)
+        """S backups, or fewer where they are enough."""
+        if self._columns is None:
+            self._columns = columns_of(model)
+        queue = Queue(model, self._values, self.config.gamma)
+        for _ in range(self._num_states):
+            state = queue.most_urgent()
+            if queue.error[state] * self._horizon <= self.tolerance:
+                break
+            queue.back_up(state, self._columns)
+            self._backups += 1
+        self._values = np.array(queue.values)
 
     def _back_up_dense(self, model: TabularMDP) -> None:
-        """The same with whole rows at a time and without a heap, since nearly every state precedes nearly every other."""
+        """The same with whole arrays, where nearly every state precedes nearly every other."""
         if self._arrays is None:
             self._arrays = arrays_of(model)
-        chances, weights = self._arrays
-        gamma, values, priority = self.config.gamma, self._values, np.array(self._priority)
+        gamma, values = self.config.gamma, self._values
+        action_values = np.ascontiguousarray(model.backup(values, gamma))
         for _ in range(self._num_states):
-            state = int(priority.argmax())
-            if priority[state] * self._horizon <= self.config.tolerance:
+            changes = action_values.max(axis=1) - values
+            state = int(np.abs(changes).argmax())
+            change = changes[state]
+            if abs(change) * self._horizon <= self.tolerance:
                 break
-            best = (model.rewards[state] + gamma * (chances[state] @ values)).max()
-            change = abs(best - values[state])
-            values[state], priority[state] = best, 0.0
+            values[state] += change
             self._backups += 1
-            if change > 2 * EPS * abs(best):
-                priority += (gamma * change) * weights[state]
-        self._priority = priority.tolist()
-
-    def _backup(self, values: list[float], state: int, rows: Rows) -> None:
-        """Updates one state, and raises the priority of its predecessors."""
-        gamma, priority, first = self.config.gamma, self._priority, state * self._num_actions
-        best = max(
-            rows.reward[row] + gamma * sum(rows.data[k] * values[rows.successor[k]] for k in range(rows.start[row], rows.start[row + 1]))
-            for row in range(first, first + self._num_actions)
-        )
-        change = abs(best - values[state])
-        values[state], priority[state] = best, 0.0
-        self._backups += 1
-        if change <= 2 * EPS * abs(best):
-            return
-        for k in range(rows.first[state], rows.first[state + 1]):
-            before = rows.predecessor[k]
-            priority[before] += gamma * rows.weight[k] * change
-            heapq.heappush(self._heap, (-priority[before], before))
-
-    def _largest(self) -> float:
-        """The largest priority, in reward units."""
-        heap, priority = self._heap, self._priority
-        while heap and -heap[0][0] != priority[heap[0][1]]:
-            heapq.heappop(heap)
-        return -heap[0][0] if heap else 0.0
+            action_values += gamma * change * self._arrays[state]
 
     def _is_close(self, model: TabularMDP) -> bool:
-        largest = self._largest()
-        if largest * self._horizon > self.config.tolerance:
-            return False
+        largest = float(self._errors.max())
+        if largest * self._horizon > self.tolerance:
+            return largest <= 4 * EPS * float(np.abs(self._values).max())
         if self.config.gamma < 1 or largest == 0.0:
             return True
         before, self._horizon = self._horizon, max(self._horizon, self._steps_to_go(model))
-        return largest * self._horizon <= self.config.tolerance or self._horizon == before
+        return largest * self._horizon <= self.tolerance or self._horizon == before
 
     def _steps_to_go(self, model: TabularMDP) -> float:
-        """How many steps the greedy policy takes until the end, or until nothing is paid any more, on average from the worst state."""
+        """How many steps the greedy policy takes to the end, on average from the worst state.
+
+        Or until nothing is paid any more.
+        """
         chain, rewards = model.chain(greedy_policy(model, model.backup(self._values, 1.0)))
         try:
             chain = check_ends(chain, rewards)
         except ValueError:  # not yet a policy that ends
             return 10.0 * self._horizon
-        return float(splu(sparse.csc_array(sparse.eye_array(len(rewards)) - chain)).solve(np.ones(len(rewards))).max())
+        system = sparse.csc_array(sparse.eye_array(len(rewards)) - chain)
+        return float(splu(system).solve(np.ones(len(rewards))).max())
 
     def _metrics(self, model: TabularMDP) -> Metrics:
-        largest, queue = self._largest(), sum(p > 0 for p in self._priority)
-        known = {"backups": self._backups, "queue": queue, "priority": largest, "bound": largest * self._horizon}
-        return known | {"value": float(model.initial @ self._values)}
+        largest = float(self._errors.max())
+        return {
+            "backups": self._backups, "queue": int(np.count_nonzero(self._errors)),
+            "priority": largest, "bound": largest * self._horizon,
+            "value": float(model.initial @ self._values),
+        }  # fmt: skip
 
     def _progress(self) -> State:
-        return {"priority": np.array(self._priority), "backups": self._backups, "horizon": self._horizon}
+        return {"backups": self._backups, "horizon": self._horizon}
 
     def _set_progress(self, state: State) -> None:
-        self._priority, self._heap = np.array(state["priority"], dtype=np.float64).tolist(), []
         self._backups, self._horizon = int(state["backups"]), float(state["horizon"])
 
 
-class Rows(NamedTuple):
-    """A model as lists, which single numbers are read from faster than from arrays."""
+class Queue:
+    """States in the order of their Bellman errors.
 
-    start: list[int]                         # [S·A + 1]; row s * A + a owns start[row] : start[row + 1]
-    successor: list[int]
-    data: list[float]                        # P(successor | s, a), the episode going on
-    reward: list[float]                      # [S·A]
-    first: list[int]                         # [S + 1]; the predecessors of s are first[s] : first[s + 1]
-    predecessor: list[int]
-    weight: list[float]                      # max_a P(s | predecessor, a)
+    As lists, which single numbers are read from faster than from arrays.
+    """
+
+    def __init__(self, model: TabularMDP, values: np.ndarray, gamma: float) -> None:
+        action_values = model.backup(values, gamma)
+        best = action_values.max(axis=1)
+        self.gamma, self.num_actions = gamma, model.num_actions
+        self.values, self.best = values.tolist(), best.tolist()            # V(s), max_a Q(s, a)
+        self.action_values = action_values.ravel().tolist()                # Q(s, a)
+        self.error = np.abs(best - values).tolist()
+        self._heap = [(-error, s) for s, error in enumerate(self.error)]   # (-error, state)
+        heapq.heapify(self._heap)
+
+    def most_urgent(self) -> int:
+        """The state with the largest Bellman error; what was noted of it before is passed over."""
+        heap, error = self._heap, self.error
+        while -heap[0][0] != error[heap[0][1]]:
+            heapq.heappop(heap)
+        return heap[0][1]
+
+    def back_up(self, state: int, columns: Columns) -> None:
+        """V(s) ← max_a Q(s, a), and what follows from it for the predecessors of s."""
+        best, action_values, size = self.best, self.action_values, self.num_actions
+        change = best[state] - self.values[state]
+        self.values[state] = best[state]
+        self._note(state)
+        for k in range(columns.start[state], columns.start[state + 1]):
+            row = columns.row[k]
+            before, u = action_values[row], row // size
+            action_values[row] += self.gamma * columns.data[k] * change
+            if action_values[row] > best[u]:
+                best[u] = action_values[row]
+                self._note(u)
+            elif before == best[u]:  # it was the best, and is so no longer
+                best[u] = max(action_values[u * size : u * size + size])
+                self._note(u)
+
+    def _note(self, state: int) -> None:
+        self.error[state] = error = abs(self.best[state] - self.values[state])
+        heapq.heappush(self._heap, (-error, state))
+
+
+class Columns(NamedTuple):
+    """P(s'|s, a), the episode going on, in the order of s', as lists."""
+
+    start: list[int]                         # [S + 1]; what leads to s is start[s] : start[s + 1]
+    row: list[int]                           # s * A + a
+    data: list[float]                        # the probability
 
 
 def is_dense(model: TabularMDP) -> bool:
     """Whether at least half of all transitions are possible."""
-    rows: Any = model.continues_by_state
+    rows = model.continues_by_state
     return 2 * rows.nnz >= rows.shape[0] * rows.shape[1]
 
 
-def arrays_of(model: TabularMDP) -> tuple[np.ndarray, np.ndarray]:
-    """P(s'|s, a), the episode going on: [S, A, S]; and max_a P(s|u, a) at [s, u]: [S, S]."""
-    chances = model.continues_by_state.toarray().reshape(*model.rewards.shape, model.num_states)
-    return chances, np.ascontiguousarray(chances.max(axis=1).T)
+def arrays_of(model: TabularMDP) -> np.ndarray:
+    """P(s'|s, a), the episode going on: [S', S, A]."""
+    chances = model.continues_by_state.toarray().T
+    return np.ascontiguousarray(chances).reshape(model.num_states, *model.rewards.shape)
 
 
-def rows_of(model: TabularMDP) -> Rows:
+def columns_of(model: TabularMDP) -> Columns:
     """The lists of a model."""
-    matrix: Any = model.continues_by_state
-    first, predecessor, weight = _predecessors(matrix, model.num_actions)
-    reward = model.rewards.reshape(-1).tolist()
-    return Rows(matrix.indptr.tolist(), matrix.indices.tolist(), matrix.data.tolist(), reward, first, predecessor, weight)
-
-
-def _predecessors(matrix: Any, num_actions: int) -> tuple[list[int], list[int], list[float]]:
-    """`first`, `predecessor` and `weight` of `Rows`."""
-    merged = matrix.copy()
-    merged.sum_duplicates()
-    state = np.repeat(np.arange(len(merged.indptr) - 1) // num_actions, np.diff(merged.indptr))
-    order = np.lexsort((state, merged.indices))
-    state, successor, weight = state[order], merged.indices[order].astype(np.int64), merged.data[order]
-    starts = np.flatnonzero(np.diff(successor * len(merged.indptr) + state, prepend=-1))
-    first = np.searchsorted(successor[starts], np.arange(merged.shape[1] + 1))
-    largest = np.maximum.reduceat(weight, starts) if len(starts) else weight
-    return first.tolist(), state[starts].tolist(), largest.tolist()
+    by_successor = sparse.csc_array(model.continues_by_state)
+    by_successor.sum_duplicates()
+    return Columns(
+        by_successor.indptr.tolist(), by_successor.indices.tolist(), by_successor.data.tolist()
+    )

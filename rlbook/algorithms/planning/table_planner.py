@@ -1,4 +1,4 @@
-"""What the planners share: a table of values, the policy that follows from it, and a stop that can be resumed from."""
+"""What the planners share: a table of values, the policy that follows from it, and when to stop."""
 
 from __future__ import annotations
 
@@ -10,39 +10,52 @@ import numpy as np
 
 from rlbook.agent import Metrics, Planner, State
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
+from rlbook.algorithms.planning.bounds import ErrorBound, largest
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
+from rlbook.algorithms.planning.undiscounted import ending_policy, gaining_states, resting_states
 from rlbook.envs.mdp import TabularMDP
-from rlbook.fast.sweeps import Sweeps, largest, sweeps_of
+from rlbook.errors import TrainingError
+
+CONVERGED = (
+    "in the last report: 1 where the stopping rule was met, 0 where max_sweeps came first, so that "
+    "the values are not those asked for"
+)
+SETTLED = 32
+"""Sweeps after which it is checked, with γ = 1, whether rewards add up to infinity; then at 64 …"""
 
 
 class TablePlanner(Planner):
-    """A planner with V(s) for each of S states. A subclass says what one sweep does (`_sweep`) and what is told of it (`_metrics`).
+    """A planner with V(s) for each of S states.
 
-    Q and the policy are worked out from V when they are asked for, since they are the larger part of a large model.
+    A subclass says what one sweep does (`_sweep`) and what is told of it (`_metrics`). Q and the
+    policy are worked out from V when they are asked for.
     """
 
-    presets = {
-        "CartPole-v1": {"bins": 16, "sampled_steps": 200_000},
-        "TabularMDP": {"eval_every": 0},               # playing it would take far longer than planning
-    }
     name: ClassVar[str]
     """What the command line calls it."""
     observations = "index"
     actions = "discrete"
+    presets = {
+        "CartPole-v1": {"bins": 16, "sampled_steps": 200_000},
+        "TabularMDP": {"eval_every": 0},               # playing takes far longer than planning
+    }
 
     def __init_subclass__(cls) -> None:
-        cls.METRICS = cls.METRICS | EXACT_METRICS
+        cls.METRICS = cls.METRICS | {"converged": CONVERGED} | EXACT_METRICS
 
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        self._num_states, self._num_actions = int(env.observation_space.n), int(env.action_space.n)
+        self._num_states = int(env.observation_space.n)
+        self._num_actions = int(env.action_space.n)
         self._values = np.zeros(self._num_states)
+        self._bound = ErrorBound(config.gamma)
         self._sweeps_done = 0
         self._finished = False
-        self._unobserved = False                       # nobody looks at V between two sweeps
+        self.converged = False
+        """Whether the stopping rule was met; False where `max_sweeps` came first."""
+        self._reported = True                          # whether anybody looks at V between sweeps
+        self._work: Any = None                         # what a fast form keeps between two sweeps
         self._model: TabularMDP | None = None
-        self._sweeps: Sweeps | None = None
-        self._spare = np.empty(0)                      # [S] to sweep into
         self._action_values: np.ndarray | None = None  # of the present V, once asked for
         self._policy: np.ndarray | None = None         # the same
 
@@ -55,60 +68,127 @@ class TablePlanner(Planner):
             config: hyper-parameters, as for `rlbook.train`.
 
         Returns:
-            The agent: `values()`, `action_values()`, `greedy_policy()`.
+            The agent: `values()`, `action_values()`, `greedy_policy()`. Where `max_sweeps` was
+            given and reached before the values were close enough, `converged` is False.
 
         Raises:
-            ValueError: a hyper-parameter out of range, or a model that this planner cannot plan in.
+            ValueError: a hyper-parameter out of range, a model that this planner cannot plan in,
+                or γ = 1 where no policy has finite values.
+            TrainingError: rewards that add up to infinity, or the limit on sweeps reached although
+                none was given.
         """
-        agent = cls(_Spaces(_Size(model.num_states), _Size(model.num_actions)), cls.Config(**config))
+        spaces = _Spaces(_Size(model.num_states), _Size(model.num_actions))
+        agent = cls(spaces, cls.Config(**config))
         agent.check_model(model)
-        agent._unobserved = True
+        agent._reported = False
         while not agent._finished:
             agent._sweep(model)
             agent._sweeps_done += 1
+        if not agent.converged and "max_sweeps" not in config:
+            raise TrainingError(f"{cls.name}: {agent._limit()}")
         return agent
 
     def plan(self, model: TabularMDP) -> Iterator[Metrics]:
-        """One item a sweep, until the stopping rule is met.
+        """One item a sweep, until the stopping rule is met or `max_sweeps` is reached.
 
         Raises:
             ValueError: a model that this agent cannot plan in.
+            TrainingError: γ = 1, and rewards add up to infinity.
         """
         self.check_model(model)
         while not self._finished:
             self._sweep(model)
             self._sweeps_done += 1
             self._action_values = self._policy = None
-            yield {"sweep": self._sweeps_done} | self._metrics(model)
+            last = {"converged": float(self.converged)} if self._finished else {}
+            yield {"sweep": self._sweeps_done} | self._metrics(model) | last
 
     @abstractmethod
     def _sweep(self, model: TabularMDP) -> None:
-        """Improves `_values`; sets `_finished` where they are good enough. `_sweeps_done` sweeps came before."""
+        """Improves `_values`; calls `_end_sweep`. `_sweeps_done` sweeps came before."""
 
     @abstractmethod
     def _metrics(self, model: TabularMDP) -> Metrics:
         """What the log tells of the last sweep."""
 
+    def _take_in(self, low: float, high: float, *, apart: int = 1) -> None:
+        """What a sweep proves that changed values by `low` to `high`; stops where it is enough."""
+        self._bound.swept(low, high, apart=apart)
+        enough = self._bound.reached(self.tolerance, self._values)
+        if enough:
+            self._values += self._bound.shift
+        self._end_sweep(enough)
+
+    def _end_sweep(self, converged: bool) -> None:
+        """Stops where values are close enough, at the limit, or where they grow for ever."""
+        done = self._sweeps_done + 1
+        self.converged = converged
+        self._finished = converged or done >= self.config.max_sweeps
+        settled = done >= SETTLED and (done & (done - 1) == 0 or self._finished)
+        if self.config.gamma == 1 and not converged and settled:
+            self._check_finite()
+
+    def _check_finite(self) -> None:
+        """Raises TrainingError where the greedy policy is paid for ever, with γ = 1."""
+        assert self._model is not None
+        states, gain = gaining_states(self._model, self._values)
+        if states:
+            raise TrainingError(
+                f"{self.name}: with gamma 1 there are no finite values: in {states} states a "
+                f"policy never ends the episode and is paid {gain:.3g} a step; rewards add up to "
+                f"infinity"
+            )
+
+    def _limit(self) -> str:
+        gamma = self.config.gamma
+        why = "; with gamma 1 values may have no limit" if gamma == 1 else ""
+        return (
+            f"values were not within tolerance after max_sweeps = {self.config.max_sweeps} "
+            f"sweeps{why}; raise max_sweeps or tolerance, or choose gamma below {gamma:g}"
+        )
+
+    @property
+    def tolerance(self) -> float:
+        """How far V may be from the answer, in reward units: smaller where all rewards are small."""
+        assert self._model is not None
+        return self.config.tolerance * min(1.0, self._model.largest_reward)
+
     def check_model(self, model: TabularMDP) -> None:
-        """Raises ValueError where the observation is not the number of the model's state."""
+        """Raises ValueError where the model does not fit, or γ = 1 and nothing ends somewhere."""
         if not model.observable:
-            raise ValueError(f"{self.name} acts by the state's number, and here the observation does not tell which state it is.")
+            raise ValueError(
+                f"{self.name} acts by the state's number, and here the observation does not tell "
+                f"which state it is."
+            )
         if (model.num_states, model.num_actions) != (self._num_states, self._num_actions):
             seen = f"{self._num_states} observations and {self._num_actions} actions"
             modelled = f"{model.num_states} states and {model.num_actions}"
-            raise ValueError(f"{self.name} acts by the state's number, but the agent has {seen} and the model {modelled}.")
-        self._model = model
+            raise ValueError(
+                f"{self.name} acts by the state's number, "
+                f"but the agent has {seen} and the model {modelled}."
+            )
+        if self._model is not model:
+            self._check_values(model)
+        self._model, self._bound.can_end = model, model.can_end
+
+    def _check_values(self, model: TabularMDP) -> None:
+        """Raises ValueError where γ = 1 and every policy goes on being charged somewhere."""
+        if self.config.gamma == 1:
+            ending_policy(model, resting_states(model))
 
     def values(self) -> np.ndarray:
         """V(s): [S], in reward units."""
         return self._values.copy()
 
     def action_values(self) -> np.ndarray:
-        """Q(s, a): [S, A], in reward units; zeros before the agent has seen a model."""
+        """Q(s, a): [S, A], in reward units; zeros before anything was planned."""
         return self._current_action_values().copy()
 
     def greedy_policy(self) -> np.ndarray:
-        """[S] int: the action taken in each state, greedy with respect to Q. While planning is not finished, the first of the best."""
+        """[S] int: the action taken in each state, greedy with respect to Q.
+
+        While planning is not finished, the first of the best.
+        """
         return self._current_policy().copy()
 
     def act(self, observation: Any, *, explore: bool = True) -> int:
@@ -116,32 +196,33 @@ class TablePlanner(Planner):
         return int(self._current_policy()[observation])
 
     def state_dict(self) -> State:
-        return {"values": self._values, "sweep": self._sweeps_done, "finished": self._finished} | self._progress()
+        progress = {
+            "values": self._values, "sweep": self._sweeps_done, "finished": self._finished,
+            "converged": self.converged,
+        }  # fmt: skip
+        return progress | self._progress()
 
     def load_state_dict(self, state: State) -> None:
         values = np.array(state["values"], dtype=np.float64)
         if values.shape != self._values.shape:
-            raise ValueError(f"values must have shape [{self._num_states}], got {list(values.shape)}.")
-        self._values, self._sweeps_done, self._finished = values, int(state["sweep"]), bool(state["finished"])
-        self._action_values = self._policy = None
+            shape = list(values.shape)
+            raise ValueError(f"values must have shape [{self._num_states}], got {shape}.")
+        self._values, self._sweeps_done = values, int(state["sweep"])
+        self._finished, self.converged = bool(state["finished"]), bool(state["converged"])
+        self._action_values = self._policy = self._work = None
         self._set_progress(state)
 
     def _progress(self) -> State:
         """What a subclass needs beside the values to go on."""
-        return {}
+        return self._bound.state_dict()
 
     def _set_progress(self, state: State) -> None:
         """The inverse of `_progress`."""
+        self._bound.load_state_dict(state)
 
     def _tie(self) -> float:
         """Action values that differ by no more, in reward units, count as equal."""
-        return TIE * max(1.0, largest(self._values))
-
-    def _sweeps_over(self, model: TabularMDP) -> Sweeps:
-        if self._sweeps is None:
-            self._sweeps = sweeps_of(model.continues_by_state, model.rewards, self.config.gamma, can_end=model.can_end)
-            self._spare = np.empty(self._num_states)
-        return self._sweeps
+        return TIE * largest(self._values)
 
     def _current_action_values(self) -> np.ndarray:
         if self._action_values is not None:

@@ -3,15 +3,24 @@
 Rewards end with the episode, or where one can stay for ever without being paid: such states are worth 0 at least. A policy that leads
 from everywhere to one of the two has finite values, and from such a policy every improvement does.
 
-Source: Bertsekas & Tsitsiklis 1991, doi:10.1287/moor.16.3.580 (proper policies); the states of rest are ours.
+Where a policy can stay for ever and is paid a positive reward a
+step on average, values are infinite: value iteration would add that reward at each sweep.
+
+Source: Bertsekas & Tsitsiklis 1991, doi:10.1287/moor.16.3.580 (proper policies); Puterman 1994,
+section 8.2 (gain). The states of rest are ours.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from rlbook.algorithms.planning.greedy import can_end, may_enter
 from rlbook.envs.mdp import TabularMDP
+
+AVERAGED = 200
+"""Means of a reward now and after a step that are taken to find the reward a step."""
 
 
 def resting_states(model: TabularMDP) -> np.ndarray:
@@ -36,3 +45,31 @@ def ending_policy(model: TabularMDP, resting: np.ndarray) -> np.ndarray:
         lost = np.count_nonzero(~ends)
         raise ValueError(f"with gamma 1 no policy has finite values in {lost} states, from which nothing ends the episode.")
     return action
+
+
+def gaining_states(model: TabularMDP, values: np.ndarray) -> tuple[int, float]:
+    """How many states the greedy policy never leaves while it is paid, and the least it is paid.
+
+    The states it never leaves are the closed classes of its chain. The mean of a reward there and
+    after one step, taken again and again, approaches the reward a step from both sides.
+
+    Args:
+        values: V, [S], in reward units, that the policy is greedy by.
+
+    Returns:
+        The number of states, and the mean reward a step, in reward units; 0 and 0 if there is none.
+    """
+    policy = model.backup(values, 1.0).argmax(axis=1)
+    chain, rewards = model.chain(policy)
+    _, label = connected_components(chain, connection="strong")
+    left = sparse.coo_array(chain)
+    closed = np.ones(label.max() + 1, dtype=bool)
+    closed[label[left.row[(label[left.row] != label[left.col]) & (left.data > 0)]]] = False
+    closed[label[model.ends[np.arange(model.num_states), policy] > 0]] = False
+    gain = np.where(closed[label], rewards, 0.0)
+    for _ in range(AVERAGED):
+        gain = (gain + chain @ gain) / 2
+    least = np.full(len(closed), np.inf)
+    np.minimum.at(least, label, gain)
+    paid = closed & (least > 1e-9 * np.abs(rewards).max())
+    return int(paid[label].sum()), float(least[paid].min(initial=np.inf)) if paid.any() else 0.0

@@ -19,10 +19,11 @@ ever ends, the changes prove an interval around V* that narrows far sooner (`bou
 the tolerance, and moves V to the middle. For γ = 1 it stops when the changes, if they go on shrinking as in the last two sweeps, add up
 to no more than the tolerance. On a deterministic map that is when nothing changes at all, and then V is exact.
 
-With `sweep = "gauss-seidel"` there is one array, and later states of a sweep see the new values of earlier ones. That takes fewer sweeps
-where states are numbered along the way; the interval does not hold then, only the first stop. "automatic" is synchronous, except that
-on a large model with numba it looks at the interval every 4 sweeps: where it shrinks no faster than γ alone makes it, as on a map that
-knowledge crosses cell by cell, it goes on in place, forwards and backwards in turn, from a V that lies below V*.
+With `sweep = "gauss-seidel"` there is one array, and later states of a sweep see the new values of
+earlier ones. That takes fewer sweeps where states are numbered along the way; the interval does not
+hold then, only the first stop. "automatic" is synchronous here. Its fast form (`fast/planning.py`)
+may choose the order of the work, and stops by the same bounds: where the interval shrinks no faster
+than γ alone makes it, as on a map that knowledge crosses cell by cell, it goes on in place.
 
 How good the policy is. If V is known to lie within ε of V*, acting greedily by V loses at most 2 ε / (1 - γ) against V*; the changes of
 a sweep prove less: γ (h - l) / (1 - γ). That is `policy_loss_bound`.
@@ -41,21 +42,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlbook.agent import Metrics, State
-from rlbook.algorithms.planning.bounds import ErrorBound, Stop
+from rlbook.algorithms.planning.bounds import largest
 from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
-from rlbook.fast.sweeps import CompiledSweeps, Extremes, Sweeps, largest
-
-LOOK = 4
-"""Sweeps from one look at the interval to the next."""
-AHEAD, SMALL = 8, 4_096
-"""Sweeps made in one go with numba where a model has no more states than this; each is then reported as if it came alone."""
-AT_ONCE = 32
-"""The same where nobody looks between them."""
-SLOW = 0.995
-"""The interval shrinks slowly where each sweep leaves more of it than this times γ."""
+from rlbook.fast_forms import has_fast_form
 
 
 @dataclass(frozen=True)
@@ -63,15 +55,15 @@ class ValueIterationConfig(PlannerConfig):
     """Hyper-parameters of value iteration."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    tolerance: float = 1e-8                  # how far V may be from V* in the end, in reward units, at least 0
+    tolerance: float = 1e-8                  # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
     sweep: str = "automatic"                 # "synchronous"; "gauss-seidel": in place, state after state; or "automatic"
     max_sweeps: int = 100_000                # stop after this many sweeps, whatever the error, at least 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(
-            self, gamma=unit_interval, tolerance=non_negative, sweep=one_of("automatic", "synchronous", "gauss-seidel"),
-            max_sweeps=positive_int,
+            self, gamma=unit_interval, tolerance=non_negative, max_sweeps=positive_int,
+            sweep=one_of("automatic", "synchronous", "gauss-seidel"),
         )  # fmt: skip
 
 
@@ -83,71 +75,29 @@ class ValueIteration(TablePlanner):
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "sweeps over all states so far",
         "change": "largest change of a state's value in this sweep, in reward units",
-        "bound": "how far V may be from V* in any state, in reward units (for gamma 1 an estimate, once there is one)",
-        "policy_loss_bound": "V* minus the value of the greedy policy, in any state at most, in reward units (gamma below 1)",
+        "bound": "how far V may be from V* in any state, in reward units (for gamma 1 an estimate, "
+        "once there is one)",
+        "policy_loss_bound": "V* minus the value of the greedy policy, in any state at most, in "
+        "reward units (gamma below 1)",
         "value": "value of the states where episodes begin, in reward units",
     }
 
     def __init__(self, env: Any, config: ValueIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        self._bound = ErrorBound(config.gamma, in_place=config.sweep == "gauss-seidel")
-        self._alternating = False              # "automatic" has changed to sweeps in place, forwards and backwards in turn
-        self._ahead: list[tuple[Extremes, np.ndarray]] = []        # sweeps made but not yet taken in, the next one last
-        self._width = math.inf                 # high - low when "automatic" last looked
+        self._bound.in_place = config.sweep == "gauss-seidel"
+        self._width = math.inf                 # h - l when the fast form last looked at it
+        self._backwards = False                # whether its next sweep in place begins at the end
 
+    @has_fast_form("rlbook.fast.planning:value_iteration_sweep")
     def _sweep(self, model: TabularMDP) -> None:
-        config, bound, sweeps = self.config, self._bound, self._sweeps_over(model)
-        if self._alternating and isinstance(sweeps, CompiledSweeps):
-            bound.swept(*sweeps.solved(self._values, backwards=self._sweeps_done % 2 == 1))
-        elif bound.in_place:
-            bound.swept(*sweeps.in_place(self._values))
+        V, gamma = self._values, self.config.gamma
+        if self._bound.in_place:
+            self._values = sweep_in_place(model, V.copy(), gamma)
         else:
-            self._sweep_synchronously(sweeps)
-        enough = bound.error <= config.tolerance or (bound.is_rounding(bound.travelled) and bound.is_rounding(largest(self._values)))
-        if enough:
-            self._values += bound.shift
-        self._finished = enough or self._sweeps_done + 1 >= config.max_sweeps
-
-    def _sweep_synchronously(self, sweeps: Sweeps) -> None:
-        bound = self._bound
-        bound.centred = not sweeps.can_end
-        low, high = self._next(sweeps)
-        bound.swept(low, high)
-        if self.config.sweep == "automatic" and bound.error > self.config.tolerance and isinstance(sweeps, CompiledSweeps):
-            self._look(low, high)
-
-    def _next(self, sweeps: Sweeps) -> Extremes:
-        """V after one more sweep, which may have been made already."""
-        if not self._ahead and isinstance(sweeps, CompiledSweeps) and not sweeps.is_shared and self.config.gamma < 1:
-            count = AT_ONCE if self._unobserved else AHEAD if self._num_states <= SMALL else 1
-            if count > 1:
-                self._make(sweeps, count)
-        if self._ahead:
-            extremes, self._values = self._ahead.pop()
-            return extremes
-        extremes = sweeps.optimal(self._values, self._spare)
-        self._values, self._spare = self._spare, self._values
-        return extremes
-
-    def _make(self, sweeps: CompiledSweeps, count: int) -> None:
-        """Makes the next sweeps, up to one that ends the iteration or changes its ways."""
-        config, done = self.config, self._sweeps_done
-        shrinking = (SLOW * config.gamma) ** LOOK if config.sweep == "automatic" and config.gamma > 0 else math.inf
-        factor = config.gamma / (1 - config.gamma)
-        stop = Stop(factor, config.tolerance, self._bound.travelled, done, LOOK, self._width, shrinking)
-        count = min(count, config.max_sweeps - done)
-        self._ahead = sweeps.optimal_many(self._values, count, 1 if self._unobserved else count, stop)[::-1]
-
-    def _look(self, low: float, high: float) -> None:
-        """Changes to sweeps in place where the interval shrinks no faster than γ makes it. Then V starts from its lower end."""
-        gamma = self.config.gamma
-        if (self._sweeps_done + 1) % LOOK or gamma in (0, 1):
-            return
-        before, self._width = self._width, high - low
-        if math.isfinite(before) and self._width > before * (SLOW * gamma) ** LOOK:
-            self._alternating = self._bound.in_place = True
-            self._bound.centred = False
-            self._values += gamma / (1 - gamma) * low
+            Q = model.backup(V, gamma)
+            self._values = Q.max(axis=1)
+        changes = self._values - V
+        self._take_in(float(changes.min()), float(changes.max()))
 
     def _metrics(self, model: TabularMDP) -> Metrics:
         return self._bound.metrics() | {"value": float(model.initial @ self._values)}
@@ -156,10 +106,27 @@ class ValueIteration(TablePlanner):
         return self._bound.tie(largest(self._values))
 
     def _progress(self) -> State:
-        return self._bound.state_dict() | {"alternating": self._alternating, "width": self._width}
+        way = {
+            "in_place": self._bound.in_place, "width": self._width, "backwards": self._backwards,
+        }  # fmt: skip
+        return self._bound.state_dict() | way
 
     def _set_progress(self, state: State) -> None:
-        self._ahead = []
         self._bound.load_state_dict(state)
-        self._alternating, self._width = bool(state["alternating"]), float(state["width"])
-        self._bound.in_place = self._alternating or self.config.sweep == "gauss-seidel"
+        self._bound.in_place, self._width = bool(state["in_place"]), float(state["width"])
+        self._backwards = bool(state["backwards"])
+
+
+def sweep_in_place(model: TabularMDP, V: np.ndarray, gamma: float) -> np.ndarray:
+    """V(s) ← max_a Q(s, a), state after state, so that later ones see earlier ones' new values.
+
+    Args:
+        V: [S], in reward units; overwritten.
+        gamma: γ, in [0, 1].
+
+    Returns:
+        V.
+    """
+    for s in range(model.num_states):
+        V[s] = max(model.backup_of(s, V, gamma))
+    return V
