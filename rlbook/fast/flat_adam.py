@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rlbook.agent import State
 from rlbook.errors import TrainingError
+from rlbook.fast.matrix_product import LIBRARY
 from rlbook.fast.modules import inside
 from rlbook.policies import optimizer
 from rlbook.policies.optimizer import REPLACED, Group, Optimizer, trainable
@@ -107,8 +108,8 @@ class FlatAdam:
         torch.autograd.graph.increment_version(self.parameters)                        # whoever remembers weights can see it
 
     def state_dict(self) -> State:
-        """The moments. The parameters belong to their modules."""
-        return {"mean": self.mean.clone(), "square": self.square.clone(), "steps": self.steps.clone()}
+        """The moments, and which library multiplied the matrices. The parameters belong to their modules."""
+        return {"mean": self.mean.clone(), "square": self.square.clone(), "steps": self.steps.clone(), "matrix_library": LIBRARY}
 
     def load_state_dict(self, state: State) -> None:
         self.mean.copy_(state["mean"])

@@ -66,6 +66,14 @@ class LanguageModelPolicy(Policy):
         scaled = as_array(logits) if self.temperature == 1.0 else as_array(logits) / self.temperature
         return mode_categorical(scaled) if rng is None else sample_categorical(scaled, rng.random(len(scaled)))
 
+    def distribution(self, obs: dict[str, Tensor]) -> Categorical:
+        """π(·|text) of the next token, for texts as in the observations."""
+        rows = rows_of(obs["tokens"], obs["length"], obs["tokens"][:, :0])
+        return self._distribution(causal_lm.logits(self.model, rows)[:, -1])
+
+    def _distribution(self, logits: Tensor) -> Categorical:
+        return Categorical((logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits) / self.temperature)
+
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         if unit == "step":
             raise ValueError("unit must be 'episode' for a language model, got 'step'")
@@ -77,8 +85,7 @@ class LanguageModelPolicy(Policy):
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         rows = _states(batch)
-        logits = causal_lm.logits(self.model, rows)
-        distribution = Categorical((logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits) / self.temperature)
+        distribution = self._distribution(causal_lm.logits(self.model, rows))
         value = None if self.critic is None else self.critic(rows)
         return distribution.log_prob(_completions(batch)), self.entropy_of(distribution, entropy_gradient) if entropy else None, value
 

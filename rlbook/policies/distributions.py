@@ -1,20 +1,39 @@
-"""Action distributions: sampling without torch, densities and entropies with it.
+"""Action distributions. Agents that act step by step sample with numpy, which is quicker, and from noise that is given:
 
-Sampling takes its noise from outside, so that two ways of computing the same logits draw the same actions.
+so two ways of computing the same logits draw the same actions. Densities, entropies and divergences are torch's.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+LARGE = 4096
+"""Actions above which log-probabilities are computed for a few rows at a time, and once more for their gradient."""
+
+CHUNK = 2**24                                # logits of such rows
 
 
 class Distribution(Protocol):
     """π(·|s) for a batch of states."""
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Actions drawn with `generator`, without gradient."""
+        ...
+
+    def rsample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Actions drawn with `generator`, with gradient: a function of the parameters and of noise (Kingma & Welling 2014).
+
+        Raises:
+            ValueError: the actions are discrete, and no such function is differentiable.
+        """
+        ...
 
     def log_prob(self, action: Tensor) -> Tensor:
         """log π(a|s) in nats (a density's logarithm for continuous actions)."""
@@ -24,21 +43,63 @@ class Distribution(Protocol):
         """Entropy in nats (differential for continuous actions)."""
         ...
 
+    def mode(self) -> Tensor:
+        """The likeliest actions; the first among equals."""
+        ...
+
+    def kl(self, other: Any) -> Tensor:
+        """KL(this ‖ other) in nats, exactly; `other` is of the same kind."""
+        ...
+
 
 class Categorical:
     """One of A actions; logits [..., A]."""
 
     def __init__(self, logits: Tensor) -> None:
-        self.log_probs = logits.log_softmax(-1)                                     # [..., A]
+        self.logits = logits
+
+    @functools.cached_property
+    def log_probs(self) -> Tensor:
+        """log π of every action: [..., A]."""
+        return self.logits.log_softmax(-1)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """[...] int64, by inverting the cumulative distribution."""
+        cumulative = self.log_probs.detach().double().exp().cumsum(-1)
+        shape = cumulative.shape[:-1]
+        uniform = torch.rand(shape, generator=generator, device=cumulative.device, dtype=torch.float64) * cumulative[..., -1]
+        return (cumulative <= uniform[..., None]).sum(-1).clamp(max=cumulative.shape[-1] - 1)
+
+    def rsample(self, generator: torch.Generator | None = None) -> Tensor:
+        raise ValueError("discrete actions have no sample that is differentiable in the logits; use sample")
 
     def log_prob(self, action: Tensor) -> Tensor:
         """action [...] int64 → [...]."""
-        return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        if self.logits.shape[-1] <= LARGE:
+            return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        rows = max(1, CHUNK // self.logits.shape[-1])
+        parts = zip(self.logits.flatten(0, -2).split(rows), action.flatten().split(rows), strict=True)
+        chosen = [checkpoint(_chosen, logits, actions, use_reentrant=False) for logits, actions in parts]
+        return torch.cat(chosen).view(action.shape)
 
     def entropy(self) -> Tensor:
         """[...]; an action of probability 0 adds 0."""
         finite = self.log_probs.clamp(min=torch.finfo(self.log_probs.dtype).min)
         return -(self.log_probs.exp() * finite).sum(-1)
+
+    def mode(self) -> Tensor:
+        """[...] int64."""
+        return self.logits.argmax(-1)
+
+    def kl(self, other: Categorical) -> Tensor:
+        """[...]: Σ_a π(a) (log π(a) - log π'(a)); an action that this one never takes adds 0."""
+        difference = (self.log_probs - other.log_probs).masked_fill(self.log_probs == -torch.inf, 0.0)
+        return (self.log_probs.exp() * difference).sum(-1)
+
+
+def _chosen(logits: Tensor, action: Tensor) -> Tensor:
+    """The log-probabilities [R] of actions [R] from logits [R, A]. Under `checkpoint` no log-softmax is kept for the gradient."""
+    return logits.log_softmax(-1).gather(-1, action[:, None])[:, 0]
 
 
 class Gaussian:
@@ -46,6 +107,15 @@ class Gaussian:
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean, self.log_std = mean, log_std.expand_as(mean)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """[..., A]."""
+        return self.rsample(generator).detach()
+
+    def rsample(self, generator: torch.Generator | None = None) -> Tensor:
+        """[..., A]: μ + σ ε with ε standard normal."""
+        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device, dtype=self.mean.dtype)
+        return self.mean + self.log_std.exp() * noise
 
     def log_prob(self, action: Tensor) -> Tensor:
         """action [..., A] → [...]: the sum over components."""
@@ -55,6 +125,16 @@ class Gaussian:
     def entropy(self) -> Tensor:
         """[...]: Σ ½ log(2πe σ²)."""
         return (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+    def mode(self) -> Tensor:
+        """[..., A]: the mean."""
+        return self.mean
+
+    def kl(self, other: Gaussian) -> Tensor:
+        """[...]: Σ log(σ'/σ) + (σ² + (μ - μ')²) / 2σ'² - ½."""
+        ratio = torch.exp(2.0 * (self.log_std - other.log_std))
+        distance = (self.mean - other.mean).square() * torch.exp(-2.0 * other.log_std)
+        return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1.0)).sum(-1)
 
 
 def sample_categorical(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

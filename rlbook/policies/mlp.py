@@ -120,6 +120,10 @@ class MLPPolicy(Policy):
             log_prob = Gaussian(torch.from_numpy(output), self.log_std).log_prob(torch.from_numpy(action))
         return action, as_array(log_prob.float())
 
+    def distribution(self, obs: Tensor) -> Distribution:
+        """π(·|s) for observations [..., O]."""
+        return self._distribution(self.actor(self._input(obs)))
+
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         mask = rollout.tensor("valid")                                                 # [T, N]
         fields = {"obs": rollout.tensor("obs"), "action": rollout.tensor("action"), "log_prob": rollout.log_prob(), "mask": mask}

@@ -55,6 +55,10 @@ class Policy(nn.Module):
         """
 
     @abstractmethod
+    def distribution(self, obs: Any) -> Distribution:
+        """π(·|s) for observations (a tensor, or a dict of tensors) [N, ...], with gradients."""
+
+    @abstractmethod
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         """The rollout as rows: [B, ...] valid steps, or [N, T, ...] episodes with `mask`."""
 

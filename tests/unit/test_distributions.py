@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from scipy import integrate, stats
 from torch.testing import assert_close
 
+from rlbook.policies import distributions
 from rlbook.policies.distributions import Categorical, Gaussian, mode_categorical, sample_categorical
 
 LOGITS = np.log(np.array([0.1, 0.2, 0.3, 0.4], dtype=np.float32))
@@ -103,3 +105,77 @@ def test_the_entropy_of_two_components_is_the_sum() -> None:
     both = Gaussian(torch.zeros(5, 2, dtype=torch.float64), log_std).entropy()
     alone = sum(0.5 * math.log(2 * math.pi * math.e * math.exp(2 * x)) for x in (0.3, -0.8))
     assert_close(both, torch.full((5,), alone, dtype=torch.float64))
+
+
+# ---- distributions as objects
+
+
+def both() -> list[Any]:
+    """A categorical and a Gaussian policy's distribution over 3 states, whose parameters have gradients."""
+    generator = torch.Generator().manual_seed(0)
+    logits, mean = (torch.randn(3, 4, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    log_std = torch.tensor([-0.5, 0.0, 0.3, 1.0], dtype=torch.float64, requires_grad=True)
+    return [Categorical(logits), Gaussian(mean, log_std)]
+
+
+def test_samples_have_the_frequencies_and_moments_that_they_should() -> None:
+    """20 000 draws: a frequency within 5 standard errors of its probability, a mean within 5 σ / √n."""
+    count, generator = 20_000, torch.Generator().manual_seed(1)
+    categorical, gaussian = both()
+    p = categorical.log_probs[0].detach().exp()
+    drawn = Categorical(categorical.logits[:1].detach().expand(count, 4)).sample(generator)
+    frequency = torch.bincount(drawn, minlength=4) / count
+    assert ((frequency - p).abs() < 5 * (p * (1 - p) / count).sqrt()).all()
+    mean, std = gaussian.mean[0].detach(), gaussian.log_std[0].detach().exp()
+    values = Gaussian(mean.expand(count, 4), gaussian.log_std[0].detach()).sample(generator)
+    assert ((values.mean(0) - mean).abs() < 5 * std / count**0.5).all()
+    assert ((values.std(0) / std - 1).abs() < 5 / (2 * count) ** 0.5).all()
+
+
+def test_only_continuous_samples_carry_a_gradient() -> None:
+    """∂(μ + σ ε)/∂μ = 1 and ∂/∂log σ = σ ε."""
+    categorical, gaussian = both()
+    generator = torch.Generator().manual_seed(1)
+    assert not categorical.sample(generator).is_floating_point() and not gaussian.sample(generator).requires_grad
+    with pytest.raises(ValueError, match="use sample"):
+        categorical.rsample()
+    value = gaussian.rsample(generator)
+    for_mean, for_log_std = torch.autograd.grad(value.sum(), [gaussian.mean, gaussian.log_std])
+    assert torch.equal(for_mean, torch.ones(3, 4, dtype=torch.float64))
+    assert_close(for_log_std, (value - gaussian.mean).detach())
+
+
+def test_the_mode_is_likelier_than_any_sample() -> None:
+    for distribution in both():
+        best = distribution.log_prob(distribution.mode())
+        for seed in range(20):
+            assert (distribution.log_prob(distribution.sample(torch.Generator().manual_seed(seed))) <= best).all()
+
+
+def test_the_divergence_is_the_mean_log_ratio_and_zero_to_itself() -> None:
+    """torch's closed forms; and an action that is never taken adds nothing."""
+    categorical, gaussian = both()
+    shift = 0.3 * torch.arange(4.0)
+    others = Categorical(categorical.logits + shift), Gaussian(gaussian.mean + shift, gaussian.log_std[0] + shift)
+    for one, other in zip((categorical, gaussian), others, strict=True):
+        assert not one.kl(one).any()
+        made = [
+            torch.distributions.Categorical(logits=x.logits) if isinstance(x, Categorical) else
+            torch.distributions.Independent(torch.distributions.Normal(x.mean, x.log_std.exp()), 1)
+            for x in (one, other)
+        ]  # fmt: skip
+        assert_close(one.kl(other), torch.distributions.kl_divergence(*made), atol=1e-12, rtol=1e-12)
+    never = Categorical(torch.tensor([[0.0, -torch.inf]]))
+    assert never.kl(Categorical(torch.tensor([[0.0, 0.0]]))).item() == pytest.approx(math.log(2))
+
+
+def test_large_vocabularies_in_chunks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit, gradient too: 5 rows of 20 actions, 2 rows at a time."""
+    logits = torch.randn(5, 20, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    action, results = torch.arange(5) * 3, []
+    for large in (1000, 10):
+        monkeypatch.setattr(distributions, "LARGE", large)
+        monkeypatch.setattr(distributions, "CHUNK", 40)
+        log_prob = Categorical(logits).log_prob(action)
+        results.append((log_prob, *torch.autograd.grad(log_prob.sin().sum(), logits)))
+    assert all(map(torch.equal, *results))
