@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -124,7 +124,9 @@ def _text_picture(text: str) -> Image.Image:
     return image
 
 
-def _draw_line(draw: ImageDraw.ImageDraw, line: str, left: int, top: int, advance: int, height: int, letters: Any) -> None:
+def _draw_line(
+    draw: ImageDraw.ImageDraw, line: str, left: int, top: int, advance: int, height: int, letters: ImageFont.FreeTypeFont
+) -> None:
     from rlbook.plots.terminal import ESCAPE
 
     pieces, codes = ESCAPE.split(line), [None, *ESCAPE.findall(line)]

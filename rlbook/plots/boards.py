@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlbook.envs.car_rental import COUNTS, CarRental
+from rlbook.envs.dyna_maze import DynaMaze
 from rlbook.envs.gambler import TARGET, Gambler
 from rlbook.envs.grids import Grid
 from rlbook.envs.layouts import ACTION_NAMES, FREE, GOAL, START, WALL, Layout
+from rlbook.envs.maze import Maze
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.random_walk import RandomWalk
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
+
+if TYPE_CHECKING:
+    from gymnasium.envs.toy_text.blackjack import BlackjackEnv
+    from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
+    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 DIRECTIONS = {
     "up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1), "stay": (0, 0),
@@ -132,7 +139,7 @@ def played(model: TabularMDP) -> np.ndarray:
 
 # ---- ours
 
-def _maze(env: Any, layout: Layout) -> Board:
+def _maze(env: Maze, layout: Layout) -> Board:
     states = np.arange(layout.num_states)
     texts = [""] * layout.num_states
     texts[layout.start], texts[layout.goal] = START, GOAL
@@ -140,13 +147,14 @@ def _maze(env: Any, layout: Layout) -> Board:
     return Board(layout.walls, decided, env.tables.observe(states), ACTION_NAMES, tuple(texts), env.model())
 
 
-def _grid(env: Any, grid: Grid, steps: int | None) -> Board:
+def _grid(env: TabularEnv, grid: Grid, steps: int | None) -> Board:
     """A map; of a maze that changes, the one that holds after `steps`."""
-    model, title = env.model() if not getattr(env, "changes", False) else None, ""
-    if model is None:
+    if isinstance(env, DynaMaze) and env.changes:
         phase = int(env.phase_at(steps or 0))
         grid, model = env._grids[phase], env.phases[phase][1]
         title = f"map {phase + 1} of {len(env.phases)}"
+    else:
+        model, title = env.model(), ""
     states = np.arange(grid.marks.size)
     shown = states if env.views is None else env.views[states]
     texts = _texts(grid.marks)
@@ -186,23 +194,23 @@ def _rental(env: CarRental) -> list[Board]:
 
 # ---- gymnasium's
 
-def _lake(env: Any) -> list[Board]:
+def _lake(env: FrozenLakeEnv) -> list[Board]:
     marks = env.desc.astype(str)
     return [_toy(env, LAKE_NAMES, marks)]
 
 
-def _cliff(env: Any) -> list[Board]:
+def _cliff(env: CliffWalkingEnv) -> list[Board]:
     marks = np.where(env._cliff, "C", FREE[0])
     marks.flat[env.start_state_index], marks.flat[-1] = START, GOAL
     return [_toy(env, CLIFF_NAMES, marks)]
 
 
-def _toy(env: Any, names: Sequence[str], marks: np.ndarray) -> Board:
+def _toy(env: FrozenLakeEnv | CliffWalkingEnv, names: Sequence[str], marks: np.ndarray) -> Board:
     model, states = TabularMDP.from_env(env), np.arange(marks.size)
     return Board(np.zeros(marks.shape, dtype=bool), played(model), states, tuple(names), _texts(marks), model)
 
 
-def _blackjack(env: Any) -> list[Board]:
+def _blackjack(env: BlackjackEnv) -> list[Board]:
     """As in figure 5.2: the dealer's card across, the player's sum upwards."""
     sums, cards = np.arange(LOWEST_SUM, HIGHEST_SUM + 1), np.arange(LOWEST_CARD, HIGHEST_CARD + 1)
     player, dealer = (part.ravel() for part in np.meshgrid(sums, cards, indexing="ij"))

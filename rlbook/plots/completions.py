@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,14 @@ from rlbook.plots.colours import readable_on
 from rlbook.plots.terminal import Terminal, advantage_paper, visible_length
 
 if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
     from torch import Tensor
+
+    from rlbook.agent import Agent
+    from rlbook.algorithms.policy.grpo import GRPOConfig
+    from rlbook.algorithms.policy.policy_agent import PolicyAgent
+    from rlbook.data.rollout import Batch, Rollout
+    from rlbook.policies.policy import Policy
 
 SAMPLES = 4                                  # completions of a prompt, for agents that have no group size
 
@@ -46,12 +53,14 @@ class Written:
         return float(np.mean([completion.reward for completion in self.completions]))
 
 
-def writes(agent: Any, recipe: Recipe) -> bool:
+def writes(agent: Agent, recipe: Recipe) -> bool:
     """Whether the agent acts with a language model in a token environment."""
     return getattr(getattr(agent, "policy", None), "unit", None) == "episode" and hasattr(recipe.make().unwrapped, "rules")
 
 
-def write(agent: Any, recipe: Recipe, starts: Sequence[int], *, samples: int | None = None, seed: int = 0, greedy: bool = False) -> Written:
+def write(
+    agent: PolicyAgent, recipe: Recipe, starts: Sequence[int], *, samples: int | None = None, seed: int = 0, greedy: bool = False
+) -> Written:
     """Has the agent's language model complete prompts. Nothing in the agent changes.
 
     Args:
@@ -81,13 +90,13 @@ def write(agent: Any, recipe: Recipe, starts: Sequence[int], *, samples: int | N
     return Written(completions, meaning)
 
 
-def _played(policy: Any, env: Any, starts: list[int], rng: np.random.Generator | None) -> Any:
+def _played(policy: Policy, env: VectorEnv, starts: list[int], rng: np.random.Generator | None) -> Rollout:
     """One round of whole episodes, in a rollout of its own."""
     from rlbook.data.rollout import Rollout
 
-    rollout, state, log_prob = Rollout(policy.stores), policy.initial_state(), None
+    rollout, state, log_prob = Rollout(policy.stores), policy.initial_state(), np.zeros(0)
 
-    def act(obs: Any) -> Any:
+    def act(obs: np.ndarray) -> np.ndarray:
         nonlocal log_prob
         action, log_prob = policy.act(obs, rng, state)
         return action
@@ -101,19 +110,20 @@ def _played(policy: Any, env: Any, starts: list[int], rng: np.random.Generator |
 # Advantages: what each algorithm itself would teach
 
 
-def _advantages(agent: Any, rollout: Any, batch: Any, group_size: int) -> tuple[Tensor, str]:
+def _advantages(agent: PolicyAgent, rollout: Rollout, batch: Batch, group_size: int) -> tuple[Tensor, str]:
     """Advantages [N, T], and what they are: from the critic (PPO), from the reference (DPO), or else from the group (GRPO)."""
     if agent.critic:
         return _from_critic(agent, rollout).T, "generalised estimate by the critic, in reward units"
-    if hasattr(agent.config, "beta"):
-        ratio = batch.log_prob - agent.reference_log_prob(batch)
+    reference = agent.reference_log_prob(batch) if hasattr(agent.config, "beta") else None
+    if reference is not None:
+        ratio = batch.log_prob - reference
         return agent.config.beta * ratio, "implicit reward β log(π / π_ref)"
     advantage = _from_group(rollout, group_size, agent.config)[:, None]
     unit = "reward units" if agent.config.scale == "none" else "standard deviations"
     return advantage.expand(batch.mask.shape), f"relative to its group, in {unit}"
 
 
-def _from_critic(agent: Any, rollout: Any) -> Tensor:
+def _from_critic(agent: PolicyAgent, rollout: Rollout) -> Tensor:
     """[T, N], in reward units."""
     from rlbook.functional.advantages import gae
 
@@ -125,7 +135,7 @@ def _from_critic(agent: Any, rollout: Any) -> Tensor:
     return gae(rollout.tensor("reward"), value, next_value, terminated, truncated, gamma=gamma, gae_lambda=gae_lambda, valid=valid)
 
 
-def _from_group(rollout: Any, group_size: int, config: Any) -> Tensor:
+def _from_group(rollout: Rollout, group_size: int, config: GRPOConfig) -> Tensor:
     """[N]; 0 for a completion that is alone."""
     from rlbook.functional.advantages import group_advantage
 

@@ -302,6 +302,6 @@ def _labels(groups: list[list[Curve]]) -> list[str]:
     return labels
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 24 else text[:23] + "…"

@@ -39,7 +39,7 @@ def plain_axes(axes: Axes) -> Axes:
     return axes
 
 
-def words(**extra: Any) -> dict[str, Any]:
+def words(**extra: str | float | tuple[float, float, float]) -> dict[str, Any]:
     """Keyword arguments for anything that draws text."""
     return {"family": FONT, "color": fraction_rgb(INK), **extra}
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlbook.agent import Agent, Planner
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.plots.boards import Board, boards_of
 from rlbook.plots.figure import save_bytes
 from rlbook.plots.film import Film, Still
@@ -27,7 +27,7 @@ GROWTH = 1.04                                # from one snapshot of a learner to
 PACE = 4.0                                   # frames a second
 
 
-def animate(algorithm: str, env: Any, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: Any) -> Path:
+def animate(algorithm: str, env: EnvLike, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: object) -> Path:
     """Writes how an algorithm's values come about: `animate_planning` or `animate_learning`, whichever fits."""
     from rlbook.registry import agent_class
 
@@ -35,7 +35,7 @@ def animate(algorithm: str, env: Any, *, out: str | Path, frames: int | None = N
     return way(algorithm, env, out=out, frames=frames, seed=seed, **options)
 
 
-def animate_planning(algorithm: str, env: Any, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: Any) -> Path:
+def animate_planning(algorithm: str, env: EnvLike, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: object) -> Path:
     """Writes a planner's sweeps: n sweeps make n + 1 frames, the first one before any.
 
     Args:
@@ -57,7 +57,7 @@ def animate_planning(algorithm: str, env: Any, *, out: str | Path, frames: int |
     return _write(Film(_title(stills), thinned(stills, most, early=True)), path, "sweep")
 
 
-def animate_learning(algorithm: str, env: Any, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: Any) -> Path:
+def animate_learning(algorithm: str, env: EnvLike, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: object) -> Path:
     """Writes how a learner's table fills, from before the first step to the end of training.
 
     The time between frames grows in proportion to the time that has passed: early on much happens in a step.
@@ -92,7 +92,7 @@ def _class(algorithm: str) -> type[Agent]:
 
 
 def _checked(
-    algorithm: str, env: Any, out: str | Path, frames: int | None, seed: int, options: Mapping[str, Any]
+    algorithm: str, env: EnvLike, out: str | Path, frames: int | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[Request, Path, int]:
     """The request, the file and the number of frames, before anything is computed."""
     from rlbook.checks import whole_number

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import Agent
+from rlbook.interaction.environments import EnvLike
 from rlbook.plots.boards import GOALS, HOLES
 from rlbook.plots.colours import CURVES, GREEN, GREY, INK, PALE, PAPER, RAMP, RED, Colour, fraction_rgb, mixed, ramp, readable_on
 from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
@@ -30,12 +32,13 @@ ARROW = {
 
 
 def plot_value_map(
-    target: ValueMap | list[ValueMap] | Run | Agent | str | Path, env: Any = None, out: str | Path | None = None, **options: Any
-) -> Figure:
+    target: ValueMap | list[ValueMap] | Run | Agent | str | Path, env: EnvLike | None = None, out: str | Path | None = None, *,
+    checkpoint: int | str | None = None, allow_import: bool = False,
+) -> Figure:  # fmt: skip
     """Draws value maps: colour and number are the cell's value, the dark arrow is the greedy action, pale ones are as good.
 
     Args:
-        target, env, options: one or several `ValueMap`, or what `value_maps` takes.
+        target, env, checkpoint, allow_import: one or several `ValueMap`, or what `value_maps` takes.
         out: where to write the figure, if anywhere: a name that ends in .png, .svg or .pdf.
 
     Raises:
@@ -43,7 +46,10 @@ def plot_value_map(
     """
     if out is not None:
         format_of(Path(out))
-    charts = [target] if isinstance(target, ValueMap) else target if isinstance(target, list) else value_maps(target, env, **options)
+    if isinstance(target, ValueMap | list):
+        charts = [target] if isinstance(target, ValueMap) else target
+    else:
+        charts = value_maps(target, env, checkpoint=checkpoint, allow_import=allow_import)
     figure = draw_maps(charts)
     if out is not None:
         save_figure(figure, out)
@@ -200,7 +206,7 @@ def _draw_marks(axes: Axes, chart: ValueMap, colours: list[Colour], points: floa
             axes.text(column, row, text, ha="center", va="center", **bold)
 
 
-def _draw_scale(figure: Figure, axes: Any, meaning: str, span: tuple[float, float]) -> None:
+def _draw_scale(figure: Figure, axes: NDArray[np.object_], meaning: str, span: tuple[float, float]) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import gymnasium
 import numpy as np
 
 from rlbook.interaction.environments import Recipe
@@ -59,7 +60,7 @@ def optimal_return(recipe: Recipe) -> float | None:
         return None
 
 
-def _from_model(env: Any, horizon: int) -> float | None:
+def _from_model(env: gymnasium.Env, horizon: int) -> float | None:
     from rlbook.envs.mdp import TabularMDP
 
     has_model = callable(getattr(env.unwrapped, "model", None)) or hasattr(env.unwrapped, "P")

@@ -82,7 +82,7 @@ def _frames(agent: Agent, env: gymnasium.Env, shown: ResumableEnv, interaction: 
             yield (frame := first())
 
 
-def _choose(agent: Agent, obs: Any) -> Any:
+def _choose(agent: Agent, obs: ArrayLike | dict[str, ArrayLike]) -> Any:
     """The greedy action for one observation; a batched agent gets a batch of one."""
     if not agent.batched:
         return agent.act(obs, explore=False)

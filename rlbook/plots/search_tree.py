@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlbook.algorithms.planning.mcts import MCTS
 from rlbook.algorithms.planning.search_tree import SearchTree
@@ -68,7 +68,7 @@ def search_tree_svg(
 
 
 def search_frames(
-    agent: MCTS, observation: Any, path: str | Path, *, most: int = 60, actions: Sequence[str] | None = None, seed: int = 0,
+    agent: MCTS, observation: ArrayLike, path: str | Path, *, most: int = 60, actions: Sequence[str] | None = None, seed: int = 0,
 ) -> Path:  # fmt: skip
     """Searches once, as `agent` would, and writes the tree after every simulation. Nothing in the agent changes.
 

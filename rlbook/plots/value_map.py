@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from rlbook.agent import Agent, Planner
 from rlbook.algorithms.planning.greedy import TIE
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.plots.boards import Board, boards_of
 from rlbook.plots.optimum import horizon_of, horizon_values
 
 if TYPE_CHECKING:
     from rlbook.runs.run import Run
+
+Observations: TypeAlias = np.ndarray | tuple[np.ndarray, ...]
 
 CHUNK = 1_024                                # states that a network sees at once
 ROUNDING = 1e-12                             # a learner's action values that differ by no more are equal, relative to the largest
@@ -34,7 +36,7 @@ class ValueMap:
 
     board: Board
     values: np.ndarray                       # [S] float, in reward units; NaN where nothing is decided: walls, ends, walled-off cells
-    policy: np.ndarray                       # [S] int, the greedy action; -1 there, and everywhere if the agent only is_prediction
+    policy: np.ndarray                       # [S] int, the greedy action; -1 there, and everywhere if the agent only predicts
     best: np.ndarray                         # [S, A] bool: the actions that are as good as any; the greedy one is among them
     meaning: str                             # what the values are
     title: str
@@ -55,21 +57,25 @@ class ValueMap:
         return float(np.nanmin(self.values)), float(np.nanmax(self.values))
 
 
-def value_map(target: Run | Agent | str | Path, env: Any = None, **options: Any) -> ValueMap:
+def value_map(
+    target: Run | Agent | str | Path, env: EnvLike | None = None, *, checkpoint: int | str | None = None, allow_import: bool = False
+) -> ValueMap:
     """The value map of an agent; of Blackjack, the one with a usable ace. See `value_maps`."""
-    return value_maps(target, env, **options)[0]
+    return value_maps(target, env, checkpoint=checkpoint, allow_import=allow_import)[0]
 
 
-def value_maps(target: Run | Agent | str | Path, env: Any = None, **options: Any) -> list[ValueMap]:
+def value_maps(
+    target: Run | Agent | str | Path, env: EnvLike | None = None, *, checkpoint: int | str | None = None, allow_import: bool = False
+) -> list[ValueMap]:
     """The value maps of an agent: one, or for Blackjack one with and one without a usable ace.
 
     Values are the agent's own: a table's V, a critic's V, max_a Q of a Q-network. An agent that has none (GRPO, DPO) is shown with the
-    return that its greedy policy earns from each cell, computed from the model. One that only is_prediction has no arrows.
+    return that its greedy policy earns from each cell, computed from the model. One that only predicts has no arrows.
 
     Args:
         target: a run, a run's folder, or an agent (which then needs `env`).
         env: another environment, by its id or as an environment, in place of the run's own.
-        options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`).
+        checkpoint, allow_import: for a folder, as for `rlbook.load`.
 
     Raises:
         RequestError: an environment that cannot be drawn so, an agent that came without one, or one that has neither values nor a policy
@@ -82,7 +88,7 @@ def value_maps(target: Run | Agent | str | Path, env: Any = None, **options: Any
             raise RequestError("an agent alone does not say which environment to draw; give env")
         recipe = Recipe.of(env)
         return maps_on(boards_of(recipe), target, recipe, type(target).__name__)
-    run = target if isinstance(target, Run) else load(target, **options)
+    run = target if isinstance(target, Run) else load(target, checkpoint=checkpoint, allow_import=allow_import)
     recipe = run.request.recipe if env is None else Recipe.of(env)
     return maps_on(boards_of(recipe, steps=run.steps if env is None else None), run.agent, recipe, run.request.algorithm)
 
@@ -92,7 +98,7 @@ def maps_on(boards: list[Board], agent: Agent, recipe: Recipe, name: str) -> lis
 
     Args:
         boards: of the environment.
-        agent: fitted to it.
+        agent: adapted to it.
         recipe: the environment.
         name: the agent's, for the title.
     """
@@ -108,9 +114,9 @@ def maps_on(boards: list[Board], agent: Agent, recipe: Recipe, name: str) -> lis
 
 def _map_on(board: Board, agent: Any, recipe: Recipe, title: str) -> ValueMap:
     chunks = [_part(board.observations, places) for places in _chunks(board.num_states)]
-    own = [_values(agent, chunk) for chunk in chunks]
+    own = [known for chunk in chunks if (known := _values(agent, chunk)) is not None]
     policy, best = _choices(agent, chunks)
-    if own[0] is not None:
+    if own:
         values, meaning = np.concatenate(own), VALUES
     elif board.model is not None:
         values, meaning = horizon_values(board.model, horizon_of(recipe), policy), RETURNS
@@ -125,11 +131,11 @@ def _chunks(count: int) -> list[slice]:
     return [slice(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
 
 
-def _part(observations: Any, places: slice) -> Any:
+def _part(observations: Observations, places: slice) -> Observations:
     return tuple(part[places] for part in observations) if isinstance(observations, tuple) else observations[places]
 
 
-def _values(agent: Any, observations: Any) -> Any:
+def _values(agent: Any, observations: Observations) -> np.ndarray | None:
     """[N], or None for an agent without values."""
     if not agent.batched:
         return agent.values()[agent.adapted(observations)]
@@ -138,7 +144,7 @@ def _values(agent: Any, observations: Any) -> Any:
     return agent.action_values(observations).max(axis=1) if hasattr(agent, "action_values") else None
 
 
-def _choices(agent: Any, chunks: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+def _choices(agent: Any, chunks: list[Observations]) -> tuple[np.ndarray, np.ndarray]:
     """What the agent does without exploring, [S] int, and all that is as good, [S, A] bool."""
     if agent.batched:
         policy = np.concatenate([np.asarray(agent.act(agent.adapted(chunk), explore=False)) for chunk in chunks])

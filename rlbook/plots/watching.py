@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlbook.checks import check, non_negative_int, optional, positive_int
 from rlbook.envs.layouts import ACTION_NAMES, FREE, GOAL, START, WALL
@@ -16,6 +17,8 @@ from rlbook.plots.playing import Frame, play_frames, render_modes
 from rlbook.plots.terminal import Terminal, picture_text
 
 if TYPE_CHECKING:
+    from rlbook.agent import Agent
+    from rlbook.algorithms.policy.policy_agent import PolicyAgent
     from rlbook.interaction.environments import Recipe
     from rlbook.runs.run import Run
 
@@ -26,7 +29,8 @@ RESET_PAUSE = 0.6                            # seconds before the first step and
 
 def watch(
     target: Run | str | Path, gif: str | Path | None = None, episodes: int | None = None, seed: int | None = None, *,
-    stream: TextIO | None = None, pause: float | None = None, **options: Any,
+    stream: TextIO | None = None, pause: float | None = None,
+    checkpoint: int | str | None = None, allow_import: bool = False,
 ) -> list[float]:  # fmt: skip
     """Shows greedy episodes of a run's agent; of a language model, sampled completions of held-out prompts.
 
@@ -37,7 +41,7 @@ def watch(
         seed: decides how they start; None is the run's seed.
         stream: where the text goes; None is standard output.
         pause: seconds between two frames; None is the environment's pace on a terminal, and 0 elsewhere.
-        options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`).
+        checkpoint, allow_import: for a folder, as for `rlbook.load`.
 
     Returns:
         The return of each episode, in reward units; of a language model, of each completion. [] where a GIF was written.
@@ -49,7 +53,7 @@ def watch(
     from rlbook.runs.run import Run, load
 
     _check(episodes, seed)
-    run = target if isinstance(target, Run) else load(target, **options)
+    run = target if isinstance(target, Run) else load(target, checkpoint=checkpoint, allow_import=allow_import)
     recipe, start = run.request.recipe.for_evaluation(), run.request.seed if seed is None else seed
     if gif is not None:
         from rlbook.plots.animation import save_gif
@@ -58,11 +62,11 @@ def watch(
         return []
     terminal = Terminal(stream)
     if writes(run.agent, recipe):
-        return _watch_writing(run.agent, recipe, terminal, episodes or PROMPTS, start)
+        return _watch_writing(cast("PolicyAgent", run.agent), recipe, terminal, episodes or PROMPTS, start)
     return _watch_playing(run.agent, recipe, terminal, episodes or 1, start, pause)
 
 
-def _check(episodes: Any, seed: Any) -> None:
+def _check(episodes: object, seed: object) -> None:
     try:
         check("episodes", episodes, optional(positive_int))
         check("seed", seed, optional(non_negative_int))
@@ -70,7 +74,7 @@ def _check(episodes: Any, seed: Any) -> None:
         raise RequestError(str(error)) from None
 
 
-def _watch_writing(agent: Any, recipe: Recipe, terminal: Terminal, prompts: int, seed: int) -> list[float]:
+def _watch_writing(agent: PolicyAgent, recipe: Recipe, terminal: Terminal, prompts: int, seed: int) -> list[float]:
     """Samples completions and shows each token's probability and advantage."""
     from rlbook.plots.completions import write, written_text
     from rlbook.seeding import rng_for
@@ -84,7 +88,7 @@ def _watch_writing(agent: Any, recipe: Recipe, terminal: Terminal, prompts: int,
     return [completion.reward for completion in written.completions]
 
 
-def _watch_playing(agent: Any, recipe: Recipe, terminal: Terminal, episodes: int, seed: int, pause: float | None) -> list[float]:
+def _watch_playing(agent: Agent, recipe: Recipe, terminal: Terminal, episodes: int, seed: int, pause: float | None) -> list[float]:
     mode = _mode(render_modes(recipe), terminal)
     names, maze = _action_names(recipe), _is_maze(recipe.make().unwrapped)
     wait = _pace(recipe) if pause is None and terminal.is_terminal else pause or 0.0
@@ -118,7 +122,7 @@ def _action_names(recipe: Recipe) -> Sequence[str] | None:
     return ACTION_NAMES if _is_maze(env) else getattr(env, "action_names", ()) or None
 
 
-def _is_maze(env: Any) -> bool:
+def _is_maze(env: object) -> bool:
     return hasattr(getattr(env, "tables", None), "layout")
 
 
@@ -140,13 +144,13 @@ def frame_text(frame: Frame, terminal: Terminal, names: Sequence[str] | None = N
     return f"{caption}   observation {_numbers(frame.obs)}"
 
 
-def _action(action: Any, names: Sequence[str] | None) -> str:
+def _action(action: ArrayLike, names: Sequence[str] | None) -> str:
     if names is not None:
-        return names[int(action)]
+        return names[int(np.asarray(action))]
     return _numbers(action)
 
 
-def _numbers(value: Any) -> str:
+def _numbers(value: ArrayLike | dict[str, ArrayLike]) -> str:
     """Numbers in brackets, three digits each; at most eight of them."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_numbers(part)}" for name, part in value.items())
