@@ -31,11 +31,11 @@ class Kind:
     hint: Callable[[Any], str] = lambda value: ""  # ends the sentence, such as with the nearest name
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _integer(value: Any) -> bool:
+def _integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -48,7 +48,7 @@ positive_fraction = Kind("a number in (0, 1]", lambda value: _number(value) and 
 boolean = Kind("true or false", lambda value: isinstance(value, bool))
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """Whether the value is an int that counts something: at least 0, and no more than 64 bits hold."""
     return type(value) is int and 0 <= value < 2**63
 
@@ -79,7 +79,7 @@ positive_ints = Kind(
 def one_of(*choices: str) -> Kind:
     """One of these names."""
 
-    def hint(value: Any) -> str:
+    def hint(value: object) -> str:
         name = nearest(value, choices)
         return f" (did you mean {name!r}?)" if name else ""
 
@@ -91,7 +91,7 @@ def optional(kind: Kind) -> Kind:
     return Kind(f"{kind.description}, or none", lambda value: value is None or kind.allows(value), kind.hint)
 
 
-def check(name: str, value: Any, kind: Kind) -> None:
+def check(name: str, value: object, kind: Kind) -> None:
     """Raises ValueError with one sentence unless the value is of this kind."""
     if not kind.allows(value):
         raise ValueError(f"{name} must be {kind.description}, got {value!r}{kind.hint(value)}")
@@ -148,7 +148,7 @@ def nearest(name: Any, allowed: Iterable[str]) -> str | None:
     return by_lower[matches[0]] if matches else None
 
 
-def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
+def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
     """The value as an int. Raises RequestError where it is none, or outside its range."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")

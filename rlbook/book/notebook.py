@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def check(name: str, answer: Any, exact: Any, *, tolerance: float = 1e-6) -> None:
+def check(name: str, answer: ArrayLike | None, exact: ArrayLike, *, tolerance: float = 1e-6) -> None:
     """Prints whether an answer agrees with the exact one.
 
     Args:
@@ -27,7 +28,7 @@ def check(name: str, answer: Any, exact: Any, *, tolerance: float = 1e-6) -> Non
     print(f"{name}: {verdict(answer, exact, tolerance)}")
 
 
-def verdict(answer: Any, exact: Any, tolerance: float) -> str:
+def verdict(answer: ArrayLike | None, exact: ArrayLike, tolerance: float) -> str:
     """What `check` prints behind the name."""
     if answer is None or (isinstance(answer, list | tuple) and any(item is None for item in answer)):
         return "not yet"

@@ -59,7 +59,7 @@ def writes(agent: Agent, recipe: Recipe) -> bool:
 
 
 def write(
-    agent: PolicyAgent, recipe: Recipe, starts: Sequence[int], *, samples: int | None = None, seed: int = 0, greedy: bool = False
+    agent: Agent, recipe: Recipe, starts: Sequence[int], *, samples: int | None = None, seed: int = 0, greedy: bool = False
 ) -> Written:
     """Has the agent's language model complete prompts. Nothing in the agent changes.
 
@@ -71,8 +71,10 @@ def write(
         seed: of the sampling.
         greedy: take the likeliest token instead of sampling.
     """
+    from rlbook.algorithms.policy.policy_agent import PolicyAgent
     from rlbook.interaction.playing import adapted_vector
 
+    assert isinstance(agent, PolicyAgent), "see `writes`"
     count = samples or (agent.group_size if agent.group_size > 1 else SAMPLES)
     env = adapted_vector(type(agent), recipe, len(starts) * count, agent.config)
     rng = None if greedy else np.random.default_rng(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +18,6 @@ from rlbook.plots.terminal import Terminal, picture_text
 
 if TYPE_CHECKING:
     from rlbook.agent import Agent
-    from rlbook.algorithms.policy.policy_agent import PolicyAgent
     from rlbook.interaction.environments import Recipe
     from rlbook.runs.run import Run
 
@@ -62,7 +61,7 @@ def watch(
         return []
     terminal = Terminal(stream)
     if writes(run.agent, recipe):
-        return _watch_writing(cast("PolicyAgent", run.agent), recipe, terminal, episodes or PROMPTS, start)
+        return _watch_writing(run.agent, recipe, terminal, episodes or PROMPTS, start)
     return _watch_playing(run.agent, recipe, terminal, episodes or 1, start, pause)
 
 
@@ -74,7 +73,7 @@ def _check(episodes: object, seed: object) -> None:
         raise RequestError(str(error)) from None
 
 
-def _watch_writing(agent: PolicyAgent, recipe: Recipe, terminal: Terminal, prompts: int, seed: int) -> list[float]:
+def _watch_writing(agent: Agent, recipe: Recipe, terminal: Terminal, prompts: int, seed: int) -> list[float]:
     """Samples completions and shows each token's probability and advantage."""
     from rlbook.plots.completions import write, written_text
     from rlbook.seeding import rng_for

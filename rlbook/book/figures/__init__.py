@@ -54,7 +54,7 @@ OPTIONS: dict[str, Kind] = {"seed": non_negative_int, "runs": positive_int}
 __all__ = ["FIGURES", "draw", "figure", "home", "measured", "options_of"]
 
 
-def figure(number: str, **options: Any) -> Any:
+def figure(number: str, **options: int) -> Any:
     """Reruns the experiment of a figure.
 
     Args:
@@ -75,7 +75,7 @@ def measured(number: str, result: Any) -> dict[str, float]:
     return home(number).measured(result)
 
 
-def draw(number: str, out: str | Path | None = None, **options: Any) -> Figure:
+def draw(number: str, out: str | Path | None = None, **options: int) -> Figure:
     """Reruns the experiment of a figure and draws it.
 
     Args:

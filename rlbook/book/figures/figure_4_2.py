@@ -19,6 +19,7 @@ from rlbook.plots.figure import new_figure, words
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from mpl_toolkits.mplot3d.axes3d import Axes3D
 
 GAMMA = 0.9
 ACROSS, UP = "Cars at second location", "Cars at first location"
@@ -98,7 +99,7 @@ def _draw_number(axes: Axes, region: np.ndarray, text: str) -> None:
     axes.text(column, row, text, ha="center", va="center", **words(fontsize=7.5))
 
 
-def _draw_surface(axes: Any, values: np.ndarray, title: str) -> None:
+def _draw_surface(axes: Axes3D, values: np.ndarray, title: str) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     first, second = np.indices(values.shape)
@@ -111,4 +112,4 @@ def _draw_surface(axes: Any, values: np.ndarray, title: str) -> None:
     axes.set_xticks([0, 10, 20])
     axes.set_yticks([0, 10, 20])
     axes.tick_params(labelsize=7, pad=-1, labelcolor=words()["color"])
-    axes.set_box_aspect(None, zoom=0.95)
+    axes.set_box_aspect(None, zoom=0.95)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ Source: Sutton & Barto 2018, example 5.1, figure 5.1. One difference: as in the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from rlbook.plots.figure import new_figure, words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from mpl_toolkits.mplot3d.axes3d import Axes3D
 
 STICK_ON_20 = np.where(np.unravel_index(np.arange(np.prod(SHAPE)), SHAPE)[0] >= 20, 0, 1)
 """[S]: the player's policy."""
@@ -88,7 +89,7 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-def _surface(axes: Any, values: np.ndarray) -> None:
+def _surface(axes: Axes3D, values: np.ndarray) -> None:
     """One panel; `values` [10, 10] over sums and cards."""
     cards, sums = np.meshgrid(CARDS, SUMS)
     line = fraction_rgb(GREY)
@@ -99,6 +100,6 @@ def _surface(axes: Any, values: np.ndarray) -> None:
     axes.set_ylabel("Player's sum", **words(fontsize=8.5, labelpad=0))
     axes.set_xticks([1, 4, 7, 10], ["A", "4", "7", "10"])
     axes.set_yticks([12, 15, 18, 21])
-    axes.set_zticks([-1, 0, 1])
+    axes.set_zticks([-1, 0, 1])  # type: ignore[operator]
     axes.set_zlim(-1, 1)
     axes.tick_params(labelsize=8, pad=0)
