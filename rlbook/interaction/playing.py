@@ -12,12 +12,12 @@ from gymnasium import spaces
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError, TrainingError
-from rlbook.fast.threads import single_threaded
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.loop import act_step_reset, nothing
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import Adaptation, AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.sync_vector import SyncVector
+from rlbook.interaction.threads import single_threaded
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.seeding import rng_for
 

@@ -29,7 +29,7 @@ from tqdm import tqdm
 from rlbook.data.rollout import Batch
 from rlbook.errors import TrainingError
 from rlbook.fast.flat_adam import FlatAdam
-from rlbook.fast.threads import single_threaded
+from rlbook.interaction.threads import single_threaded
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.llm.models import small_llama
 from rlbook.llm.tasks.task import Task

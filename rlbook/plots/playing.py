@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlbook.agent import Agent, Step
 from rlbook.errors import RequestError

@@ -13,14 +13,13 @@ from rlbook.errors import RequestError
 if TYPE_CHECKING:
     from rlbook.runs.options import RunOptions
     from rlbook.runs.request import Request
-    from rlbook.runs.run import Run
 
 AGENTS = ("expert", "teacher", "reference", "reward_model")
 """The options that name a run."""
 
 
-def parts_of(request: Request, load: Callable[[Path], Run]) -> Parts:
-    """The parts that the options of a request name. `load` reads a run from its folder.
+def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
+    """The parts that the options of a request name. `load` reads the agent of a run from its folder.
 
     Raises:
         RequestError: a name that is neither a run's folder nor an agent.
@@ -30,13 +29,13 @@ def parts_of(request: Request, load: Callable[[Path], Run]) -> Parts:
     return Parts(**agents, model=request.recipe.kwargs.get("model"), device=device_of(options.device))
 
 
-def agent_of(name: str, value: Any, load: Callable[[Path], Run]) -> Agent | None:
+def agent_of(name: str, value: object, load: Callable[[Path], Agent]) -> Agent | None:
     """An agent from an agent, a run, or a run's folder; None from None."""
     if value is None or isinstance(value, Agent):
         return value
     if isinstance(value, str | Path):
         try:
-            return load(Path(value)).agent
+            return load(Path(value))
         except RequestError as error:
             raise RequestError(f"{name}: {error}") from None
     agent = getattr(value, "agent", None)

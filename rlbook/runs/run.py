@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from rlbook.agent import Agent, Data, Metrics, Parts, Planner, State, Totals
 from rlbook.errors import RequestError, TrainingError
 from rlbook.fast.table_interaction import interaction_for
-from rlbook.fast.threads import single_threaded
 from rlbook.interaction.episodes import Episode
 from rlbook.interaction.loop import Budget
 from rlbook.interaction.playing import adapted_vector, play
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
+from rlbook.interaction.threads import single_threaded
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
@@ -77,7 +77,7 @@ class Run:
             raise RequestError(f"{self._pair} {error}") from None
         self.notes: tuple[str, ...] = env.adaptation.notes
         """What was done to make the environment suit the agent, and where the run learns from."""
-        self._parts = parts_of(request, load)
+        self._parts = parts_of(request, lambda folder: load(folder).agent)
         given = {"parts": self._parts} if kind.uses else {}
         source = _source_of(request)
         if source == "model":

@@ -1,0 +1,100 @@
+"""The package's plan, measured in its source: which way imports go, how much a signature says, and that a page of code can be read.
+
+The limits only ever go down.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import rlbook
+
+PACKAGE = Path(rlbook.__file__).parent
+ANY_SHARE = 0.150                            # of parameters whose type is a bare `Any`; a twentieth is what we are after
+LONG_LINES = 907                             # longer than 100 characters, in code that the site shows; none is what we are after
+TOP_FLOOR = 20                               # modules and rooms
+SHOWN = ("algorithms", "functional", "policies")
+FLOORS = (
+    ("cli",), ("book", "plots"), ("training", "evaluation"), ("runs",), ("registry",), ("algorithms", "llm", "fast"),
+    ("policies", "data", "interaction"), ("agent", "checks"), ("functional", "envs"), ("seeding", "errors", "fast_forms"),
+)  # fmt: skip
+"""From the top floor to the ground. A module imports from its own floor and from those below."""
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Module name → syntax tree, of the whole package."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(("rlbook", *path.relative_to(PACKAGE).with_suffix("").parts))
+        found[name.removesuffix(".__init__")] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def imports(name: str) -> Iterator[str]:
+    """The package's modules that a module imports, at once, later in a function, or for its annotations."""
+    for node in ast.walk(trees()[name]):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in trees())
+        elif isinstance(node, ast.ImportFrom) and node.module in trees():
+            inner = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from {module if module in trees() else node.module for module in inner}
+
+
+def circle_from(name: str, way: tuple[str, ...], done: set[str]) -> tuple[str, ...]:
+    """The modules of a circle that can be reached from here, or ()."""
+    if name in way:
+        return way[way.index(name) :]
+    if name in done:
+        return ()
+    for other in sorted(set(imports(name)) - {name}):
+        if circle := circle_from(other, (*way, name), done):
+            return circle
+    done.add(name)
+    return ()
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    done: set[str] = set()
+    assert [circle for name in trees() if (circle := circle_from(name, (), done))] == []
+
+
+def test_imports_go_down() -> None:
+    floor = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+    rooms = {name: name.split(".")[1] for name in trees() if name.count(".")}
+    faces = {f"rlbook.{room}" for room in floor if (PACKAGE / room).is_dir()}              # they hand names on, and compute nothing
+    up = [
+        f"{name} -> {other}"
+        for name, room in rooms.items() if room in floor and name not in faces
+        for other in imports(name) if other in rooms and floor[rooms[other]] < floor[room]
+    ]  # fmt: skip
+    assert up == [], "\n".join(up)
+
+
+def test_every_room_has_its_floor_and_there_are_not_many() -> None:
+    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    named = [room for rooms in FLOORS for room in rooms]
+    assert sorted(rooms - {"__init__", "__main__"}) == sorted(named)
+    assert len(named) <= TOP_FLOOR
+
+
+def test_a_parameters_type_says_what_it_is() -> None:
+    bare = total = 0
+    for tree in trees().values():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+            annotations = [argument.annotation for argument in arguments if argument is not None and argument.arg not in ("self", "cls")]
+            total += len(annotations)
+            bare += sum(isinstance(annotation, ast.Name) and annotation.id == "Any" for annotation in annotations)
+    assert bare / total <= ANY_SHARE, f"{bare} of {total} parameters are Any, {bare / total:.1%}"
+
+
+def test_lines_that_the_site_shows_can_be_read_without_scrolling() -> None:
+    files = [path for room in SHOWN for path in sorted((PACKAGE / room).rglob("*.py"))]
+    long = [f"{path}:{number}" for path in files for number, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 100]
+    assert len(long) <= LONG_LINES, f"{len(long)}: {long[:5]}"
