@@ -20,6 +20,7 @@ import rlbook
 from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search_tree import empty_tree
+from rlbook.algorithms.planning.simulators import TableModel
 from rlbook.envs import Maze
 from rlbook.fast import table_search
 
@@ -127,8 +128,10 @@ class TableState:
 
 def table_search_once(simulations: int, *, compiled: bool) -> Callable[[], object]:
     """One of our searches in the maze's table."""
-    model, rng = table_search.TableModel(Maze().model()), np.random.default_rng(0)
-    run, table = (table_search.grow_compiled, model._arrays) if compiled else (table_search.grow_plain, model._lists)
+    model, rng = TableModel(Maze().model()), np.random.default_rng(0)
+    run, table = (table_search.grow_plain, model.table)
+    if compiled:
+        run, table = table_search.grow_compiled, table_search.arrays_of(model)
     return lambda: run(empty_tree(simulations + 1, 4), table, 0, 4, simulations, GAMMA, 1.0, DEPTH, False, rng)
 
 

@@ -1,6 +1,6 @@
-"""Growing a search tree in a model that is a table: the loop of `mcts.py` without a call per step, and compiled where that pays.
+"""Growing a search tree in a model that is a table: the loop of `mcts.py` without a call a step, and compiled where that pays.
 
-Both forms draw from the same stream and grow the same tree, to the last bit.
+All forms draw the same random numbers and grow the same tree, to the last bit.
 """
 
 from __future__ import annotations
@@ -8,28 +8,19 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from rlbook.algorithms.planning import mcts
+from rlbook.algorithms.planning.mcts import MCTSConfig, World
 from rlbook.algorithms.planning.search_tree import SearchTree, Tree, add_child, as_arrays, as_lists, back_up, find_child, select
-from rlbook.envs.mdp import TabularMDP
+from rlbook.algorithms.planning.simulators import Table, TableModel
 from rlbook.fast.compiled import available, linked
 
 WORTH_COMPILING = 200_000
 """Simulations after which a search goes on in compiled code: about a second of plain ones, which is what loading numba takes."""
 BLOCK = 512
-
-
-class Table(NamedTuple):
-    """`rlbook.envs.outcomes.Outcomes` as this loop reads it: lists or arrays. Noise on a reward is left out: its mean is 0."""
-
-    first: Any                               # [S·A + 1] int; row s * A + a owns the outcomes first[row] : first[row + 1]
-    cumulative: Any                          # [K] float; their probabilities, added up
-    successor: Any                           # [K] int
-    reward: Any                              # [K] float, in reward units
-    ends: Any                                # [K] int; 1 where the episode ends
-    value: Any                               # [S] float; what a state counts where a simulation stops, in reward units
 
 
 def grow(
@@ -98,53 +89,30 @@ class Uniforms:
         bits.advance(-operator.length_hint(self._block))
 
 
-class TableModel:
-    """Searches in a `TabularMDP` of S states, which are its observations. The environment is never touched."""
+def grow_tree(found: SearchTree, world: World, observation: Any, simulations: int, config: MCTSConfig, rng: np.random.Generator) -> None:
+    """See `rlbook.algorithms.planning.mcts.grow`. Outside tables only the random numbers come faster."""
+    if type(world) is not TableModel:
+        uniforms: Any = Uniforms(rng)
+        mcts.grow.plain(found, world, observation, simulations, config, uniforms)  # type: ignore[attr-defined]
+        uniforms.close()
+        return
+    world.searched += simulations
+    plain = world.searched <= WORTH_COMPILING or not available()
+    run, table = (grow_plain, world.table) if plain else (grow_compiled, arrays_of(world))
+    found.tree = run(
+        found.tree, table, int(observation) - world.start, world.num_actions, simulations, config.gamma, config.c, config.depth,
+        found.mode == "open-loop", rng,
+    )  # fmt: skip
 
-    saves = True                             # what is met in it can be kept in a checkpoint
 
-    def __init__(self, model: TabularMDP, start: int = 0) -> None:
-        outcomes = model.outcomes
-        self.num_actions, self._start, self._searched = model.num_actions, start, 0
-        self._arrays = Table(
-            outcomes.first, outcomes.cumulative, outcomes.successor, outcomes.reward, outcomes.ends.astype(np.int64),
-            np.zeros(model.num_states),
-        )  # fmt: skip
-        self._lists = Table(*(field.tolist() for field in self._arrays))
-
-    def __deepcopy__(self, memo: Any) -> TableModel:
-        return self
-
-    @property
-    def observations(self) -> range:
-        """One for each of the S states."""
-        return range(self._start, self._start + len(self._lists.value))
-
-    def set_value(self, value: Any) -> None:
-        """What states count where a simulation stops: a function of the observation, asked once for each state."""
-        values = [0.0 if value is None else float(value(observation)) for observation in self.observations]
-        self._arrays, self._lists = self._arrays._replace(value=np.array(values)), self._lists._replace(value=values)
-
-    def key(self, observation: Any, mode: str, ending: int) -> int:
-        """What tells the outcome of an action that leads to this observation from its others; `ending` is 1 where it ends the episode."""
-        return 0 if mode == "open-loop" else 2 * (int(observation) - self._start) + ending
-
-    def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
-        """Nothing: the observation is the state."""
-
-    def drew(self) -> bool:
-        """Whether a deterministic search met with chance: there is none in a table."""
-        return False
-
-    def grow(self, found: SearchTree, observation: Any, simulations: int, config: Any, rng: np.random.Generator) -> None:
-        """Adds simulations from the state that this observation is, to the tree in `found`."""
-        self._searched += simulations
-        plain = self._searched <= WORTH_COMPILING or not available()
-        run, table = (grow_plain, self._lists) if plain else (grow_compiled, self._arrays)
-        found.tree = run(
-            found.tree, table, int(observation) - self._start, self.num_actions, simulations, config.gamma, config.c, config.depth,
-            found.mode == "open-loop", rng,
-        )  # fmt: skip
+def arrays_of(world: TableModel) -> Table:
+    """The table as arrays, made once."""
+    made: tuple[Table, Table] | None = vars(world).get("_arrays")
+    if made is None or made[0] is not world.table:
+        kinds = (np.int64, np.float64, np.int64, np.float64, np.int64, np.float64)
+        made = world.table, Table(*(np.array(field, dtype=kind) for field, kind in zip(world.table, kinds, strict=True)))
+        world._arrays = made  # type: ignore[attr-defined]
+    return made[1]
 
 
 def grow_plain(tree: Tree, table: Table, *arguments: Any) -> Tree:

@@ -17,11 +17,12 @@ import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search_tree import SearchTree, back_up, empty_tree, select
-from rlbook.algorithms.planning.simulators import Copies, Fields, Snapshots
+from rlbook.algorithms.planning.simulators import Copies, Fields, Snapshots, TableModel
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.fast.compiled import available
-from rlbook.fast.table_search import TableModel, Uniforms, grow_compiled, grow_plain
+from rlbook.fast.table_search import Uniforms, arrays_of, grow_compiled, grow_plain
+from rlbook.fast_forms import plain_forms
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
@@ -281,13 +282,85 @@ def test_the_compiled_search_grows_the_same_tree_to_the_last_bit(open_loop: bool
     for name, kwargs in (("Maze-v0", {}), ("FrozenLake-v1", {})):
         model = TableModel(TabularMDP.from_env(rlbook.make(name, **kwargs)))
         grown = []
-        for run, table in ((grow_plain, model._lists), (grow_compiled, model._arrays)):
+        for run, table in ((grow_plain, model.table), (grow_compiled, arrays_of(model))):
             rng = np.random.default_rng(3)
             tree = empty_tree(701, 4)
             for simulations in (1, 99, 600):
                 tree = run(tree, table, 0, 4, simulations, 0.95, 0.7, 10, open_loop, rng)
             grown.append(([np.asarray(field).tolist() for field in tree[:8]], rng.random()))
         assert grown[0] == grown[1]
+
+
+@pytest.mark.parametrize("stochastic", ["chance", "open-loop"])
+@pytest.mark.parametrize("name", ["Maze-v0", "FrozenLake-v1", "CartPole-v1"])
+def test_the_search_that_is_read_grows_the_same_tree_as_its_fast_form(name: str, stochastic: str) -> None:
+    """With discounted rollouts that end in a value function, so that each line of the evaluation counts."""
+    trees = {}
+    for plain in (False, True):
+        with plain_forms(plain):
+            how: dict[str, Any] = {"gamma": 0.5, "simulations": 150, "rollout_depth": 4, "stochastic": stochastic}
+            agent, env = agent_in(rlbook.make(name), 3, value=lambda observation: 2.5, **how)
+            observation, _ = env.reset(seed=3)
+            action = agent.act(observation)
+            assert agent.tree is not None
+            trees[plain] = [np.asarray(field).tolist() for field in agent.tree.tree[:8]], action, agent.rng.random()
+    assert trees[True] == trees[False]
+
+
+class Treadmill(gymnasium.Env[int, int]):
+    """Pays 1 a step and goes on for ever; a user's environment without a table."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, Any, bool, bool, dict[str, Any]]:
+        return 0, 1.0, False, False, {}
+
+
+def test_a_rollout_of_a_simulated_environment_is_discounted_and_so_is_the_estimate_at_its_end() -> None:
+    """γ = 1/2: the step in the tree, three of the rollout, and 10 where it ends: 1 + 1/2 + 1/4 + 1/8 + 10/16."""
+    for plain in (False, True):
+        with plain_forms(plain):
+            paid = searched(Treadmill(), gamma=0.5, simulations=2, rollout_depth=3).values()
+            ended = searched(Treadmill(), value=lambda state: 10.0, gamma=0.5, simulations=2, rollout_depth=3).values()
+            valued = searched(Treadmill(), value=lambda state: 10.0, gamma=0.5, simulations=2, leaf="value").values()
+            assert (paid, ended, valued) == ([1.875] * 2, [1.875 + 10 / 16] * 2, [1 + 10 / 2] * 2)
+
+
+class Breaking(Treadmill):
+    """Fails in its third step."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.steps = answer, 0
+
+    def step(self, action: int) -> tuple[int, Any, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        if self.steps > 2 and isinstance(self.answer, Exception):
+            raise self.answer
+        return 0, 1.0 if self.steps <= 2 else self.answer, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (KeyError("north"), "the environment failed in a simulation of the search: KeyError: 'north'"),
+        (None, "the environment failed in a simulation of the search: TypeError: float"),
+        (math.nan, "the reward of a simulated step is not finite: nan"),
+    ],
+)
+def test_an_environment_that_fails_in_a_simulation_is_told_in_one_sentence(answer: Any, said: str) -> None:
+    with pytest.raises(rlbook.TrainingError, match=said):
+        rlbook.train("mcts", Breaking(answer), steps=5, simulations=20)
+
+
+def test_the_logarithm_is_of_the_number_of_tries_and_of_nothing_more() -> None:
+    """Equal scores where c (√(ln 4 / 1) - √(ln 4 / 3)) = 1 / 2; with a c a hair above the action tried once goes first."""
+    threshold = 0.5 / (math.sqrt(math.log(4)) - math.sqrt(math.log(4) / 3))
+    for c, chosen in ((threshold * (1 - 1e-9), 1), (threshold * (1 + 1e-9), 0)):
+        assert select(0, 2, [4], [1, 3], [0.0, 0.5], [0.0, 1.0], c, np.random.default_rng(0)) == chosen
 
 
 def test_numbers_drawn_in_blocks_are_those_drawn_one_by_one() -> None:

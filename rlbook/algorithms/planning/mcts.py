@@ -37,11 +37,14 @@ import numpy as np
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.planning.search_tree import Met, SearchTree, add_child, back_up, empty_tree, find_child, select
-from rlbook.algorithms.planning.simulators import GOES_ON, TERMINATED, Simulator, content, repeats, simulator_of
+from rlbook.algorithms.planning.simulators import GOES_ON, TERMINATED, Simulator, TableModel, content, repeats, simulator_of
 from rlbook.checks import boolean, check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.errors import RequestError
-from rlbook.fast.table_search import TableModel, Uniforms
+from rlbook.fast_forms import has_fast_form
 from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+World = TableModel | Simulator
+"""What a search takes its steps in."""
 
 
 @dataclass(frozen=True)
@@ -68,20 +71,30 @@ class MCTSConfig:
         return self.rollout_depth if self.leaf == "rollout" else 0
 
 
-def simulate(found: SearchTree, world: Simulator, config: MCTSConfig, rng: Any) -> None:
+@has_fast_form("rlbook.fast.table_search:grow_tree")
+def grow(
+    found: SearchTree, world: World, observation: Any, simulations: int, config: MCTSConfig, rng: np.random.Generator
+) -> None:
+    """Adds simulations from the state that `observation` shows to a prepared tree, in place."""
+    world.begin(observation, rng)
+    for _ in range(simulations):
+        simulate(found, world, config, rng)
+
+
+def simulate(found: SearchTree, world: World, config: MCTSConfig, rng: np.random.Generator) -> None:
     """One simulation: selection, expansion, evaluation, backup.
 
     Args:
         found: the tree so far, with room for one more node. In a deterministic world (`mode` "closed") a known child is entered by what
             is remembered of it, and only the leaf's step is taken; otherwise every step is.
-        world: where steps are taken. A known table has a faster loop: `table_search.grow`.
+        world: where steps are taken.
         config: c, γ, and how leaves are evaluated.
         rng: its `random()` chooses.
     """
     tree, met, num_actions = found.tree, found.met, found.num_actions
     node, length, ending, new, closed = 0, 0, GOES_ON, False, found.mode == "closed"
     if not closed:
-        world.load(met[0].state)
+        world.to_root()
     while not new and ending == GOES_ON:
         edge = select(node, num_actions, tree.visits, tree.count, tree.mean, tree.bounds, config.c, rng)
         child = tree.child[edge] if closed else -1
@@ -95,7 +108,8 @@ def simulate(found: SearchTree, world: Simulator, config: MCTSConfig, rng: Any) 
             child = find_child(edge, key, tree.child, tree.sibling, tree.key)
             if child < 0:
                 child, new = add_child(edge, key, tree.child, tree.sibling, tree.key, tree.used), True
-                met.append(Met(reward, ending, world.save() if closed and ending == GOES_ON else None))
+                if met:                      # in a table nothing need be remembered
+                    met.append(Met(reward, ending, world.save() if closed and ending == GOES_ON else None))
         tree.path[length], tree.rewards[length] = edge, reward
         node, length = child, length + 1
     if ending != GOES_ON and found.mode != "open-loop":
@@ -106,7 +120,7 @@ def simulate(found: SearchTree, world: Simulator, config: MCTSConfig, rng: Any) 
     )
 
 
-def leaf_value(world: Simulator, ending: int, config: MCTSConfig, rng: Any) -> float:
+def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Generator) -> float:
     """G at the end of a path: 0 where the episode terminated, else of a random rollout, which ends in the value function."""
     total, discount, steps = 0.0, 1.0, config.depth
     while ending == GOES_ON and steps > 0:
@@ -164,7 +178,7 @@ class MCTS(Agent):
     def act(self, observation: Any, *, explore: bool = True) -> int:
         """The action tried most often; ties go to the higher value, then to chance.
 
-        Without exploration the search draws from a stream of its own, made of the seed and the observation: the same state gives the
+        Without exploration the search has a generator of its own, made of the seed and the observation: the same state gives the
         same action, and ties that remain go to the lowest number.
         """
         if not explore:
@@ -175,7 +189,7 @@ class MCTS(Agent):
         return best[0] if len(best) == 1 else best[int(self.rng.random() * len(best))]
 
     def _fixed(self, observation: Any) -> np.random.Generator:
-        """The stream for an observation where nothing is to be explored."""
+        """The generator for an observation where nothing is to be explored."""
         return np.random.default_rng([self._seed, content(observation) % 2**60])
 
     def search(self, observation: Any, rng: np.random.Generator, kept: SearchTree | None = None) -> SearchTree:
@@ -207,13 +221,7 @@ class MCTS(Agent):
 
     def grow(self, found: SearchTree, observation: Any, simulations: int, rng: np.random.Generator) -> None:
         """Adds simulations to a prepared tree, in place."""
-        if isinstance(self._world, TableModel):
-            self._world.grow(found, observation, simulations, self.config, rng)
-            return
-        uniforms = Uniforms(rng)
-        for _ in range(simulations):
-            simulate(found, self._world, self.config, uniforms)
-        uniforms.close()
+        grow(found, self._world, observation, simulations, self.config, rng)
 
     def learn(self, step: Step) -> Metrics:
         """Nothing is learned. Where the tree is to be reused, the part under the move that was made is kept."""

@@ -1,5 +1,6 @@
 """Environments to look ahead in: copies that are put into the state of the real one, which is read and never stepped.
 
+    TableModel   environments with a table of transitions, whose states are what they show
     Fields       gymnasium's own classes: what changes in them is a few attributes, replaced at each step
     Snapshots    environments with `snapshot()` and `restore()`
     Copies       anything else that can be deep-copied, at the price of a copy a simulation or two
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -22,7 +25,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from rlbook.algorithms.planning.search_tree import Met, SearchTree
 from rlbook.envs.mdp import TabularMDP
-from rlbook.fast.table_search import TableModel
+from rlbook.errors import TrainingError
 
 GOES_ON, TERMINATED, STUCK = 0, 1, 2
 """What a step led to. STUCK is the environment's own truncation: nothing is known of what would follow."""
@@ -39,8 +42,104 @@ FIELDS: dict[str, tuple[str, ...]] = {
 """Class → the attributes that a step replaces, and never changes in place."""
 
 
+class Table(NamedTuple):
+    """`rlbook.envs.outcomes.Outcomes` as a search reads it: lists, or arrays where it is compiled.
+
+    Noise on a reward is left out: its mean is 0.
+    """
+
+    first: Any                               # [S·A + 1] int; row s * A + a owns the outcomes first[row] : first[row + 1]
+    cumulative: Any                          # [K] float; their probabilities, added up
+    successor: Any                           # [K] int
+    reward: Any                              # [K] float, in reward units
+    ends: Any                                # [K] int; 1 where the episode ends
+    value: Any                               # [S] float; what a state counts where a simulation stops, in reward units
+
+
+class TableModel:
+    """A `TabularMDP` of S states, which are its observations. The environment is never touched.
+
+    Args:
+        model: the table.
+        start: the number of the first observation.
+    """
+
+    saves = True                             # what is met in it can be kept in a checkpoint
+
+    def __init__(self, model: TabularMDP, start: int = 0) -> None:
+        outcomes = model.outcomes
+        self.num_actions, self.start = model.num_actions, start
+        self.searched = 0                    # simulations so far; a fast form compiles after many
+        self.table = Table(
+            outcomes.first.tolist(), outcomes.cumulative.tolist(), outcomes.successor.tolist(),
+            outcomes.reward.tolist(), outcomes.ends.astype(np.int64).tolist(), [0.0] * model.num_states,
+        )  # fmt: skip
+        self.state = self.root = 0
+        self._rng: Any = None
+
+    def __deepcopy__(self, memo: Any) -> TableModel:
+        return self
+
+    @property
+    def observations(self) -> range:
+        """One for each of the S states."""
+        return range(self.start, self.start + len(self.table.value))
+
+    @property
+    def obs(self) -> int:
+        """What the present state shows."""
+        return self.state + self.start
+
+    def set_value(self, value: Callable[[int], float] | None) -> None:
+        """What states count where a simulation stops: a function of the observation, asked once for each state."""
+        values = [0.0 if value is None else float(value(observation)) for observation in self.observations]
+        self.table = self.table._replace(value=values)
+
+    def key(self, observation: int, mode: str, ending: int) -> int:
+        """What tells the outcome of an action that leads to this observation from its others; `ending` is 1 where it ends the episode."""
+        return 0 if mode == "open-loop" else 2 * (int(observation) - self.start) + ending
+
+    def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
+        """Nothing: the observation is the state."""
+
+    def drew(self) -> bool:
+        """Whether a deterministic search met with chance: there is none in a table."""
+        return False
+
+    def begin(self, observation: int, rng: Any) -> None:
+        """Searches from this observation, and draws outcomes from `rng`."""
+        self.root, self._rng = int(observation) - self.start, rng
+
+    def to_root(self) -> None:
+        """Back to where the search began."""
+        self.state = self.root
+
+    def load(self, state: int) -> None:
+        """Moves to a state."""
+        self.state = state
+
+    def save(self) -> int:
+        """The present state."""
+        return self.state
+
+    def step(self, action: int) -> tuple[float, int]:
+        """One step: the reward, and what it led to. One uniform number where there is more than one outcome."""
+        table = self.table
+        k = table.first[self.state * self.num_actions + action]
+        if table.cumulative[k] < 1.0:
+            uniform = self._rng.random()
+            while table.cumulative[k] <= uniform:
+                k += 1
+        self.state = table.successor[k]
+        return table.reward[k], TERMINATED if table.ends[k] else GOES_ON
+
+    def estimate(self) -> float:
+        """What the present state counts where a simulation stops, in reward units."""
+        return self.table.value[self.state]
+
+
 class Simulator(ABC):
-    """A copy of an environment that can be moved to any state met before. See the module docstring for its three forms.
+    """A copy of an environment that can be moved to any state met before. See the module docstring for its forms.
 
     Args:
         env: the real environment.
@@ -55,6 +154,7 @@ class Simulator(ABC):
         self.actions = [action if act is None else act(action) for action in range(num_actions)]
         self.noise = np.random.default_rng(0)
         self._quiet: Any = None
+        self._root: Any = None               # the state that the search begins in
         self.obs: Any = None                 # what the copy shows
         self.copy = self._private_copy()
         self.copy.unwrapped.render_mode = None
@@ -77,7 +177,15 @@ class Simulator(ABC):
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
         """Notes the state of the real environment as the tree's root, and begins a new stream of what is random in the copy."""
         self.noise.bit_generator.state = self._quiet = np.random.default_rng(int(rng.random() * 2**53)).bit_generator.state
-        found.met[:1] = [Met(0.0, GOES_ON, self.here())]
+        self._root = self.here()
+        found.met[:1] = [Met(0.0, GOES_ON, self._root)]
+
+    def begin(self, observation: Any, rng: Any) -> None:
+        """Nothing: the search begins where the real environment is, and the copy has a generator of its own."""
+
+    def to_root(self) -> None:
+        """The copy is where the real environment is."""
+        self.load(self._root)
 
     def drew(self) -> bool:
         """Whether the copy's steps have drawn random numbers since `prepare`."""
@@ -100,9 +208,17 @@ class Simulator(ABC):
         """Moves the copy to a state."""
 
     def step(self, action: int) -> tuple[float, int]:
-        """One step of the copy: the reward, and what it led to."""
-        self.obs, reward, terminated, truncated, _ = self.copy.step(self.actions[action])
-        return float(reward), TERMINATED if terminated else STUCK if truncated else GOES_ON
+        """One step of the copy: the reward, and what it led to. Raises TrainingError where it fails."""
+        try:
+            self.obs, reward, terminated, truncated, _ = self.copy.step(self.actions[action])
+            paid = float(reward)
+        except TrainingError:
+            raise
+        except Exception as error:
+            raise _failure(error) from error
+        if not math.isfinite(paid):
+            raise TrainingError(f"the reward of a simulated step is not finite: {paid}")
+        return paid, TERMINATED if terminated else STUCK if truncated else GOES_ON
 
     def estimate(self) -> float:
         """What the copy's present observation counts where a simulation stops, in reward units."""
@@ -138,7 +254,10 @@ class Snapshots(Simulator):
 
     def load(self, state: Any) -> None:
         self.copy.np_random = self._aside
-        self.copy.restore(state)
+        try:
+            self.copy.restore(state)
+        except Exception as error:
+            raise _failure(error) from error
         self.copy.np_random = self.noise
 
 
@@ -178,6 +297,12 @@ def simulator_of(env: Any, act: Any, num_actions: int) -> TableModel | Simulator
     if callable(getattr(inner, "snapshot", None)) and callable(getattr(inner, "restore", None)):
         return Snapshots(inner, act, num_actions)
     return Copies(inner, act, num_actions)
+
+
+def _failure(error: Exception) -> TrainingError:
+    """What the environment raised while it was simulated, in one sentence."""
+    cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return TrainingError(f"the environment failed in a simulation of the search: {cause}")
 
 
 def copied(env: Any, memo: dict[int, Any]) -> Any:
