@@ -157,12 +157,16 @@ def whole_number(name: str, value: object, least: int, most: int | None = None) 
     return int(value)
 
 
+ENDLESS = 2**62
+"""A count that nothing reaches."""
+
+
 # ---- what a checkpoint says: ValueError with one sentence where it cannot be
 
 
 def saved_count(name: str, value: Any) -> int:
     """A count, at least 0."""
-    if not _integer(value) or not 0 <= value < 2**62:
+    if not _integer(value) or not 0 <= value < ENDLESS:
         raise ValueError(f"the saved {name} must be an integer of at least 0, got {_shown(value)}")
     return int(value)
 

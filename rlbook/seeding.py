@@ -27,5 +27,8 @@ def rng_state(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def set_rng_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
-    """The inverse of `rng_state`."""
-    rng.bit_generator.state = state
+    """The inverse of `rng_state`. Raises ValueError where it is no generator's state."""
+    try:
+        rng.bit_generator.state = state
+    except (TypeError, KeyError, OverflowError, AttributeError) as error:
+        raise ValueError(f"the saved state of a random generator is damaged: {' '.join(str(error).split())}") from error

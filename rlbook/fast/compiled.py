@@ -10,8 +10,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import sys
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,10 +22,26 @@ from typing import Any
 
 from rlbook.fast_forms import PLAIN, plain_only
 
+PATIENCE = 1.0
+"""Seconds of compiling that need no explanation; reading what was compiled before takes less."""
+
 
 def available() -> bool:
     """Whether functions can be compiled here."""
     return not plain_only() and not os.environ.get(PLAIN) and _installed()
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Around the first call of a compiled loop: says on standard error what is being waited for, where it takes long."""
+    message = f"compiling {what} for the first time; it is kept on disk (RLBOOK_PLAIN=1 does without)"
+    timer = threading.Timer(PATIENCE, print, [message], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -17,17 +18,20 @@ from gymnasium import spaces
 from gymnasium.utils.seeding import np_random
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from rlbook.agent import Agent, State, Totals
+from rlbook.agent import Agent, State, Step, Totals
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.checks import ENDLESS
+from rlbook.envs.outcomes import normal
 from rlbook.errors import TrainingError
-from rlbook.fast.compiled import available, linked
+from rlbook.fast.compiled import available, linked, told
 from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, World, draw, interact, simulate, skip
+from rlbook.fast_forms import plain_only
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import failure, named_numbers, totals
 from rlbook.interaction.loop import Budget
 from rlbook.interaction.resumable import ResumableEnv
-from rlbook.interaction.single import ENDLESS, SingleInteraction
+from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv
 from rlbook.seeding import rng_state, set_rng_state
 
@@ -44,6 +48,10 @@ class ChunkedInteraction(SingleInteraction, ABC):
 
     marks = 100
     limit = ENDLESS
+
+    def takes_over(self, agent: Agent) -> bool:
+        """Not where the plain code is asked for, nor for an agent with ways of its own, which are asked at every step."""
+        return not plain_only() and isinstance(agent, TableAgent) and _is_the_books(agent)
 
     def advance(self, agent: TableAgent, budget: Budget) -> Totals:
         """Acts and learns up to the next mark of the budget, or for `CHUNK` steps. Returns what was logged: name → (total, count)."""
@@ -91,6 +99,7 @@ class TableInteraction(ChunkedInteraction):
         super().__init__(env, rng)
         self.model, self.limit, self.compiled = model, time_limit or ENDLESS, available() if compiled is None else compiled
         how = "compiled" if self.compiled else "in plain Python; rlbook[fast] compiles it"
+        how = "one at a time" if plain_only() else how
         self.note = f"steps: sampled from the model's tables, {how}"
         self.world_rng = np.random.default_rng(0)
         outcomes = self._outcomes = model.outcomes
@@ -100,16 +109,35 @@ class TableInteraction(ChunkedInteraction):
         self._rows: Any = np.empty((EPISODES, 3)) if self.compiled else [[0.0, 0.0, 0] for _ in range(EPISODES)]   # of episodes that end
 
     def start(self) -> None:
+        assert self.rng is not None
         self.world_rng, _ = np_random(draw_seed(self.rng))
+        self._reset()
+
+    def _reset(self) -> None:
         starts = self._outcomes.start_state
         self.obs = int(starts[draw(self._outcomes.start_cumulative, 0, self.world_rng)])
+
+    def step(self, action: int) -> Step:
+        """One step, sampled from the model: the plain form of `simulate`."""
+        world, rng, state = self._outcomes, self.world_rng, self.obs
+        outcome = draw(world.cumulative, world.first[state * world.num_actions + action], rng)
+        reward, terminated = float(world.reward[outcome]), bool(world.ends[outcome])
+        if self.noisy and world.reward_std[outcome] > 0.0:
+            reward += float(world.reward_std[outcome]) * normal(rng.random(), rng.random())
+        self.obs = int(world.successor[outcome])
+        self.steps += 1
+        self._length += 1
+        self._return += reward
+        self._over = terminated or self._length >= self.limit
+        return Step(state, action, reward, self.obs, terminated, self._over and not terminated)
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
         choose, update = agent.functions()
         here = (self.obs, self._return, self._length, clock)
         if self.compiled:
             loop = linked(simulate, "compiled", choose=choose, update=update)
-            out = loop(self._tables, agent.memory, agent.settings, agent.rng, self.world_rng, *here, self._rows)
+            with nullcontext() if loop.signatures else told(f"the loop of {type(agent).__name__}"):
+                out = loop(self._tables, agent.memory, agent.settings, agent.rng, self.world_rng, *here, self._rows)
         else:
             how, memory = _lists(agent.memory)
             loop = linked(simulate, how, choose=choose, update=update)
@@ -149,7 +177,8 @@ class EnvInteraction(ChunkedInteraction):
         super().__init__(env, rng)
         chain = list(_wrappers(env))
         self._named: Totals = {}             # sums and counts of the environment's named numbers in this chunk
-        self._bare = env.adaptation.act is None and env.adaptation.observe is None and all(type(item) in PLAIN_WRAPPERS for item in chain)
+        plain = all(type(item) in PLAIN_WRAPPERS and not _replaced(item) for item in chain)
+        self._bare = plain and env.adaptation.act is None and env.adaptation.observe is None
         self._limits = [item for item in chain if isinstance(item, TimeLimit)]
         self._recorder: Any = next(item for item in chain if isinstance(item, ResumableEnv))
         if self._bare:
@@ -216,16 +245,29 @@ def _reaching(mark: int, marks: int, budget: int | None) -> int:
 
 def interaction_for(agent: Agent, env: AdaptedEnv, recipe: Recipe, rng: np.random.Generator) -> SingleInteraction:
     """The fastest interaction for this agent: with the environment's model, in chunks, or step by step."""
-    kind, model = type(agent), _sampled(env) if agent.observations == "index" else None
+    model = _sampled(env) if agent.observations == "index" else None
     if model is not None and model.num_states != env.observation_space.n:  # type: ignore[attr-defined]
         model = None
     found = SingleInteraction(env, rng)
-    if isinstance(agent, TableAgent) and (kind.act, kind.learn) == (TableAgent.act, TableAgent.learn):
+    if isinstance(agent, TableAgent):
         unseen = env.unwrapped.render_mode is None         # steps that are to be shown are taken
         sampled = agent.sampled_model(model if agent.config.simulate and unseen else None)
         found = EnvInteraction(env, rng) if sampled is None else TableInteraction(sampled, rng, _time_limit(env) or recipe.time_limit)
     found.model = model
     return found
+
+
+WAYS = ("act", "learn", "begin", "functions", "make_room", "choose", "update")
+"""What an agent does at every step."""
+
+
+def _is_the_books(agent: TableAgent) -> bool:
+    """Whether the agent acts and learns by functions of this package alone, so that the loops know them."""
+    kind: Any = type(agent)
+    if (kind.act, kind.learn) != (TableAgent.act, TableAgent.learn) or any(name in vars(agent) for name in WAYS):
+        return False
+    ways = [*(getattr(kind, name) for name in WAYS if hasattr(kind, name)), *agent.functions()]
+    return all(getattr(way, "__module__", "").split(".")[0] == "rlbook" for way in ways)
 
 
 def _time_limit(env: gymnasium.Env) -> int | None:
@@ -243,9 +285,9 @@ def _wrappers(env: Any) -> Iterator[gymnasium.Wrapper]:
 def _sampled(env: AdaptedEnv) -> TabularMDP | None:
     """A model that stands for the environment step by step; None where there is none, or a wrapper may change what happens."""
     inner: Any = env.unwrapped
-    if any(type(item) not in PLAIN_WRAPPERS for item in _wrappers(env)):
+    if any(type(item) not in PLAIN_WRAPPERS or _replaced(item) for item in _wrappers(env)) or _replaced(inner):
         return None
-    if not callable(getattr(inner, "model", None)) and not hasattr(inner, "P"):
+    if not _model_is_of_its_step(type(inner)) or not (callable(getattr(inner, "model", None)) or hasattr(inner, "P")):
         return None
     from rlbook.envs.mdp import TabularMDP
 
@@ -254,6 +296,25 @@ def _sampled(env: AdaptedEnv) -> TabularMDP | None:
     except ValueError:
         return None
     return model if model.observable and env.adaptation.act is None else None
+
+
+def _replaced(env: gymnasium.Env) -> bool:
+    """Whether this very object steps or resets in another way than its class."""
+    return "step" in vars(env) or "reset" in vars(env)
+
+
+def _model_is_of_its_step(kind: type) -> bool:
+    """Whether no subclass has changed `step` or `reset` without a word about the model, a method or the table `P` of toy text."""
+    step, reset, model = (_place(kind, name) for name in ("step", "reset", "model"))
+    changed = min(step, reset)
+    if model < len(kind.__mro__):
+        return model <= changed
+    return gymnasium.Env in kind.__mro__[changed].__bases__
+
+
+def _place(kind: type, name: str) -> int:
+    """How many bases of a class come before the one that has this attribute."""
+    return next((place for place, base in enumerate(kind.__mro__) if name in vars(base)), len(kind.__mro__))
 
 
 def _as_lists(tables: Any) -> Any:

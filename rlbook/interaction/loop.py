@@ -34,7 +34,11 @@ class Budget:
 
 @runtime_checkable
 class Chunked(Protocol):
-    """An interaction that takes many steps at once."""
+    """An interaction that can take many steps at once."""
+
+    def takes_over(self, agent: Agent) -> bool:
+        """Whether that does the same as the agent's own `act` and `learn`."""
+        ...
 
     def advance(self, agent: Agent, budget: Budget) -> Totals: ...
 
@@ -79,7 +83,7 @@ def loop(
     agent.progress = budget.progress(interaction.steps, interaction.episodes)
     if agent.progress >= 1.0:
         return
-    if isinstance(interaction, Chunked):
+    if isinstance(interaction, Chunked) and interaction.takes_over(agent):
         yield from _many_at_once(agent, interaction, budget)
         return
 

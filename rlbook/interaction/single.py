@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 
 from rlbook.agent import State, Step
-from rlbook.checks import saved_count, saved_number
+from rlbook.checks import ENDLESS, saved_count, saved_number
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import (
     BadAnswer,
@@ -29,10 +29,6 @@ from rlbook.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
     from rlbook.envs.mdp import TabularMDP
-
-ENDLESS = 2**62
-"""A number of steps that no episode reaches."""
-
 
 class SingleInteraction:
     """One environment. What a tabular agent learns from.

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlbook.agent import State, Step
-from rlbook.checks import saved_array, saved_count
+from rlbook.checks import ENDLESS, saved_array, saved_count
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import (
     BadAnswer,
@@ -24,7 +24,6 @@ from rlbook.interaction.guards import (
     named_numbers,
     observation_check,
 )
-from rlbook.interaction.single import ENDLESS
 from rlbook.seeding import rng_state, set_rng_state
 
 

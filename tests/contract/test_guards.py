@@ -155,3 +155,93 @@ def test_a_forged_interaction_is_refused(part: str, value: Any) -> None:
     forged(part, value)(state)
     with pytest.raises((ValueError, TypeError)):
         made.load_state_dict(state)
+
+
+TABULAR: list[tuple[str, dict[str, Any]]] = [
+    ("q_learning", {}), ("sarsa", {}), ("double_q_learning", {}), ("dyna_q", {}), ("dyna_q_plus", {}), ("n_step_sarsa", {"n": 3}),
+    ("n_step_td", {"n": 3}), ("sarsa_lambda", {}), ("watkins_q_lambda", {"epsilon": 0.1}), ("td_lambda", {}),
+    ("td_lambda", {"traces": "offline"}),
+    ("mc_control", {}), ("mc_prediction", {}), ("off_policy_mc", {}), ("td_prediction", {"batch": True}),
+]  # fmt: skip
+
+
+def with_first(table: np.ndarray, value: int) -> Any:
+    """A table of whole numbers with another first entry; None for other tables."""
+    return np.where(np.arange(table.size).reshape(table.shape) == 0, value, table) if table.dtype.kind == "i" and table.size else None
+
+
+FORGED: dict[str, Callable[[np.ndarray], Any]] = {
+    "text": lambda table: np.full(table.shape, "7"),
+    "another type": lambda table: table.astype(np.float32 if table.dtype.kind != "f" else np.int64),
+    "another shape": lambda table: np.concatenate([table, table[:1] if len(table) else np.zeros(1, table.dtype)]),
+    "999999": lambda table: with_first(table, 999_999),
+    "-2": lambda table: with_first(table, -2),
+}  # fmt: skip
+COUNTS = {"visits", "first_visits", "time"}                # how often and when: any count of at least 0 may be
+
+
+@pytest.mark.parametrize(("algorithm", "config"), TABULAR, ids=str)
+def test_a_forged_table_is_refused_before_anything_reads_it(algorithm: str, config: dict[str, Any]) -> None:
+    """In the middle of an episode, so that windows, traces and episodes are not empty."""
+    run = rlbook.train(algorithm, "FrozenLake-v1", steps=60, eval_every=0, simulate=False, seed=1, **config)
+    agent: Any = run.agent
+    state = agent.state_dict()
+    agent.load_state_dict(state)
+    tried = 0
+    for name, table in state["memory"].items():
+        for kind, forge in FORGED.items():
+            wrong = forge(table)
+            if wrong is None or (kind == "999999" and name in COUNTS):
+                continue
+            tried += 1
+            with pytest.raises((ValueError, TypeError)) as refused:
+                agent.load_state_dict(state | {"memory": state["memory"] | {name: wrong}})
+            assert "\n" not in str(refused.value)
+    assert tried > 5
+    with pytest.raises(ValueError, match="random generator"):
+        agent.load_state_dict(state | {"rng": {"bit_generator": "PCG64", "state": "x"}})
+
+
+def test_a_replaced_act_or_learn_is_asked_at_every_step() -> None:
+    from rlbook.fast.table_interaction import EnvInteraction, TableInteraction
+    from rlbook.interaction.loop import Budget, loop
+    from rlbook.interaction.spaces import AdaptedEnv, adapt_to
+    from rlbook.registry import agent_class
+
+    kind: Any = agent_class("q_learning")
+
+    class Wary(kind):
+        def choose(memory: Any, settings: Any, rng: Any, state: int) -> int:
+            return int(memory.q[state].argmax())
+
+    for made, ways in ((kind, ("act", "learn")), (Wary, ())):
+        raw = ResumableEnv(rlbook.make("FrozenLake-v1"))
+        env = AdaptedEnv(raw, adapt_to(made, raw, made.Config()))
+        for interaction in (EnvInteraction(env, np.random.default_rng(0)), TableInteraction(kind_model(), np.random.default_rng(0))):
+            agent, calls = made(env, made.Config(epsilon=0.5)), []
+            for name in ways:
+                original = getattr(agent, name)
+                setattr(agent, name, lambda *a, original=original, name=name, calls=calls: calls.append(name) or original(*a))
+            for _ in loop(agent, interaction, Budget(20, None)):
+                pass
+            assert calls.count("act") == calls.count("learn") == (20 if ways else 0)
+            assert not interaction.takes_over(agent)
+
+
+def kind_model() -> Any:
+    return rlbook.envs.TabularMDP.from_env(rlbook.make("FrozenLake-v1"))
+
+
+def test_a_subclass_that_changes_step_is_not_sampled_from_the_model_of_its_base() -> None:
+    base: Any = type(rlbook.make("Maze-v0").unwrapped)
+
+    class Doubled(base):
+        def step(self, action: Any) -> Any:
+            obs, reward, *rest = super().step(action)
+            return obs, 2.0 * reward, *rest
+
+    replaced: Any = base()
+    replaced.step = Doubled().step
+    for env in (Doubled(), replaced):
+        run = rlbook.train("q_learning", env, steps=60, eval_every=0)
+        assert not any("model's tables" in note for note in run.notes)

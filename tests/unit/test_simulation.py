@@ -14,6 +14,7 @@ from rlbook.envs import TabularMDP
 from rlbook.fast import compiled
 from rlbook.fast.simulation import CHUNK, Uniforms
 from rlbook.fast.table_interaction import EnvInteraction, TableInteraction
+from rlbook.fast_forms import plain_forms
 from rlbook.interaction.loop import Budget, loop
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
@@ -148,6 +149,18 @@ def test_an_agent_with_a_way_of_its_own_to_learn_is_asked_at_every_step(monkeypa
     monkeypatch.setattr(kind, "learn", lambda self, step: calls.append(step) or original(self, step))
     rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0)
     assert len(calls) == 50
+
+
+@pytest.mark.parametrize("env", ["FrozenLake-v1", "MaximizationBias-v0", "WindyGridWorld-v0"])
+def test_plain_code_alone_leaves_the_same_table(env: str) -> None:
+    """Chance in the steps, noise on the rewards, and neither: the plain loop samples the same model with the same numbers."""
+    tables = []
+    for plain in (False, True):
+        with plain_forms(plain):
+            run: Any = rlbook.train("q_learning", env, steps=700, eval_every=0, epsilon=0.3, seed=2)
+        tables.append((run.agent.q, run.episode_returns, run._interaction.state_dict()["world_rng"]))
+    np.testing.assert_array_equal(tables[0][0], tables[1][0])
+    assert tables[0][1:] == tables[1][1:]
 
 
 def test_a_time_limit_that_only_a_wrapper_knows_of_is_kept() -> None:

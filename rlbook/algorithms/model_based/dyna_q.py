@@ -115,5 +115,16 @@ class DynaQ(ControlAgent):
             num_tried=np.zeros(shape[0], dtype=np.int64),
         )  # fmt: skip
 
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        known, count, met = tables["successor"] != UNTRIED, int(tables["num_states"][0]), tables["states"]
+        right = (tables["num_tried"] == known.sum(axis=1)).all()
+        right = right and np.array_equal(np.sort(met[:count]), np.flatnonzero(known.any(axis=1)))
+        for state in met[:count] if right else ():
+            tried = tables["tried"][state, : tables["num_tried"][state]]
+            right = right and np.array_equal(np.sort(tried), np.flatnonzero(known[state]))
+        if not right:
+            raise ValueError("the saved model and the saved lists of what was tried contradict each other")
+
     def rates(self) -> Metrics:
         return super().rates() | {"known_pairs": float(self.memory.num_tried.sum())}

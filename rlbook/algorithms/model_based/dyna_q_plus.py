@@ -113,5 +113,12 @@ class DynaQPlus(ControlAgent):
             met=np.zeros(shape[0], dtype=bool), time=np.zeros(1, dtype=np.int64), last_tried=np.zeros(shape, dtype=np.int64),
         )  # fmt: skip
 
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        count, met = int(tables["num_states"][0]), tables["states"]
+        right = np.array_equal(np.sort(met[:count]), np.flatnonzero(tables["met"])) and tables["successor"].min() >= 0
+        if not right or tables["last_tried"].max() > tables["time"][0]:
+            raise ValueError("the saved model and the saved list of states contradict each other")
+
     def rates(self) -> Metrics:
         return super().rates() | {"known_pairs": float(np.count_nonzero(self.memory.last_tried))}

@@ -80,6 +80,16 @@ class EpisodeAgent(TableAgent):
         for name in self.marks:
             getattr(self.memory, name)[...] = 0
 
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        recorded = int(tables["recorded"][0])
+        for name in self.growing:
+            if len(tables[name]) != recorded:
+                raise ValueError(f"the saved {name} must have {recorded} entries, one a step, got {len(tables[name])}")
+        for name in self.marks:
+            if tables[name].max() > recorded:
+                raise ValueError(f"the saved {name} names a step after the last, {tables[name].max()} of {recorded}")
+
     def state_dict(self) -> State:
         """The steps recorded are kept, the room behind them is not."""
         state, recorded = super().state_dict(), int(self.memory.recorded[0])

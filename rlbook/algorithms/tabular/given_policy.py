@@ -78,6 +78,12 @@ def cumulative(table: np.ndarray) -> np.ndarray:
     return sums
 
 
+def check_cumulative(name: str, sums: np.ndarray) -> None:
+    """Raises ValueError unless every row rises from at least 0 to 1, so that a uniform number meets an action."""
+    if not ((sums[:, 0] >= 0).all() and (np.diff(sums, axis=1) >= 0).all() and (sums[:, -1] == 1).all()):
+        raise ValueError(f"the saved {name} must rise to 1 in each row")
+
+
 def _optimal(env: Any, num_states: int, num_actions: int, gamma: float) -> np.ndarray:
     """[S] int."""
     model = TabularMDP.from_env(env, max_transitions=ENUMERATED)

@@ -32,8 +32,8 @@ from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.sarsa import NONE, take_pending
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Memory, Settings
-from rlbook.algorithms.tabular.windows import ENDLESS, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
-from rlbook.checks import check_fields, positive_int
+from rlbook.algorithms.tabular.windows import check_rows, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
+from rlbook.checks import ENDLESS, check_fields, positive_int
 from rlbook.fast.simulation import NO_DELTA
 
 ROWS = ("states", "actions", "rewards")
@@ -119,6 +119,10 @@ class NStepSarsa(ControlAgent):
 
     def begin(self) -> None:
         self.memory.pending[0], self.memory.time[0] = NONE, 0
+
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        check_rows(tables, ROWS, self.settings.n)
 
     def state_dict(self) -> State:
         return without_spare_room(super().state_dict(), ROWS)

@@ -27,10 +27,12 @@ from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from rlbook.agent import State
 from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, PredictionMemory, PredictionSettings, state_step_size
-from rlbook.algorithms.tabular.windows import ENDLESS, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
-from rlbook.checks import check_fields, positive_int
+from rlbook.algorithms.tabular.windows import check_rows, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
+from rlbook.checks import ENDLESS, check_fields, positive_int
 from rlbook.fast.simulation import NO_DELTA
 
 ROWS = ("states", "rewards")
@@ -106,6 +108,10 @@ class NStepTD(PredictionAgent):
 
     def begin(self) -> None:
         self.memory.time[0] = 0
+
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        check_rows(tables, ROWS, self.settings.n)
 
     def state_dict(self) -> State:
         return without_spare_room(super().state_dict(), ROWS)

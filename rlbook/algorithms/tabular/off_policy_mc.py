@@ -36,7 +36,7 @@ import numpy as np
 from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.episode import EPISODE, EVERY, VISITS, EpisodeAgent, no_episode, record, to_returns
 from rlbook.algorithms.tabular.exploration import explore, largest, probability
-from rlbook.algorithms.tabular.given_policy import GivenPolicy, cumulative, plain_policy, probabilities
+from rlbook.algorithms.tabular.given_policy import GivenPolicy, check_cumulative, cumulative, plain_policy, probabilities
 from rlbook.algorithms.tabular.tabular_agent import NO_DELTA, ControlAgent, ControlConfig, Memory, Settings
 from rlbook.checks import check_fields, one_of, positive
 from rlbook.fast.simulation import draw
@@ -233,6 +233,10 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
         return OffPolicyMemory(
             *tables, v, total, self._target, cumulative(self._target), *no_episode(), np.zeros(0), first, np.zeros(3)
         )  # fmt: skip
+
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        check_cumulative("sums", tables["sums"])
 
     def rates(self) -> Metrics:
         updates, total, squares = self.memory.weights.tolist()

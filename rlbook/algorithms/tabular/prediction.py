@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from rlbook.agent import Metrics
-from rlbook.algorithms.tabular.given_policy import GivenPolicy, cumulative, plain_policy, probabilities
+from rlbook.algorithms.tabular.given_policy import GivenPolicy, check_cumulative, cumulative, plain_policy, probabilities
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.checks import at_least, boolean, check_fields, check_schedules, finite, positive_fraction, unit_interval
 from rlbook.fast.simulation import draw
@@ -114,6 +114,10 @@ class PredictionAgent(TableAgent):
         """The fields of `PredictionMemory`."""
         table = np.full(self.num_states, float(self.config.initial_value))
         return table, np.zeros(self.num_states, dtype=np.int64), np.zeros(1), cumulative(self._target_policy)
+
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        check_cumulative("policy", tables["policy"])
 
     def rates(self) -> Metrics:
         alpha = self.config.alpha

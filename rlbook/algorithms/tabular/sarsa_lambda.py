@@ -31,7 +31,18 @@ from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.sarsa import NONE, take_pending
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Memory, Settings
-from rlbook.algorithms.tabular.traces import FIELDS, NAMES, TRUE_ONLINE, fade, forget, no_traces, visit, with_room, without_spare_room
+from rlbook.algorithms.tabular.traces import (
+    FIELDS,
+    NAMES,
+    TRUE_ONLINE,
+    check_traces,
+    fade,
+    forget,
+    no_traces,
+    visit,
+    with_room,
+    without_spare_room,
+)
 from rlbook.checks import check_fields, one_of, unit_interval
 
 TraceSettings = namedtuple("TraceSettings", [*Settings._fields, "decay", "traces"])
@@ -104,6 +115,10 @@ class SarsaLambda(ControlAgent):
     def begin(self) -> None:
         self.memory.pending[0] = NONE
         forget(self.memory)
+
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        check_traces(tables)
 
     def state_dict(self) -> State:
         return without_spare_room(super().state_dict())

@@ -10,6 +10,7 @@ The loop may call them through `act` and `learn`, one step at a time, or hand bo
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.tabular.exploration import EPSILON_GREEDY, KINDS, UCB, WAYS, explore
 from rlbook.checks import (
+    ENDLESS,
     at_least,
     boolean,
     check_fields,
@@ -30,6 +32,7 @@ from rlbook.checks import (
     one_of,
     positive,
     positive_fraction,
+    saved_array,
     unit_interval,
 )
 from rlbook.fast.simulation import NO_DELTA
@@ -80,6 +83,7 @@ class TableAgent(Agent):
         self.rng = rng_for(seed, "exploration")
         self.settings: Any = self.make_settings()
         self.memory: Any = self.make_memory()
+        self._growing = {name for name, table in self._tables().items() if table.size == 0}
 
     @abstractmethod
     def make_settings(self) -> Any:
@@ -140,12 +144,28 @@ class TableAgent(Agent):
         return {name: table for name, table in self.memory._asdict().items() if name != "clock"}
 
     def load_state_dict(self, state: State) -> None:
-        tables = {name: np.array(state["memory"][name], dtype=table.dtype) for name, table in self._tables().items()}
-        for name, table in tables.items():
-            if name in ("q", "v", "visits") and table.shape != getattr(self.memory, name).shape:
-                raise ValueError(f"the table {name} must have shape {getattr(self.memory, name).shape}, got {table.shape}")
+        """The inverse of `state_dict`. Raises ValueError where a table has another shape or type, or an index that leads outside it."""
+        saved, ranges = state["memory"], self._ranges()
+        tables = {}
+        for name, table in self._tables().items():
+            low, high = ranges.get(name, (0, ENDLESS) if table.dtype.kind == "i" else (-math.inf, math.inf))
+            shape = None if name in self._growing else table.shape
+            tables[name] = saved_array(name, saved[name], table.dtype, shape, low=low, high=high)
+        self.check_saved(tables)
         self.memory = self.memory._replace(**tables)
         set_rng_state(self.rng, state["rng"])
+
+    def _ranges(self) -> dict[str, tuple[float, float]]:
+        """[low, high) of the numbers that are indices of a table, or lengths of lists of them."""
+        states, actions = (0, self.num_states), (0, self.num_actions)
+        return {
+            "states": states, "successors": states, "traced_states": states, "num_states": (0, self.num_states + 1),
+            "successor": (-1, self.num_states), "actions": actions, "traced_actions": actions, "tried": actions,
+            "num_tried": (0, self.num_actions + 1), "pending": (-1, self.num_actions), "traces": (0, math.inf),
+        }  # fmt: skip
+
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        """Raises ValueError where the saved tables contradict each other, so that no update could read outside them."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from rlbook.agent import State
 from rlbook.algorithms.tabular import traces, windows
 from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, PredictionMemory, PredictionSettings, state_step_size
 from rlbook.algorithms.tabular.traces import FIELDS, NAMES, OFFLINE, TRUE_ONLINE, fade, forget, no_traces, visit
-from rlbook.checks import check_fields, one_of, unit_interval
+from rlbook.checks import ENDLESS, check_fields, one_of, unit_interval
 from rlbook.fast.simulation import NO_DELTA
 
 ROWS = ("states", "rewards")
@@ -128,13 +128,18 @@ class TDLambda(PredictionAgent):
 
     def make_room(self, steps: int) -> None:
         if self.config.traces == "offline":
-            self.memory = windows.with_room(self.memory, ROWS, windows.ENDLESS, steps)
+            self.memory = windows.with_room(self.memory, ROWS, ENDLESS, steps)
         else:
             self.memory = traces.with_room(self.memory, steps)
 
     def begin(self) -> None:
         self.memory.time[0] = 0
         forget(self.memory)
+
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        traces.check_traces(tables)
+        windows.check_rows(tables, ROWS, ENDLESS if self.config.traces == "offline" else 0)
 
     def state_dict(self) -> State:
         return windows.without_spare_room(traces.without_spare_room(super().state_dict()), ROWS)

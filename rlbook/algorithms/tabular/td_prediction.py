@@ -147,6 +147,13 @@ class TDPrediction(PredictionAgent):
             wider = {name: np.concatenate([table, np.zeros(extra, table.dtype)]) for name, table in self._kept(None).items()}
             self.memory = self.memory._replace(**wider)
 
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        kept = int(tables["kept"][0])
+        counted = np.bincount(tables["states"], minlength=self.num_states)
+        if any(len(tables[name]) != kept for name in KEPT) or (counted != tables["counts"]).any():
+            raise ValueError(f"the saved steps must be {kept}, and counted so in each state")
+
     def state_dict(self) -> State:
         state = super().state_dict()
         state["memory"] |= self._kept(int(self.memory.kept[0]))

@@ -99,3 +99,13 @@ def without_spare_room(state: State) -> State:
     """A `state_dict` with the active traces alone."""
     active = int(state["memory"]["active"][0])
     return state | {"memory": state["memory"] | {name: state["memory"][name][:active] for name in LISTED}}
+
+
+def check_traces(tables: dict[str, np.ndarray]) -> None:
+    """Raises ValueError unless the saved list and the saved places say the same: entry i of the list has place i + 1, no other has one."""
+    place, active = tables["place"], int(tables["active"][0])
+    listed = [tables[name] for name in LISTED]
+    states, actions = listed[0], listed[1]
+    right = all(len(column) == active for column in listed) and (actions < place.shape[1]).all()
+    if not right or np.count_nonzero(place) != active or (place[states, actions] != np.arange(1, active + 1)).any():
+        raise ValueError("the saved traces contradict each other")

@@ -26,11 +26,23 @@ from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import largest, step_size
 from rlbook.algorithms.tabular.sarsa_lambda import TraceSettings, spread
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Memory
-from rlbook.algorithms.tabular.traces import FIELDS, NAMES, fade, forget, no_traces, visit, with_room, without_spare_room
+from rlbook.algorithms.tabular.traces import (
+    FIELDS,
+    NAMES,
+    check_traces,
+    fade,
+    forget,
+    no_traces,
+    visit,
+    with_room,
+    without_spare_room,
+)
 from rlbook.checks import check_fields, one_of, unit_interval
 
 WatkinsMemory = namedtuple("WatkinsMemory", [*Memory._fields, *FIELDS])
@@ -83,6 +95,10 @@ class WatkinsQLambda(ControlAgent):
 
     def begin(self) -> None:
         forget(self.memory)
+
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        super().check_saved(tables)
+        check_traces(tables)
 
     def state_dict(self) -> State:
         return without_spare_room(super().state_dict())

@@ -16,9 +16,6 @@ import numpy as np
 
 from rlbook.agent import State
 
-ENDLESS = 2**62
-"""An n that no episode reaches."""
-
 
 def n_step_return(memory: Any, settings: Any, steps: int, bootstrap: float) -> float:
     """The return of the last `steps` steps and what follows them, in reward units. Summed from the end, as γ(...) + R."""
@@ -59,3 +56,11 @@ def without_spare_room(state: State, rows: tuple[str, ...]) -> State:
     """A `state_dict` without the rows that this episode has not used."""
     used = int(state["memory"]["time"][0])
     return state | {"memory": state["memory"] | {name: state["memory"][name][:used] for name in rows}}
+
+
+def check_rows(tables: dict[str, np.ndarray], rows: tuple[str, ...], most: int) -> None:
+    """Raises ValueError unless a saved window holds the last steps of its episode, `most` of them or as many as there were."""
+    wanted = min(int(tables["time"][0]), most)
+    for name in rows:
+        if len(tables[name]) != wanted:
+            raise ValueError(f"the saved {name} must have {wanted} entries, one for each step kept, got {len(tables[name])}")
