@@ -10,16 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.agent import Agent, Data, Metrics, Parts, Planner, State, Totals
+from rlbook.agent import Agent, Data, Metrics, State, Totals
 from rlbook.errors import RequestError, TrainingError
-from rlbook.fast.table_interaction import interaction_for
 from rlbook.interaction.episodes import Episode
 from rlbook.interaction.loop import Budget
-from rlbook.interaction.playing import adapted_vector, play
-from rlbook.interaction.resumable import ResumableEnv
-from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
+from rlbook.interaction.playing import play
 from rlbook.interaction.threads import single_threaded
-from rlbook.interaction.vector import VectorInteraction
 from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError
@@ -27,14 +23,14 @@ from rlbook.runs.folder import check_free, locked, read_config, seal, told, writ
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
 from rlbook.runs.options import RunOptions
-from rlbook.runs.parts import check_digests, digests_of, parts_of
+from rlbook.runs.parts import check_digests, digests_of
 from rlbook.runs.request import Request
-from rlbook.runs.sources import DataSource, EnvironmentSource, ModelSource, Source
+from rlbook.runs.setup import set_up
+from rlbook.runs.sources import DataSource
 from rlbook.runs.state_encoding import StateError, encode
-from rlbook.seeding import rng_for
 
 if TYPE_CHECKING:
-    from rlbook.envs.mdp import TabularMDP
+    pass
 
 REPORTS = 100          # in a run; a planner reports every sweep
 EVALUATIONS = 10       # in a run, where nothing else is asked for
@@ -58,40 +54,9 @@ class Run:
         self._log: MetricsLog | None = None
         self._sealed: str | None = None                        # the seal of the config.yaml in the folder
         with single_threaded():
-            try:
-                self._build(request.agent)
-            except RequestError:
-                raise
-            except ValueError as error:
-                raise RequestError(f"{self._pair} {error}") from error
-
-    @property
-    def _pair(self) -> str:
-        return f"{self.request.algorithm} does not train on {self.request.recipe.name}:"
-
-    def _build(self, kind: type[Agent]) -> None:
-        request = self.request
-        try:
-            env = adapted_vector(kind, request.recipe, request.num_envs, request.config) if kind.batched else self._adapted_env(kind)
-        except RequestError as error:
-            raise RequestError(f"{self._pair} {error}") from None
-        self.notes: tuple[str, ...] = env.adaptation.notes
-        """What was done to make the environment suit the agent, and where the run learns from."""
-        self._parts = parts_of(request, lambda folder: load(folder).agent)
-        given = {"parts": self._parts} if kind.uses else {}
-        source = _source_of(request)
-        if source == "model":
-            from rlbook.runs.planning_models import planning_model  # scipy, which most agents do without
-
-            model, where_from = planning_model(request)
-            self.notes += where_from
-        self.agent: Agent = kind(env, request.config, request.seed, **given)
-        if source == "model":
-            self._source: Source = ModelSource(self._plannable(model), exact=not where_from)
-        elif source == "data":
-            self._source = DataSource(lambda: self._open_data(env))
-        else:
-            self._source = self._interacting(env)
+            ready = set_up(request, lambda folder: load(folder).agent)
+        self.agent, self._source, self.notes = ready
+        """`notes`: what was done to make the environment suit the agent, and where the run learns from."""
 
     def open(self) -> Run:
         """Reads what training needs and acting does not, such as recorded data; checks that it is what the run was started with.
@@ -103,29 +68,6 @@ class Run:
         check_digests(self.request.digests, found)
         self.request = dataclasses.replace(self.request, digests=found)
         return self
-
-    def _open_data(self, env: AdaptedEnv | AdaptedVectorEnv) -> Data:
-        data = _data_for(self.request, env, self._parts)
-        data.shuffle(rng_for(self.request.seed, "data"))
-        return data
-
-    def _plannable(self, model: TabularMDP) -> TabularMDP:
-        if isinstance(self.agent, Planner):
-            self.agent.check_model(model)
-        return model
-
-    def _interacting(self, env: AdaptedEnv | AdaptedVectorEnv) -> EnvironmentSource:
-        rng = rng_for(self.request.seed, "environment")
-        if isinstance(env, AdaptedEnv):
-            interaction = interaction_for(self.agent, env, self.request.recipe, rng)
-        else:
-            interaction = VectorInteraction(env, rng, rollout=self.agent.rollout, group_size=self.agent.group_size)
-        self.notes += (interaction.note,) if interaction.note else ()
-        return EnvironmentSource(interaction)
-
-    def _adapted_env(self, kind: type[Agent]) -> AdaptedEnv:
-        raw = ResumableEnv(self.request.recipe.make())
-        return AdaptedEnv(raw, adapt_to(kind, raw, self.request.config))
 
     @property
     def steps(self) -> int:
@@ -435,27 +377,6 @@ def load(
     run._restore(state, source=False)
     run._read_log()
     return run
-
-
-def _source_of(request: Request) -> str:
-    """Which of its sources an agent learns from here: recorded data where it was given some, else what it learns from first."""
-    sources = request.agent.sources()
-    if request.options.data is not None:
-        return "data"
-    return "model" if "model" in sources else sources[0]
-
-
-def _data_for(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> Data:
-    """The data set that was named, or demonstrations."""
-    data = request.options.data
-    if isinstance(data, str | Path):
-        from rlbook.data import load as load_data
-
-        data = load_data(data, env)
-    kinds = request.agent.data_kinds
-    if kinds and type(data).__name__ not in kinds:
-        raise RequestError(f"{request.algorithm} learns from {' or '.join(kinds)}, and the data are {type(data).__name__}")
-    return data
 
 
 def _crossed(period: int, before: int, after: int) -> bool:

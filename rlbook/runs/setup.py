@@ -1,0 +1,111 @@
+"""From a request to what trains: an environment adapted to the agent, the agent, and what it learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rlbook.agent import Agent, Data, Parts, Planner
+from rlbook.errors import RequestError
+from rlbook.fast.table_interaction import interaction_for
+from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
+from rlbook.interaction.vector import VectorInteraction
+from rlbook.runs.parts import parts_of
+from rlbook.runs.sources import DataSource, EnvironmentSource, ModelSource, Source
+from rlbook.seeding import rng_for
+
+if TYPE_CHECKING:
+    from rlbook.runs.request import Request
+
+Adapted = AdaptedEnv | AdaptedVectorEnv
+
+
+class Ready(NamedTuple):
+    """What a run is made of."""
+
+    agent: Agent
+    source: Source
+    notes: tuple[str, ...]
+    """What was done to make the environment suit the agent, and where the run learns from."""
+
+
+def set_up(request: Request, load: Callable[[Path], Agent]) -> Ready:
+    """Makes the environment, the agent and its source. `load` reads a run's agent from its folder.
+
+    Raises:
+        RequestError: the pair does not train, with the reason, or something that was named is not there.
+    """
+    try:
+        env = _environment(request)
+    except RequestError as error:
+        raise RequestError(_refusal(request, error)) from None
+    parts = parts_of(request, load)
+    try:
+        return _ready(request, env, parts)
+    except RequestError:
+        raise
+    except ValueError as error:
+        raise RequestError(_refusal(request, error)) from error
+
+
+def _refusal(request: Request, error: Exception) -> str:
+    return f"{request.algorithm} does not train on {request.recipe.name}: {error}"
+
+
+def _environment(request: Request) -> Adapted:
+    if request.agent.batched:
+        return adapted_vector(request.agent, request.recipe, request.num_envs, request.config)
+    raw = ResumableEnv(request.recipe.make())
+    return AdaptedEnv(raw, adapt_to(request.agent, raw, request.config))
+
+
+def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
+    kind, notes = request.agent, env.adaptation.notes
+    given = {"parts": parts} if kind.uses else {}
+    source = _source_name(request)
+    if source == "model":
+        return _planning(request, env, given)
+    agent = kind(env, request.config, request.seed, **given)
+    if source == "data":
+        return Ready(agent, DataSource(lambda: _data(request, env, parts)), notes)
+    rng = rng_for(request.seed, "environment")
+    if isinstance(env, AdaptedEnv):
+        interaction = interaction_for(agent, env, request.recipe, rng)
+    else:
+        interaction = VectorInteraction(env, rng, rollout=agent.rollout, group_size=agent.group_size)
+    return Ready(agent, EnvironmentSource(interaction), notes + ((interaction.note,) if interaction.note else ()))
+
+
+def _source_name(request: Request) -> str:
+    """Which of its sources an agent learns from here: recorded data where it was given some, else what it learns from first."""
+    sources = request.agent.sources()
+    if request.options.data is not None:
+        return "data"
+    return "model" if "model" in sources else sources[0]
+
+
+def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> Ready:
+    from rlbook.runs.planning_models import planning_model  # scipy, which most agents do without
+
+    model, where_from = planning_model(request)
+    agent = request.agent(env, request.config, request.seed, **given)
+    if isinstance(agent, Planner):
+        agent.check_model(model)
+    return Ready(agent, ModelSource(model, exact=not where_from), env.adaptation.notes + where_from)
+
+
+def _data(request: Request, env: Adapted, parts: Parts) -> Data:
+    """The data set that was named, or demonstrations; shuffled by the run's seed."""
+    data = request.options.data
+    if isinstance(data, str | Path):
+        from rlbook.data import load as load_data
+
+        data = load_data(data, env)
+    kinds = request.agent.data_kinds
+    if kinds and type(data).__name__ not in kinds:
+        raise RequestError(f"{request.algorithm} learns from {' or '.join(kinds)}, and the data are {type(data).__name__}")
+    data.shuffle(rng_for(request.seed, "data"))
+    return data
