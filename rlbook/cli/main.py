@@ -43,6 +43,7 @@ Reinforcement learning as a book that runs: one file an algorithm, one loop, fro
 commands:
   train ALGORITHM ENV   learn, in front of your eyes: rlbook train ppo Maze-v0
   evaluate FOLDER       play greedy episodes, and report the mean return
+  record FOLDER|ENV     play episodes and write them as a data set to learn from
   watch FOLDER          see the agent act, in the terminal or as a GIF
   plot FOLDER...        draw learning curves, and value maps; several seeds become a band
   animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
@@ -215,6 +216,14 @@ def explain(words: Sequence[str]) -> int:
     return 0
 
 
+def record(words: Sequence[str]) -> int:
+    """`rlbook record`."""
+    from rlbook.cli.record import recorded
+
+    show(*recorded(words))
+    return 0
+
+
 def watch(words: Sequence[str]) -> int:
     """`rlbook watch`."""
     from rlbook.cli.options import Watch, integer, parse, word
@@ -296,7 +305,7 @@ def figure(words: Sequence[str]) -> int:
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "animate": animate, "list": list_, "explain": explain,
-    "figure": figure,
+    "figure": figure, "record": record,
 }  # fmt: skip
 
 

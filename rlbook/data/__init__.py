@@ -1,0 +1,21 @@
+"""Rollouts, replay, and recorded data: `rlbook.data.load` reads a data set from a file or a folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NAMES = {
+    "load": "rlbook.data.files", "DataSet": "rlbook.data.data_set", "Episode": "rlbook.data.episodes", "Episodes": "rlbook.data.episodes",
+    "Pairs": "rlbook.data.episodes", "Groups": "rlbook.data.episodes",
+}  # fmt: skip
+
+__all__ = ["DataSet", "Episode", "Episodes", "Groups", "Pairs", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for and no more: reading files needs torch, and `import rlbook` must not."""
+    import importlib
+
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_NAMES[name]), name)

@@ -11,10 +11,12 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlbook.checks import check, non_negative_int, one_of, optional, positive_int
+from rlbook.checks import check, one_of, optional, positive_int
+from rlbook.llm.rewards import Reward
 from rlbook.llm.tasks import AdditionTask, ReverseTask
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.token_rows import TokenRows, TokenRules
+from rlbook.llm.tokenizer import Codec
 
 Observation = dict[str, Any]
 
@@ -26,12 +28,11 @@ class _Backed:
     evaluation_kwargs: ClassVar[dict[str, Any]] = {"split": "held_out", "reward": "exact"}
     rules: TokenRules
     model: str | None
-    model_seed: int
 
-    def _make_rules(self, task: Task, split: str, reward: str, model: str | None, max_new_tokens: int | None, model_seed: int) -> None:
-        check("model_seed", model_seed, non_negative_int)
-        self.rules = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens)
-        self.model, self.model_seed = model, int(model_seed)
+    @property
+    def codec(self) -> Codec:
+        """Text ↔ token ids."""
+        return self.rules.codec
 
     def _single_spaces(self) -> tuple[spaces.Dict, spaces.Discrete]:
         length, vocabulary = self.rules.context_length, self.rules.observed_vocabulary
@@ -64,10 +65,10 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
 
     ## Arguments
     * `split`: "train" or "held_out".
-    * `reward`: "exact", "prefix" or "edit".
-    * `model`: a local Hugging Face causal LM folder whose tokenizer and weights are used; None for the built-in small one.
+    * `reward`: "exact", "prefix", "edit", or a function of a finished `rlbook.llm.rewards.Completion`.
+    * `model`: a local Hugging Face causal LM folder whose tokenizer and weights are used; None for the built-in small one, which has
+      been taught about half of its task where the weights ship with the package; "new" for the same one untaught.
     * `max_new_tokens`: limit on a completion, in tokens.
-    * `model_seed`: seed of the built-in model's weights.
 
     ## Known answer
     The optimal return is 1.0 from every prompt.
@@ -79,11 +80,11 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
 
     def __init__(
-        self, task: Task, *, split: str = "train", reward: str = "exact", model: str | None = None,
-        max_new_tokens: int | None = None, model_seed: int = 0, render_mode: str | None = None,
+        self, task: Task, *, split: str = "train", reward: str | Reward = "exact", model: str | None = None,
+        max_new_tokens: int | None = None, render_mode: str | None = None,
     ) -> None:  # fmt: skip
         check("render_mode", render_mode, optional(one_of("ansi")))
-        self._make_rules(task, split, reward, model, max_new_tokens, model_seed)
+        self.rules, self.model = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens), model
         self.observation_space, self.action_space = self._single_spaces()
         self.render_mode = render_mode
         self.rows = TokenRows(self.rules, 1)
@@ -128,12 +129,12 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4, "autoreset_mode": AutoresetMode.DISABLED}
 
     def __init__(
-        self, task: Task, num_envs: int = 1, *, split: str = "train", reward: str = "exact", model: str | None = None,
-        max_new_tokens: int | None = None, model_seed: int = 0, render_mode: str | None = None,
+        self, task: Task, num_envs: int = 1, *, split: str = "train", reward: str | Reward = "exact", model: str | None = None,
+        max_new_tokens: int | None = None, render_mode: str | None = None,
     ) -> None:  # fmt: skip
         check("render_mode", render_mode, optional(one_of("ansi")))
         check("num_envs", num_envs, positive_int)
-        self._make_rules(task, split, reward, model, max_new_tokens, model_seed)
+        self.rules, self.model = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens), model
         self.single_observation_space, self.single_action_space = self._single_spaces()
         self.num_envs = int(num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from rlbook.checks import check, one_of, optional, positive_int
-from rlbook.llm.rewards import REWARDS
+from rlbook.llm.rewards import REWARDS, Completion, Reward
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.tokenizer import Codec, character_codec, folder_codec
+
+NEW = "new"
+"""In place of a model's folder: the built-in small model before it has learned anything."""
 
 
 class TokenRules:
@@ -21,15 +24,22 @@ class TokenRules:
         context_length: L, the longest prompt plus `max_new_tokens`, in tokens.
     """
 
-    def __init__(self, task: Task, *, split: str, reward: str, model: str | None, max_new_tokens: int | None) -> None:
-        check("reward", reward, one_of(*REWARDS))
+    def __init__(
+        self, task: Task, *, split: str, reward: str | Reward, model: str | None, max_new_tokens: int | None
+    ) -> None:
+        if not callable(reward):
+            check("reward", reward, one_of(*REWARDS))
         check("max_new_tokens", max_new_tokens, optional(positive_int))
-        self.task, self.split, self.reward = task, split, REWARDS[reward]
+        self.task, self.split = task, split
+        self.reward: Reward = reward if callable(reward) else REWARDS[reward]
         self.texts = task.prompts(split)
-        self.codec: Codec = character_codec() if model is None else folder_codec(model)
+        built_in = model is None or model == NEW
+        self.codec: Codec = character_codec(task.characters) if built_in else folder_codec(str(model))
         self.answers = [task.answer(text) for text in self.texts]
-        if model is not None:
-            self._take_the_folders_view(model)
+        for answer in self.answers:
+            self.codec.check_text(answer)
+        if not built_in:
+            self._take_the_folders_view(str(model))
         self.max_new_tokens = max_new_tokens or self._default_limit()
         ids = self.codec.encode_prompts(self.texts)
         self.prompt_lengths = np.array([len(row) for row in ids], dtype=np.int64)
@@ -62,7 +72,7 @@ class TokenRules:
         """The reward of a finished completion (ids, EOS included if it was written)."""
         ended = len(completion) > 0 and int(completion[-1]) == self.codec.eos
         text = self.codec.decode(completion[:-1] if ended else completion)
-        return self.reward(text.strip(), self.answers[prompt], ended)
+        return float(self.reward(Completion(self.texts[prompt], self.answers[prompt], text.strip(), ended)))
 
 
 class TokenRows:

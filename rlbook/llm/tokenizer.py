@@ -1,4 +1,4 @@
-"""The token environments' vocabulary: one token a character, and what an environment needs of any tokenizer.
+"""The token environments' vocabulary: one token a character of the task's, and what an environment needs of any tokenizer.
 
 Token ids are the source of truth; text is a view of them (decoding and encoding again may give other ids).
 PAD and EOS are two tokens: where they are one, masking the padding masks the ending too, and a model never learns to stop.
@@ -6,9 +6,9 @@ PAD and EOS are two tokens: where they are one, masking the padding masks the en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from rlbook.llm.model_folder import folder_settings
 
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<bos>", "<eos>", "<unk>"
 CHARACTERS = "0123456789+=abcdefghij"
+"""Those of the built-in tasks, which share a vocabulary."""
 IDS = {token: index for index, token in enumerate([PAD, BOS, EOS, UNKNOWN, *CHARACTERS])}
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['content'] }}"
@@ -26,9 +27,10 @@ CHAT_TEMPLATE = (
 )
 
 
-def character_backend() -> Tokenizer:
+def character_backend(characters: str = CHARACTERS) -> Tokenizer:
     """One token a character, BOS put in front."""
-    backend = Tokenizer(models.WordLevel(IDS, unk_token=UNKNOWN))
+    ids = {token: index for index, token in enumerate([PAD, BOS, EOS, UNKNOWN, *characters])}
+    backend = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")  # type: ignore[assignment]
     backend.decoder = decoders.Fuse()  # type: ignore[assignment]
     backend.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
@@ -38,12 +40,12 @@ def character_backend() -> Tokenizer:
     return backend
 
 
-def character_tokenizer() -> Any:
+def character_tokenizer(characters: str = CHARACTERS) -> Any:
     """The same vocabulary as a Hugging Face fast tokenizer (`PreTrainedTokenizerFast`), with a chat template."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
-        tokenizer_object=character_backend(), pad_token=PAD, bos_token=BOS, eos_token=EOS, unk_token=UNKNOWN,
+        tokenizer_object=character_backend(characters), pad_token=PAD, bos_token=BOS, eos_token=EOS, unk_token=UNKNOWN,
         chat_template=CHAT_TEMPLATE, clean_up_tokenization_spaces=False,
     )
 
@@ -58,14 +60,38 @@ class Codec:
     bos: int | None                          # begins a prompt; None where the tokenizer has none
     eos: int                                 # ends an episode
     context: int | None = None               # the longest text the model reads, in tokens; None where it states no limit
+    characters: frozenset[str] | None = None # all that it has tokens for; None where it has tokens for any text
+    template: Callable[[list[dict[str, str]]], str] | None = None    # a chat as the text of a prompt
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each prompt, with whatever the tokenizer puts in front of a text (BOS)."""
+        """Ids of each prompt, with whatever the tokenizer puts in front of a text (BOS).
+
+        Raises:
+            ValueError: a character without a token.
+        """
+        for text in texts:
+            self.check_text(text)
         return [encoding.ids for encoding in self.backend.encode_batch(list(texts))]
 
+    def encode_prompt(self, prompt: str | list[dict[str, str]]) -> list[int]:
+        """Ids of a prompt, or of a chat that waits for its next answer; without a template, a chat is its messages one after the other."""
+        if isinstance(prompt, str):
+            return self.encode_prompts([prompt])[0]
+        if self.template is None:
+            return self.encode_prompts(["".join(message["content"] for message in prompt)])[0]
+        return self.backend.encode(self.template(prompt), add_special_tokens=False).ids
+
     def encode_answer(self, text: str) -> list[int]:
-        """Ids of an answer, EOS last."""
+        """Ids of an answer, EOS last. Raises ValueError at a character without a token."""
+        self.check_text(text)
         return [*self.backend.encode(text, add_special_tokens=False).ids, self.eos]
+
+    def check_text(self, text: str) -> None:
+        """Raises ValueError where there is no token for a character of `text`."""
+        if self.characters is None or self.characters.issuperset(text):
+            return
+        strange = next(character for character in text if character not in self.characters)
+        raise ValueError(f"the vocabulary has no token for {strange!r} in {text[:60]!r} (it has: {''.join(sorted(self.characters))})")
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of `ids`, special tokens visible (a PAD inside a completion is a mistake, and stays one)."""
@@ -77,10 +103,11 @@ class Codec:
         return "".join(self.backend.decode(ids, skip_special_tokens=True).split()) == text
 
 
-@lru_cache(maxsize=1)
-def character_codec() -> Codec:
-    """The codec of the built-in vocabulary."""
-    return Codec(character_backend(), len(IDS), pad=IDS[PAD], bos=IDS[BOS], eos=IDS[EOS])
+@lru_cache(maxsize=8)
+def character_codec(characters: str = CHARACTERS) -> Codec:
+    """The codec with a token for each of `characters`."""
+    size = len(IDS) - len(CHARACTERS) + len(characters)
+    return Codec(character_backend(characters), size, pad=IDS[PAD], bos=IDS[BOS], eos=IDS[EOS], characters=frozenset(characters))
 
 
 def folder_codec(folder: str | Path) -> Codec:
@@ -110,7 +137,13 @@ def folder_codec(folder: str | Path) -> Codec:
     if pad is None or pad == tokenizer.eos_token_id:
         pad = size
     context = text_settings.get("max_position_embeddings") or text_settings.get("n_positions")
-    return Codec(tokenizer.backend_tokenizer, size, int(pad), tokenizer.bos_token_id, int(tokenizer.eos_token_id), context)
+    template = None if tokenizer.chat_template is None else partial(_chat_text, tokenizer)
+    special = tokenizer.bos_token_id, int(tokenizer.eos_token_id)
+    return Codec(tokenizer.backend_tokenizer, size, int(pad), *special, context=context, template=template)
+
+
+def _chat_text(tokenizer: Any, messages: list[dict[str, str]]) -> str:
+    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
 
 def first_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from rlbook.llm.rewards import edit, exact, prefix
+from rlbook.llm.rewards import Completion, edit, exact, prefix
 from rlbook.llm.tasks import AdditionTask, ReverseTask, Task
 from rlbook.llm.token_env import Addition, AdditionVector, Reverse, ReverseVector, TokenEnv, TokenVectorEnv
 from rlbook.llm.tokenizer import IDS, character_codec, character_tokenizer
@@ -57,15 +57,59 @@ def test_only_the_exact_answer_with_its_ending_is_rewarded() -> None:
     ]  # fmt: skip
 
 
+def wrote(text: str, answer: str, ended: bool) -> Completion:
+    return Completion("11+35=", answer, text, ended)
+
+
+def test_a_reward_is_any_function_of_a_completion_and_its_example() -> None:
+    seen: list[Completion] = []
+
+    def length(completion: Completion) -> float:
+        seen.append(completion)
+        return -len(completion.text)
+
+    assert write(Addition(reward=length), "461.", "11+35=")[-1] == (-3.0, True, False)
+    assert seen == [Completion(prompt="11+35=", answer="46", text="461", ended=True)]
+
+
+class Subtraction(Task):
+    """Differences, whose sign is in no built-in vocabulary."""
+
+    name = "subtraction"
+
+    def all_prompts(self) -> list[str]:
+        return [f"{left}-{right}=" for left in range(30) for right in range(30)]
+
+    def answer(self, prompt: str) -> str:
+        left, right = prompt.rstrip("=").split("-")
+        return str(int(left) - int(right))
+
+
+def test_the_vocabulary_comes_from_the_task() -> None:
+    codec = TokenEnv(Subtraction()).codec
+    assert codec.characters == set("0123456789-=") and codec.vocabulary_size == 4 + 12    # PAD, BOS, EOS and UNKNOWN besides
+    assert codec.decode(codec.encode_prompt("7-12=")) == "<bos>7-12="
+    with pytest.raises(ValueError, match=r"no token for '\*' in '7\*12='"):
+        codec.encode_prompt("7*12=")
+
+
+def test_a_task_that_writes_outside_its_vocabulary_is_refused() -> None:
+    class Few(Subtraction):
+        characters = "0123456789="
+
+    with pytest.raises(ValueError, match="the vocabulary has no token for '-'"):
+        TokenEnv(Few())
+
+
 def test_rewards_by_hand() -> None:
-    assert (exact("46", "46", True), exact("46", "46", False), exact("4", "46", True)) == (1.0, 0.0, 0.0)
-    assert prefix("46", "46", True) == 1.0
-    assert prefix("46", "46", False) == 2 / 3                                         # 4 and 6 of 4, 6, EOS
-    assert (prefix("45", "46", True), prefix("96", "46", True), prefix("461", "46", True)) == (1 / 3, 0.0, 2 / 3)
-    assert edit("46", "46", True) == 1.0
-    assert edit("46", "46", False) == 1 - 1 / 3                                       # EOS to insert; 4, 6, EOS are wanted
-    assert edit("96", "46", True) == 1 - 1 / 3                                        # one of three to replace
-    assert edit("4666", "46", True) == 1 - 2 / 5                                      # two of the five written to delete
+    assert (exact(wrote("46", "46", True)), exact(wrote("46", "46", False)), exact(wrote("4", "46", True))) == (1.0, 0.0, 0.0)
+    assert prefix(wrote("46", "46", True)) == 1.0
+    assert prefix(wrote("46", "46", False)) == 2 / 3                                         # 4 and 6 of 4, 6, EOS
+    assert (prefix(wrote("45", "46", True)), prefix(wrote("96", "46", True)), prefix(wrote("461", "46", True))) == (1 / 3, 0.0, 2 / 3)
+    assert edit(wrote("46", "46", True)) == 1.0
+    assert edit(wrote("46", "46", False)) == 1 - 1 / 3                                       # EOS to insert; 4, 6, EOS are wanted
+    assert edit(wrote("96", "46", True)) == 1 - 1 / 3                                        # one of three to replace
+    assert edit(wrote("4666", "46", True)) == 1 - 2 / 5                                      # two of the five written to delete
 
 
 @pytest.mark.parametrize("form", [Addition, Reverse])
@@ -169,7 +213,6 @@ def test_render_shows_prompt_and_completion() -> None:
         ({"split": "test"}, "split must be one of 'train', 'held_out', got 'test'"),
         ({"reward": "best"}, "reward must be one of"),
         ({"max_new_tokens": 0}, "max_new_tokens must be an integer of at least 1"),
-        ({"model_seed": -1}, "model_seed must be an integer of at least 0, got -1"),
         ({"model": "some-hub/name"}, "model: 'some-hub/name' must be a local Hugging Face causal LM folder"),
         ({"render_mode": "human"}, "render_mode must be one of 'ansi'"),
     ],

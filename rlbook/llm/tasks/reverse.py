@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlbook.llm.tasks.task import SPLIT_SEED, Task
+from rlbook.llm.tokenizer import CHARACTERS
 
 LETTERS = "abcdefghij"
 LENGTH = 6
@@ -15,6 +16,7 @@ class ReverseTask(Task):
     """8 192 different words of the 10⁶ that six of ten letters make."""
 
     name = "reverse"
+    characters = CHARACTERS
 
     def all_prompts(self) -> list[str]:
         words = np.random.default_rng(SPLIT_SEED).choice(len(LETTERS) ** LENGTH, COUNT, replace=False)

@@ -20,10 +20,14 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    characters: str = ""
+    """All that prompts, answers and completions may be written with: the vocabulary. Empty: those of the prompts and the answers."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(SPLIT_SEED)
         prompts = self.all_prompts()
+        if not self.characters:
+            self.characters = "".join(sorted({character for prompt in prompts for character in prompt + self.answer(prompt)}))
         order = rng.permutation(len(prompts))
         self.held_out = tuple(prompts[i] for i in order[:HELD_OUT])
         self.train = tuple(prompts[i] for i in order[HELD_OUT:])

@@ -1,0 +1,72 @@
+"""Behaviour cloning: make the recorded actions likely. On texts the same thing is called supervised fine-tuning (SFT).
+
+    for each minibatch of recorded observations s and actions a
+        minimise  -mean log π(a|s)
+
+That is classification: the observation is the input, the expert's action the label. No reward and no environment are needed, and so
+nothing is learned about states to which only the agent's own mistakes lead. On the maze a row is one step; on a token environment it is a
+prompt with its answer, every token of the answer is an action, EOS among them, and padding counts for nothing.
+Recorded actions come from a data set (`--data`), or from an expert that plays (`--expert`). Where neither is named, an environment with a
+model gives its exact policy, and a token task its own right answers.
+Source: Pomerleau 1991, "Efficient Training of Artificial Neural Networks for Autonomous Navigation", section 3. Teacher forcing: Williams &
+Zipser 1989. As the first stage of post-training: Ouyang et al. 2022, arXiv:2203.02155, section 3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from rlbook import checks
+from rlbook.agent import Data, Metrics
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.data.rollout import Batch
+from rlbook.functional.policy_losses import negative_log_likelihood_loss
+
+
+@dataclass(frozen=True)
+class BehaviorCloningConfig:
+    batch_size: int = 64  # rows of a minibatch: steps, or whole texts
+    learning_rate: float = 1e-3  # Adam's step size, > 0
+    warmup_steps: int = 0  # gradient steps over which the step size grows from 0 to learning_rate
+    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    adam_eps: float = 1e-8  # Adam's ε
+    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    average: Literal["token", "sequence"] = "token"  # over all actions alike, or within each row first
+    demonstrations: int = 4_000  # environment steps that an expert plays, where there is no data set
+    temperature: float = 1.0  # divides the logits of a discrete policy, acting and learning alike, > 0
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, batch_size=checks.positive_int, learning_rate=checks.positive,
+            warmup_steps=checks.non_negative_int, anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, max_grad_norm=checks.bound,
+            average=checks.one_of("token", "sequence"), demonstrations=checks.positive_int,
+            temperature=checks.positive, hidden_sizes=checks.positive_ints,
+        )  # fmt: skip
+
+
+class BehaviorCloning(PolicyAgent):
+    """Behaviour cloning, alias supervised fine-tuning; see the module docstring."""
+
+    Config = BehaviorCloningConfig
+    METRICS: ClassVar[dict[str, str]] = {
+        "loss": "-log π(a|s) per recorded action, in nats; ln A where every action is equally likely",
+        "accuracy": "share of recorded actions that are the policy's likeliest, in [0, 1]",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "learning_rate": "Adam's step size in this update",
+    }
+
+    def fit(self, data: Data) -> Iterator[Metrics]:
+        for batch in data.minibatches(self.config.batch_size):
+            yield self.train_on(batch)
+
+    def train_on(self, batch: Batch) -> Metrics:
+        """One gradient step on recorded actions: a batch of steps [B], or of texts [B, T]."""
+        rate = self.anneal()
+        log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
+        loss = negative_log_likelihood_loss(log_prob, mask=batch.mask, average=self.average())
+        norm = self.optimizer.step(loss, self.config.max_grad_norm)
+        return {"loss": loss.item(), "grad_norm": norm.item(), "learning_rate": rate}

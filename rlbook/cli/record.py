@@ -1,0 +1,80 @@
+"""The command line of `rlbook record`: who plays, where, how many episodes, and the data set to write."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from rlbook.cli.options import Flag, Folder, Number, Word, integer, parse, word
+from rlbook.cli.output import Result
+from rlbook.cli.train import take_env_arguments
+from rlbook.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Record:
+    """Play episodes and write them as a Minari data set, which `rlbook train behavior_cloning ENV --data DATA` learns from.
+
+    The agent of a run's FOLDER acts, or --policy in an environment; --env.KEY VALUE hands any argument to the environment.
+
+    Example:  rlbook record Maze-v0 --policy optimal --episodes 500 --out walks
+    """
+
+    source: Positional[Word]  # a run's folder, or an environment's id
+    out: Folder = None  # the data set to write, a new folder
+    episodes: Number = None  # how many episodes (default: 100)
+    policy: Word = None  # who acts in an environment: uniform, or optimal from its model (default: uniform)
+    epsilon: Number = None  # share of actions that are drawn uniformly instead, from 0 to 1 (default: 0)
+    seed: Number = None  # decides the episodes' starts and the random actions (default: 0)
+    explore: Flag = False  # let a run's agent act as in training instead of greedily
+    checkpoint: Word = None  # of a run: a step, or best (default: the last one)
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    allow_import: Flag = False  # let an environment id of the form module:Name import that module
+    debug: Flag = False  # show the traceback of an error
+
+
+def recorded(words: Sequence[str]) -> tuple[bool, Result]:
+    """Records what the command line asks for. Returns whether JSON is wanted, and what to print.
+
+    Raises:
+        RequestError: one sentence: what, which value, what is allowed.
+    """
+    rest, env_kwargs = take_env_arguments(list(words))
+    options = parse(Record, rest, "rlbook record")
+    source, out = word(options.source), word(options.out)
+    if source is None or out is None:
+        raise RequestError("record needs a run's folder or an environment, and --out DATA: rlbook record Maze-v0 --out walks")
+    given: dict[str, Any] = {
+        name: value for name in ("episodes", "seed") if (value := integer(name, getattr(options, name))) is not None
+    }
+    if word(options.epsilon) is not None:
+        given["epsilon"] = _share(str(word(options.epsilon)))
+    checkpoint = word(options.checkpoint)
+    if checkpoint is not None:
+        given["checkpoint"] = int(checkpoint) if checkpoint.isdecimal() else checkpoint
+    from rlbook.runs.recording import record
+
+    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+        facts = record(
+            source, Path(out), policy=word(options.policy), explore=options.explore, allow_import=options.allow_import,
+            env_kwargs=env_kwargs or None, **given,
+        )  # fmt: skip
+    text = (
+        f"{facts['episodes']} episodes of {facts['policy']} on {facts['env']}: {facts['steps']:,} steps\n"
+        f"mean return   {facts['return']:.4g}\n\n"
+        f"  rlbook train behavior_cloning {facts['env']} --data {out}"
+    )
+    return options.json, (facts, text)
+
+
+def _share(given: str) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        raise RequestError(f"--epsilon must be a number, got {given!r}") from None

@@ -1,0 +1,146 @@
+"""`rlbook.data.load`: a data set from a file or a folder, whatever its format, as the agents learn from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, overload
+
+import numpy as np
+
+from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
+from rlbook.data.minari_files import data_folder, read_minari
+from rlbook.data.schemas import Message, Schema, Text, schema_of
+from rlbook.data.text_files import TextFile, read_rows
+from rlbook.errors import RequestError
+
+
+class Encoder(Protocol):
+    """What texts become token ids with: a token environment's codec."""
+
+    def encode_prompt(self, prompt: str | list[Message]) -> list[int]:
+        """The ids of a prompt, with whatever begins a text."""
+        ...
+
+    def encode_answer(self, text: str) -> list[int]:
+        """The ids of an answer, with what ends it."""
+        ...
+
+    def check_text(self, text: str) -> None:
+        """Raises ValueError where the vocabulary lacks a character of `text`."""
+        ...
+
+
+def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups:
+    """The data set in a file or a folder.
+
+    A Minari folder and rows with one answer each become `Episodes`, rows with a chosen and a rejected answer `Pairs`, rows with
+    several `Groups`; see `rlbook.data.schemas` for the forms that are known. Every row is checked here, and encoded when it is used.
+
+    Args:
+        path: a Minari folder, a file of JSON lines, a parquet file, or a folder that `datasets` has saved.
+        env: the environment that the agent was made for, adapted by `rlbook.interaction.spaces`: it says how observations are shown to
+            the agent, and brings the tokens for texts.
+
+    Raises:
+        RequestError: nothing that can be read, or a row that is not as it should be, with its line; one sentence.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise RequestError(f"data: {path} does not exist")
+    folder = data_folder(path) if path.is_dir() else None
+    if folder is not None:
+        episodes, digest = read_minari(folder, env.adaptation, _raw_spaces(env.env))
+        return Episodes(episodes, digest=digest)
+    encoder = getattr(env.unwrapped, "codec", None)
+    if encoder is None:
+        raise RequestError(f"data: {path} holds texts, and this environment has no tokens for them")
+    return _texts(read_rows(path), encoder)
+
+
+def _raw_spaces(env: Any) -> tuple[Any, Any]:
+    if hasattr(env, "single_observation_space"):
+        return env.single_observation_space, env.single_action_space
+    return env.observation_space, env.action_space
+
+
+def _texts(rows: TextFile, encoder: Encoder) -> Episodes | Pairs | Groups:
+    if not len(rows):
+        raise RequestError(f"data: {rows.path} has no rows")
+    texts = EncodedTexts(rows, encoder)
+    texts.check()
+    if texts.kind == "groups":
+        return Groups(texts, digest=rows.digest)
+    if texts.kind == "pairs":
+        return Pairs(Answers(texts, 0), Answers(texts, 1), digest=rows.digest)
+    return Episodes(Answers(texts, 0), digest=rows.digest)
+
+
+class EncodedTexts(Sequence[list[Episode]]):
+    """Row i as episodes, one for each of its completions; read and encoded when it is asked for."""
+
+    def __init__(self, rows: TextFile, encoder: Encoder) -> None:
+        self.rows, self.encoder = rows, encoder
+        self.schema: Schema = self._located(0, lambda: schema_of(rows[0]))
+        self.kind = self.schema.kind
+
+    def check(self) -> None:
+        """Raises RequestError with its line at the first row that is not as it should be."""
+        for index in range(len(self.rows)):
+            text = self.text(index)
+            for part in (text.prompt, *text.completions):
+                shown = part if isinstance(part, str) else "".join(message["content"] for message in part)
+                self._located(index, lambda shown=shown: self.encoder.check_text(shown))
+
+    def text(self, index: int) -> Text:
+        """What row `index` says."""
+        row = self.rows[index]
+        missing = [column for column in self.schema.columns if column not in row]
+        if missing:
+            raise RequestError(f"{self.rows.where(index)} lacks {missing[0]!r}, which the first row has")
+        return self._located(index, lambda: self.schema.read(row))
+
+    def _located(self, index: int, read: Any) -> Any:
+        try:
+            return read()
+        except RequestError:
+            raise
+        except ValueError as error:
+            raise RequestError(f"{self.rows.where(index)}: {error}") from None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> list[Episode]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[list[Episode]]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        text = self.text(index)
+        prompt = np.array(self.encoder.encode_prompt(text.prompt), dtype=np.int64)
+        answers = [np.array(self.encoder.encode_answer(answer), dtype=np.int64) for answer in text.completions]
+        return [Episode(prompt, answer) for answer in answers]
+
+
+class Answers(Sequence[Episode]):
+    """One completion of each row: the best one, or the one behind it."""
+
+    def __init__(self, texts: EncodedTexts, place: int) -> None:
+        self.texts, self.place = texts, place
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Episode]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.texts[index][self.place]
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self[i] for i in range(len(self)))

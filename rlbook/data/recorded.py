@@ -1,0 +1,71 @@
+"""Episodes as an environment showed them, and the same episodes as an agent sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rlbook.data.episodes import Episode
+from rlbook.interaction.spaces import Adaptation
+
+
+class Recorded(NamedTuple):
+    """One episode as its environment showed it."""
+
+    observations: Sequence[Any]              # T + 1 of them, the last one included
+    actions: Sequence[Any]                   # T, as the environment took them
+    rewards: Sequence[float]                 # T
+    terminated: bool
+    truncated: bool
+    seed: int
+
+    def as_seen(self, adaptation: Adaptation, raw_spaces: tuple[spaces.Space, spaces.Space]) -> Episode:
+        """The episode as an agent sees it; `raw_spaces` are the environment's own observation and action space."""
+        observations, actions = (stacked(space, values) for space, values in zip(raw_spaces, self[:2], strict=True))
+        return as_seen(observations, actions, np.asarray(self.rewards), self.terminated, adaptation, raw_spaces[1])
+
+
+def stacked(space: spaces.Space, values: Sequence[Any]) -> Any:
+    """Values of a space as one array [T, ...] for each of its parts."""
+    if isinstance(space, spaces.Dict):
+        return {key: stacked(part, [value[key] for value in values]) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(stacked(part, [value[i] for value in values]) for i, part in enumerate(space.spaces))
+    return np.asarray(values, dtype=space.dtype)
+
+
+def as_seen(
+    observations: Any, actions: Any, rewards: NDArray[Any], terminated: bool, adaptation: Adaptation, action_space: spaces.Space
+) -> Episode:
+    """An episode of T steps, from stacked observations [T + 1, ...], actions [T, ...] and rewards [T].
+
+    Raises:
+        ValueError: actions of this space cannot be learned from.
+    """
+    length, action = len(rewards), _as_chosen(np.asarray(actions), action_space)
+    reward = np.asarray(rewards, dtype=np.float32)
+    if adaptation.observe is None and isinstance(observations, dict):        # a text: the first observation is its prompt
+        prompt = observations["tokens"][0][: int(observations["length"][0])]
+        return Episode(np.asarray(prompt), action, reward, terminated)
+    seen = _first(observations, length)
+    return Episode(np.asarray(seen if adaptation.observe is None else adaptation.observe(seen)), action, reward, terminated)
+
+
+def _first(seen: Any, length: int) -> Any:
+    """Without the last observation, at which no action was taken."""
+    if isinstance(seen, dict):
+        return {key: _first(value, length) for key, value in seen.items()}
+    return tuple(_first(value, length) for value in seen) if isinstance(seen, tuple) else np.asarray(seen)[:length]
+
+
+def _as_chosen(action: NDArray[Any], space: spaces.Space) -> NDArray[Any]:
+    """The environment's actions as a policy chooses them: numbers from 0, or vectors [T, A]."""
+    if isinstance(space, spaces.Discrete):
+        return action.astype(np.int64) - int(space.start)
+    if isinstance(space, spaces.Box):
+        return action.reshape(len(action), -1).astype(np.float32)
+    raise ValueError(f"actions of {space} cannot be learned from")

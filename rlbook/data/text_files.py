@@ -1,0 +1,165 @@
+"""Rows of text in files: JSON lines, parquet and `datasets` folders, any row at once and in constant memory.
+
+A file of JSON lines is read where it lies, through the places where its lines begin: 16 bytes a row. The other formats are first copied,
+a few rows at a time, into a temporary file of JSON lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, overload
+
+import numpy as np
+
+from rlbook.errors import RequestError
+
+Row = dict[str, Any]
+LONGEST_LINE = 16_000_000                    # bytes; more is no row of text
+CHUNK = 1 << 20
+
+
+class TextFile(Sequence[Row]):
+    """Rows of a file of JSON lines, each parsed when it is asked for.
+
+    Attributes:
+        digest: the sha256 of the rows' bytes.
+
+    Raises:
+        RequestError: a row that is not a JSON object, with the file and the line.
+    """
+
+    def __init__(self, file: IO[bytes], path: Path, unit: str = "line") -> None:
+        self.path, self.unit, self._file = path, unit, file
+        weakref.finalize(self, file.close)
+        hashed, starts = hashlib.sha256(), [np.zeros(1, dtype=np.int64)]
+        position = file.seek(0)
+        while chunk := file.read(CHUNK):
+            hashed.update(chunk)
+            starts.append(position + 1 + np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == ord("\n")))
+            position += len(chunk)
+        self.digest = hashed.hexdigest()
+        self._starts = np.concatenate(starts)
+        self._lines = self._not_blank()
+
+    def _not_blank(self) -> np.ndarray:
+        """Numbers of the lines that hold something, counted from 1."""
+        lengths = np.diff(np.append(self._starts, self._file.seek(0, os.SEEK_END)))
+        keep = np.ones(len(lengths), dtype=bool)
+        for index in np.flatnonzero(lengths <= 8):
+            self._file.seek(int(self._starts[index]))
+            keep[index] = bool(self._file.read(int(lengths[index])).strip())
+        self._starts = self._starts[keep]
+        return np.flatnonzero(keep) + 1
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        self._file.seek(int(self._starts[index]))
+        return self._parsed(index, self._file.readline(LONGEST_LINE + 1))
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self[i] for i in range(len(self)))
+
+    def where(self, index: int) -> str:
+        """The file and the line of a row, for a message."""
+        return f"{self.path}, {self.unit} {self._lines[index]}"
+
+    def _parsed(self, index: int, line: bytes) -> Row:
+        if len(line) > LONGEST_LINE:
+            raise RequestError(f"{self.where(index)} is longer than {LONGEST_LINE:,} bytes")
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{self.where(index)} is not JSON: {str(error).splitlines()[0][:100]}") from None
+        if not isinstance(row, dict):
+            raise RequestError(f"{self.where(index)} must be a JSON object such as {{\"prompt\": …}}, got {type(row).__name__}")
+        return row
+
+
+def read_rows(path: Path) -> TextFile:
+    """The rows of a file or a folder; its content says which format it is.
+
+    Raises:
+        RequestError: nothing there, or nothing that can be read; one sentence.
+    """
+    if path.is_dir():
+        return _spooled(_folder_rows(path), path)
+    file = _opened(path)
+    beginning = file.read(4)
+    if beginning == b"PAR1":
+        file.close()
+        return _spooled(_parquet_rows(path), path)
+    if beginning[:1] == b"[":
+        file.close()
+        raise RequestError(f"{path} is one JSON array; write one object a line (JSON lines) instead")
+    return TextFile(file, path)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise RequestError(f"data: {path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise RequestError(f"data: {path} is neither a file nor a folder")
+    return os.fdopen(descriptor, "rb")
+
+
+def _spooled(rows: Iterable[Row], path: Path) -> TextFile:
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as its rows
+    try:
+        for row in rows:
+            file.write(json.dumps(row, default=str).encode() + b"\n")
+    except BaseException:
+        file.close()
+        raise
+    return TextFile(file, path, unit="row")
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    parquet = needed("pyarrow.parquet", "a parquet file")
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=1000):
+            yield from batch.to_pylist()
+    except (OSError, ValueError) as error:                  # pyarrow's own errors are of these kinds
+        raise RequestError(f"data: {path} is not a parquet file that can be read: {str(error).splitlines()[0][:100]}") from None
+
+
+def _folder_rows(path: Path) -> Iterator[Row]:
+    if not (path / "state.json").is_file():
+        splits = sorted(entry.parent.name for entry in path.glob("*/state.json"))
+        if splits:
+            raise RequestError(f"data: {path} holds the splits {', '.join(splits)}; name one of them, such as {path / splits[0]}")
+        raise RequestError(f"data: {path} is neither a Minari data set nor one that `datasets` has saved")
+    datasets = needed("datasets", "a `datasets` folder")
+    try:
+        yield from datasets.load_from_disk(str(path))
+    except (OSError, ValueError, KeyError) as error:
+        raise RequestError(f"data: {path} cannot be read by `datasets`: {str(error).splitlines()[0][:100]}") from None
+
+
+def needed(module: str, what: str) -> Any:
+    """A module of the extra `data`. Raises RequestError where it is not installed."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise RequestError(f'{what} needs `{module.split(".")[0]}`: pip install "rlbook[data]"') from None

@@ -1,0 +1,192 @@
+"""Data sets in files: every format and form of row, and what is said about a row that is wrong."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
+from rlbook.cli.main import main
+from rlbook.data import Episodes, Groups, Pairs, load
+from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.playing import adapted_vector
+from rlbook.llm.tokenizer import IDS
+
+EOS, BOS = IDS["<eos>"], IDS["<bos>"]
+
+
+def env_of(name: str) -> Any:
+    return adapted_vector(BehaviorCloning, Recipe.of(name), 1, BehaviorCloning.Config())
+
+
+@pytest.fixture(scope="module")
+def addition() -> Any:
+    return env_of("Addition-v0")
+
+
+@pytest.fixture(scope="module")
+def maze() -> Any:
+    return env_of("Maze-v0")
+
+
+def lines(path: Path, *rows: Any) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def ids(text: str) -> list[int]:
+    return [IDS[character] for character in text]
+
+
+ONE_ANSWER = [
+    {"prompt": "12+34=", "completion": "46"},
+    {"prompt": [{"role": "user", "content": "12+34="}], "completion": [{"role": "assistant", "content": "46"}]},
+    {"messages": [{"role": "user", "content": "12+34="}, {"role": "assistant", "content": "46"}]},
+    {"data_source": "x", "prompt": [{"role": "user", "content": "12+34="}], "reward_model": {"style": "rule", "ground_truth": 46}},
+    {"instruction": "12+34=", "input": "", "output": "46"},
+]
+
+
+@pytest.mark.parametrize("row", ONE_ANSWER, ids=["completion", "conversation", "messages", "verl", "alpaca"])
+def test_every_form_of_one_answer_is_the_same_episode(tmp_path: Path, addition: Any, row: dict[str, Any]) -> None:
+    data = load(lines(tmp_path / "rows.jsonl", row, row), addition)
+    batch = data[np.array([1])]
+    assert isinstance(data, Episodes) and data.unit == "episode" and len(data) == 2
+    assert batch.obs["tokens"].tolist() == [[BOS, *ids("12+34=")]] and batch.action.tolist() == [[*ids("46"), EOS]]
+
+
+def test_a_chosen_and_a_rejected_answer_are_a_pair(tmp_path: Path, addition: Any) -> None:
+    data = load(lines(tmp_path / "pairs", {"prompt": "1+1=", "chosen": "2", "rejected": "11"}), addition)
+    better, worse = data[np.array([0])]
+    assert isinstance(data, Pairs) and better.action.tolist() == [[*ids("2"), EOS]] and worse.action.tolist() == [[*ids("11"), EOS]]
+
+
+def test_beams_come_best_first_whatever_their_order_in_the_file(tmp_path: Path, addition: Any) -> None:
+    data = load(lines(tmp_path / "beams", {"prompt": "1+1=", "completions": ["3", "2", "4"], "scores": [0.5, 1, -1]}), addition)
+    assert isinstance(data, Groups)
+    assert data[np.array([0])].episodes.action[:, 0].tolist() == ids("234")
+
+
+def test_parquet_and_datasets_folders_hold_the_same_rows(tmp_path: Path, addition: Any) -> None:
+    import datasets
+    import pyarrow
+    import pyarrow.parquet
+
+    table = {"prompt": [f"{i}+1=" for i in range(30)], "completion": [str(i + 1) for i in range(30)]}
+    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "rows.parquet", row_group_size=7)
+    datasets.Dataset.from_dict(table).save_to_disk(str(tmp_path / "split" / "train"), num_shards=2)
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    paths = tmp_path / "rows.parquet", tmp_path / "split" / "train", lines(tmp_path / "rows.jsonl", *rows)
+    found = [load(path, addition)[np.arange(30)] for path in paths]
+    assert all((batch.action == found[0].action).all() for batch in found)
+    assert found[0].action[12].tolist() == [*ids("13"), EOS]
+    with pytest.raises(RequestError, match="holds the splits train; name one of them"):
+        load(tmp_path / "split", addition)
+
+
+GOOD = {"prompt": "1+1=", "completion": "2"}
+BAD_ROWS = {
+    "not json": ('{"prompt": "1+1=', "line 3 is not JSON"),
+    "a list": ("[1]", "line 3 must be a JSON object"),
+    "another form": ({"messages": []}, "line 3 lacks 'prompt', which the first row has"),
+    "a number": ({"prompt": "1+1=", "completion": 2}, "line 3: completion must be a text, got 2"),
+    "no prompt": ({"prompt": "", "completion": "2"}, "line 3: prompt must be a text that is not empty, got ''"),
+    "no token": ({"prompt": "1*1=", "completion": "1"}, r"line 3: the vocabulary has no token for '\*' in '1\*1='"),
+}
+
+
+@pytest.mark.parametrize(("row", "sentence"), BAD_ROWS.values(), ids=list(BAD_ROWS))
+def test_a_bad_row_is_named_with_its_file_and_line(tmp_path: Path, addition: Any, row: Any, sentence: str) -> None:
+    path = lines(tmp_path / "rows.jsonl", GOOD, "", row, GOOD)            # the empty line counts as a line, and is no row
+    with pytest.raises(RequestError, match=sentence) as refusal:
+        load(path, addition)
+    assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_form_that_is_not_known_names_the_nearest(tmp_path: Path, addition: Any) -> None:
+    with pytest.raises(RequestError, match=r"line 1: must have the columns of one of these forms.*did you mean 'completion' by 'completio'"):
+        load(lines(tmp_path / "rows.jsonl", {"prompt": "1+1=", "completio": "2"}), addition)
+
+
+def test_what_is_no_data_set_is_refused_in_one_sentence(tmp_path: Path, addition: Any, maze: Any) -> None:
+    (tmp_path / "empty").write_text("\n\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "array.json").write_text("[{}]")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 and nothing else")
+    for name, sentence in (
+        ("missing", "does not exist"), ("empty", "has no rows"), ("folder", "neither a Minari data set nor one"),
+        ("array.json", "is one JSON array"), ("bad.parquet", "is not a parquet file that can be read"),
+    ):  # fmt: skip
+        with pytest.raises(RequestError, match=sentence):
+            load(tmp_path / name, addition)
+    with pytest.raises(RequestError, match="neither a file nor a folder"):
+        load("/dev/null", addition)
+    with pytest.raises(RequestError, match="holds texts, and this environment has no tokens"):
+        load(lines(tmp_path / "rows", GOOD), maze)
+
+
+def test_rows_are_read_in_constant_memory(tmp_path: Path, addition: Any) -> None:
+    path, row = tmp_path / "many.jsonl", json.dumps({"prompt": "1+1=", "completion": "2", "note": "x" * 2000}) + "\n"
+    path.write_text(row * 5_000)                                          # 10 MB
+    tracemalloc.start()
+    data = load(path, addition)
+    assert data[np.array([4_999, 0])].action[:, 0].tolist() == ids("22")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4e6                                                     # a chunk of 1 MB, twice, and 16 bytes a row
+
+
+def test_a_recorded_maze_is_what_the_agent_saw(tmp_path: Path, maze: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "walks"
+    assert main(["record", "Maze-v0", "--policy", "optimal", "--episodes", "3", "--out", str(out), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["steps"], facts["return"]) == (3 * 8, 3.0)              # the shortest way has 8 moves and returns 3
+    data = load(out, maze)
+    assert isinstance(data, Episodes) and len(data) == 24 and len(data.episodes) == 3
+    way = [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 3), (2, 4), (1, 4)]
+    assert data.episodes[2].obs.argmax(1).tolist() == [5 * row + column for row, column in way]
+    assert data.episodes[2].action.tolist() == [3, 3, 1, 1, 3, 3, 0, 0] and data.episodes[2].terminated
+    assert data.episodes[2].reward.tolist() == [-1.0] * 7 + [10.0]
+    assert data.digest() == load(out, maze).digest()
+    with pytest.raises(RequestError, match=r"observations of .*, and the environment's are of"):
+        load(out, env_of("CartPole-v1"))
+
+
+def test_minari_itself_reads_what_was_recorded(tmp_path: Path) -> None:
+    import minari
+
+    assert main(["record", "CartPole-v1", "--episodes", "2", "--seed", "3", "--out", str(tmp_path / "poles"), "--json"]) == 0
+    data = minari.MinariDataset(tmp_path / "poles" / "data")
+    episode = data[0]
+    assert data.total_episodes == 2 and len(episode.observations) == len(episode.actions) + 1
+    assert episode.terminations[-1] and not episode.terminations[:-1].any() and episode.rewards.sum() == len(episode.actions)
+    env = data.recover_environment()
+    obs, _ = env.reset(seed=int(next(iter(data.storage.get_episode_metadata([0])))["seed"]))
+    assert np.array_equal(obs, episode.observations[0])                   # the seed is kept, and begins the same episode
+    assert np.array_equal(env.step(episode.actions[0])[0], episode.observations[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["Maze-v0"], "record needs a run's folder or an environment, and --out DATA"),
+        (["Maze-v0", "--out", "x", "--policy", "best"], "policy must be one of 'uniform', 'optimal', got 'best'"),
+        (["CartPole-v1", "--out", "x", "--policy", "optimal"], "policy 'optimal' is not known here: CartPole-v1 has no model"),
+        (["Maze-v0", "--out", "x", "--epsilon", "2"], "epsilon must be a number in [0, 1], got 2"),
+        (["Maze-v0", "--out", "x", "--episodes", "0"], "episodes must be an integer of at least 1, got 0"),
+        (["Maze-v0", "--out", "."], ". exists already; name a new folder"),
+    ],
+)  # fmt: skip
+def test_a_wrong_record_command_is_one_sentence(
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert main(["record", *words]) == 2
+    assert sentence in capsys.readouterr().err and not (tmp_path / "x").exists()
