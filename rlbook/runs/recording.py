@@ -15,7 +15,7 @@ from rlbook.checks import check, one_of, unit_interval, whole_number
 from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
-from rlbook.interaction.interaction import draw_seed
+from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.sync_vector import SyncVector
 from rlbook.runs.request import Request
