@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from rlbook.envs.maze_tables import NUM_ACTIONS, maze_tables, slipped
 from rlbook.envs.rendering import draw_pixels, draw_text
+from rlbook.envs.snapshots import check_state
 
 if TYPE_CHECKING:
     from rlbook.envs.mdp import TabularMDP
@@ -128,7 +129,7 @@ class Maze(gymnasium.Env):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
-        self._state = int(snapshot["state"])
+        self._state = check_state(snapshot["state"], self.tables.layout.num_states)
         self.np_random.bit_generator.state = snapshot["rng"]
 
     def model(self) -> TabularMDP:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from rlbook.envs.maze import check_render_mode
 from rlbook.envs.maze_tables import NUM_ACTIONS, MazeTables, maze_tables, slipped
 from rlbook.envs.rendering import draw_pixels, draw_text
+from rlbook.envs.snapshots import check_states
 from rlbook.envs.vector_resets import check_count, reset_mask, seed_list
 
 NEVER = np.iinfo(np.int64).max
@@ -170,7 +171,7 @@ class MazeVector(VectorEnv):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
-        self._place = np.array(snapshot["place"], dtype=np.int64)
+        self._place = check_states(snapshot["place"], self._place, len(self._state))
         self._clock = 0
         self._deadline = np.array(snapshot["steps_left"], dtype=np.int64)
         self._next_deadline = self._earliest_deadline()

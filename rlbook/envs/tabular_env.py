@@ -14,6 +14,7 @@ from rlbook.envs.grids import Grid
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.outcome_lists import OutcomeLists, OutcomeRows, drawn_from
 from rlbook.envs.rendering import FREE_COLOUR, draw_cells
+from rlbook.envs.snapshots import check_state
 
 MODES = ("ansi", "rgb_array", "human")
 
@@ -79,7 +80,7 @@ class TabularEnv(gymnasium.Env):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
-        self._state = int(snapshot["state"])
+        self._state = check_state(snapshot["state"], self._model.num_states)
         self.np_random.bit_generator.state = snapshot["rng"]
 
     def model(self) -> TabularMDP:

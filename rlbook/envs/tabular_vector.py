@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.outcomes import normal
+from rlbook.envs.snapshots import check_states
 from rlbook.envs.tabular_env import MODES, TabularEnv
 from rlbook.envs.uniforms import Uniforms
 from rlbook.envs.vector_resets import check_count, reset_mask, seed_list
@@ -113,7 +114,7 @@ class TabularVectorEnv(VectorEnv):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
-        self._state, self._steps = snapshot["state"].copy(), snapshot["steps"].copy()
+        self._state, self._steps = check_states(snapshot["state"], self._state, self.env._model.num_states), snapshot["steps"].copy()
         self._terminated, self._truncated = snapshot["terminated"].copy(), snapshot["truncated"].copy()
         self._uniforms.restore(snapshot["uniforms"])
 

@@ -26,7 +26,8 @@ from rlbook.runs.options import RunOptions
 from rlbook.runs.parts import check_digests, digests_of
 from rlbook.runs.request import Request
 from rlbook.runs.setup import set_up
-from rlbook.runs.sources import DataSource
+from rlbook.runs.sources import DataSource, EnvironmentSource
+from rlbook.runs.state_check import check_alike, check_report, check_shown
 from rlbook.runs.state_encoding import StateError, encode
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Run:
         self._marks = 0                                        # how many REPORTS-ths of the budget the last report stood at
         self._best: list[float] | None = None                  # step and score of the best evaluation
         self._log: MetricsLog | None = None
+        self._untouched = True                                 # nothing was learned or restored yet
         self._sealed: str | None = None                        # the seal of the config.yaml in the folder
         with single_threaded():
             ready = set_up(request, lambda folder: load(folder).agent)
@@ -136,9 +138,10 @@ class Run:
         report = {"sums": self._sums, "marks": self._marks, "best": self._best, "progress": self.agent.progress, "log": log.position()}
         return {"agent": self.agent.state_dict(), "source": self._source.state_dict(), "report": report}
 
-    def _restore(self, state: State, *, source: bool) -> None:
+    def _restore(self, step: int, state: State, *, source: bool) -> None:
         """Puts everything where `state` has it; without `source` environment and data are left alone, as evaluation needs no more."""
         try:
+            self._check(state)
             self.agent.load_state_dict(state["agent"])
             report = state["report"]
             self._sums = {name: list(pair) for name, pair in report["sums"].items()}
@@ -147,11 +150,26 @@ class Run:
             self.agent.progress = self._source.progress(self.request.budget)
             ended = report["marks"] > REPORTS and (self.agent.progress >= 1.0 or report["progress"] < 1.0)    # or has the budget grown?
             self._marks = REPORTS + 1 if ended else math.floor(self.agent.progress * REPORTS)
+            if self.steps != step:
+                raise StateError(f"it is of step {step} and says that {self.steps} were taken")
         except TrainingError:
             raise
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             name = f"{self.request.algorithm} on {self.request.recipe.name}"
             raise CheckpointError(f"the checkpoint in {self.folder} does not fit {name}: {' '.join(str(error).split())}") from error
+
+    def _check(self, state: State) -> None:
+        """Raises StateError unless a saved state is one of this run's. An agent that has learned is no measure of how one begins."""
+        check_report(state["report"], REPORTS + 1)
+        untouched, self._untouched = self._untouched, False
+        if untouched and type(self.agent).__module__.startswith("rlbook."):      # a class of the user's own may keep what it likes
+            check_alike(state["agent"], self.agent.state_dict(), "agent")
+        if untouched and isinstance(self._source, EnvironmentSource):
+            interaction = self._source.interaction
+            check_alike(state["source"], interaction.state_dict(), "source")
+            if state["source"]["obs"] is not None:
+                space = getattr(interaction.env, "observation_space", None) or self.agent.adaptation.observation_space
+                check_shown(space, state["source"]["obs"], "source/obs")
 
     def _read_log(self) -> None:
         assert self.folder is not None
@@ -169,6 +187,7 @@ class Run:
             TrainingError: a NaN, an infinity, or a checkpoint that could not be written.
             Interrupted: SIGINT or SIGTERM; the checkpoint is written.
         """
+        self._untouched = False
         with contextlib.ExitStack() as stack:
             stack.enter_context(single_threaded())
             if self.folder is not None:
@@ -328,8 +347,8 @@ class Run:
         if read_config(self.folder)[1] != self._sealed:
             raise RequestError(f"{self.folder}/config.yaml has changed since this run was loaded; load it again")
         self.open()
-        _, state = load_checkpoint(self.folder, config=self._sealed)
-        self._restore(state, source=True)
+        step, state = load_checkpoint(self.folder, config=self._sealed)
+        self._restore(step, state, source=True)
         budget = RunOptions(steps=steps, episodes=episodes, passes=passes)
         if budget.given():
             self._extend(self.folder, budget)
@@ -369,12 +388,12 @@ def load(
     folder = Path(folder)
     config, sealed = read_config(folder)
     # before torch is imported, so that a damaged one is refused at once
-    _, state = load_checkpoint(folder, checkpoint, config=sealed)  # type: ignore[arg-type]
+    step, state = load_checkpoint(folder, checkpoint, config=sealed)  # type: ignore[arg-type]
     given = {} if data is None else {"data": data}
     request = Request.from_yaml(config, allow_import=allow_import, env=env, algorithm=algorithm, **given)
     run = Run(request)
     run.folder, run._sealed = folder, sealed
-    run._restore(state, source=False)
+    run._restore(step, state, source=False)
     run._read_log()
     return run
 

@@ -9,13 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 import rlbook
 from rlbook.cli import main as cli
 from rlbook.plots.curves import plot_curves
+from rlbook.runs.checkpoints import latest, load_checkpoint, save_checkpoint
 from rlbook.runs.files import CheckpointError
+from rlbook.runs.folder import seal
 from rlbook.runs.plain_yaml import parse_yaml
 
 OPTIONS: dict[str, Any] = {"seed": 0, "epsilon": 0.1, "eval_every": 0}
@@ -213,3 +216,83 @@ def test_a_budget_may_be_extended_and_the_process_killed_at_any_moment(copy: Pat
         assert np.array_equal(run.agent.action_values(), whole.agent.action_values())     # type: ignore[attr-defined]
         assert run.metrics[-1]["step"] == rlbook.load(folder).metrics[-1]["step"] == 302
     assert 0 < extended < 11
+
+
+# A checkpoint that was forged, all its seals right
+
+
+def forge(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Rewrites the last checkpoint after `change(state)`, and seals it with the config that stands there."""
+    step = latest(folder)
+    assert step is not None
+    _, state = load_checkpoint(folder)
+    change(state)
+    shutil.rmtree(folder / "checkpoints" / str(step))
+    save_checkpoint(folder, step, state, config=seal((folder / "config.yaml").read_bytes()))
+
+
+FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "a state that does not exist": (lambda state: state["source"].update(obs=999), r"source/obs is no observation of Discrete\(25\)"),
+    "a state below the first": (lambda state: state["source"].update(obs=-1), "source/obs is no observation"),
+    "text for a state": (lambda state: state["source"].update(obs="1"), "source/obs is no observation"),
+    "text for a counter": (lambda state: state["source"].update(steps="300"), "source/steps is str '300' where int 0 belongs"),
+    "a negative counter": (lambda state: state["source"].update(episodes=-1), "source/episodes is -1, which is below 0"),
+    "a counter of another step": (lambda state: state["source"].update(steps=2**62), "it is of step 300 and says that 4611686018427387904"),
+    "a part that is missing": (lambda state: state["source"].pop("rng"), "source lacks 'rng'"),
+    "a part too many": (lambda state: state["agent"].update(more=1), "agent has an unknown 'more'"),
+    "a report without sums": (lambda state: state["report"].update(sums=[1]), "report/sums"),
+    "marks beyond the last": (lambda state: state["report"].update(marks=10**9), "report/marks must be an integer from 0 to 101"),
+    "a best that is no step": (lambda state: state["report"].update(best=["x", 1.0]), "report/best"),
+    "lengths of other files": (lambda state: state["report"].update(log={"metrics.jsonl": -5}), "report/log"),
+    "no report": (lambda state: state.update(report=None), "the report is NoneType"),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_forged_checkpoint_is_refused_in_one_sentence(copy: Path, what: str) -> None:
+    change, reason = FORGERIES[what]
+    forge(copy, lambda state: None)
+    assert rlbook.load(copy).steps == 300, "the refusals below are not about the seals"
+    forge(copy, change)
+    for use in (rlbook.load, lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True)):
+        with pytest.raises(CheckpointError, match=reason) as caught:
+            use(copy)
+        assert "does not fit q_learning on Maze-v0" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def tables(state: Any, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Changes every table of floats with a row a state."""
+    for name, value in state.items():
+        if isinstance(value, dict):
+            tables(value, change)
+        elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype == np.float64:
+            state[name] = change(value)
+
+
+@pytest.mark.parametrize("change", [lambda q: q[:-1], lambda q: q.astype(np.float32), lambda q: q.T.copy(), lambda q: q[0]])
+def test_a_table_of_another_shape_or_dtype_is_refused(copy: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    forge(copy, lambda state: tables(state["agent"], change))
+    with pytest.raises(CheckpointError, match=r"where float64 \[25, 4\] belongs"):
+        rlbook.load(copy)
+
+
+@pytest.mark.parametrize(("env", "place"), [("Maze-v0", 999), ("Maze-v0", -1), ("RandomWalk-v0", 999), ("RandomWalk-v0", -1)])
+def test_an_environment_is_not_put_where_it_has_no_state(env: str, place: int) -> None:
+    single, many = rlbook.make(env).unwrapped, gymnasium.make_vec(f"rlbook/{env}", num_envs=2)
+    for made in (single, many):
+        made.reset(seed=0)
+        snapshot = made.unwrapped.snapshot()
+        name = "state" if "state" in snapshot else "place"
+        snapshot[name] = place if made is single else np.full_like(snapshot[name], 10**6 if place > 0 else place)
+        with pytest.raises(ValueError, match="a snapshot's state"):
+            made.unwrapped.restore(snapshot)
+
+
+@pytest.mark.parametrize("content", ['{"step": 300.0, "score": 1.0}', '{"step": "300", "score": 1.0}', '{"step": 300, "score": NaN}'])
+def test_the_best_step_is_a_step(copy: Path, content: str) -> None:
+    (copy / "checkpoints" / "best.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"best\.json is damaged"):
+        rlbook.load(copy, checkpoint="best")
+    (copy / "checkpoints" / "best.json").write_text('{"step": 7, "score": 1.0}')
+    with pytest.raises(CheckpointError, match="no checkpoint of step 7"):
+        rlbook.load(copy, checkpoint="best")

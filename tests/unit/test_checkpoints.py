@@ -420,6 +420,15 @@ def spoil_not_json(path: Path) -> None:
     seal(path, b'{"schema":1,,')
 
 
+def spoil_name_twice(path: Path) -> None:
+    header = (path / "header.json").read_bytes()[: -len(b',\n"sha256":""}\n') - 64]
+    seal(path, header + b',"step":10')
+
+
+def spoil_configs(path: Path) -> None:
+    reseal(path, lambda header: header.update(config="any"))
+
+
 def spoil_long_number(path: Path) -> None:
     seal(path, b'{"schema":' + b"9" * 100_000)
 
@@ -536,6 +545,8 @@ REASONS = {
     "schema": "its schema is 999",
     "step": "it holds step 11",
     "size": "one of the wrong type",
+    "name_twice": "it is not JSON",
+    "configs": "one of the wrong type",
     "blobs": "one of the wrong type",
     "mark": "'\\$call' marks nothing",
     "reference": "array /nowhere is missing",
