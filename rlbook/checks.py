@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -144,8 +145,15 @@ def at(rate: float | Schedule, progress: float) -> float:
 def nearest(name: Any, allowed: Iterable[str]) -> str | None:
     """The allowed name that is most like the given one, or None where none is alike."""
     by_lower = {choice.lower(): choice for choice in allowed}
-    matches = difflib.get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=0.6)
     return by_lower[matches[0]] if matches else None
+
+
+def check_memory(name: str, count: int, size: int) -> None:
+    """Raises ValueError where `count` items of `size` bytes need more memory than the machine has; none is touched to find out."""
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if count * size > has:
+        raise ValueError(f"{name} {count:,} needs {count * size / 1e9:,.0f} GB of memory, and this machine has {has / 1e9:,.0f}")
 
 
 def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:

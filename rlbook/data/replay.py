@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import State, Step
+from rlbook.checks import check_memory
 
 
 class Transitions(NamedTuple):
@@ -27,9 +28,13 @@ class ReplayBuffer:
     Args:
         capacity: transitions.
         observation_size: numbers in an observation.
+
+    Raises:
+        ValueError: so many transitions need more memory than the machine has.
     """
 
     def __init__(self, capacity: int, observation_size: int) -> None:
+        check_memory("buffer_size", capacity, 4 * (2 * observation_size + 2))      # float32: two observations, action and reward
         self.capacity, self.size, self.position = capacity, 0, 0
         self.observation_size = observation_size
         self.rows: Transitions | None = None         # [capacity, ...] each; the first step says of which shapes and types
@@ -64,6 +69,8 @@ class ReplayBuffer:
         return {"rows": rows, "size": self.size, "position": self.position}
 
     def load_state_dict(self, state: State) -> None:
+        if not (0 <= state["size"] <= self.capacity and 0 <= state["position"] < self.capacity):
+            raise ValueError(f"the buffer holds {self.capacity} transitions, not {state['size']} up to place {state['position']}")
         self.size, self.position = state["size"], state["position"]
         if state["rows"] is None:
             self.rows = None

@@ -81,7 +81,7 @@ def _unknown(env_id: str) -> str:
         where = "" if known[other_versions[-1]].id.startswith("rlbook/") else f" in gymnasium {gymnasium.__version__}"
         return f"environment {env_id!r} does not exist{where}; use {other_versions[-1]!r}"
     by_lower = {name.lower(): name for name in known}
-    nearest = difflib.get_close_matches(env_id.lower(), list(by_lower), n=1, cutoff=0.4)
+    nearest = difflib.get_close_matches(env_id.lower(), list(by_lower), n=1, cutoff=0.6)
     hint = f"; did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
     return f"unknown environment {env_id!r}{hint} (`rlbook list envs` shows all)"
 
@@ -220,7 +220,7 @@ class Recipe:
         unknown = [] if open_ended else [key for key in self.kwargs if key not in (*allowed, "max_episode_steps")]
         if not unknown:
             return f"environment {self.name!r}: {error}"
-        nearest = difflib.get_close_matches(unknown[0], allowed, n=1, cutoff=0.4)
+        nearest = difflib.get_close_matches(unknown[0], allowed, n=1, cutoff=0.6)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         return f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed: {', '.join(allowed) or 'none'})"
 

@@ -14,6 +14,7 @@ Folder = Any
 """A path as text or Path, or what would be found there."""
 
 LEAST = {"AtLeast0": 0, "AtLeast1": 1}
+MOST = {"num_envs": 2**20, "eval_episodes": 10_000_000, "seed": None}              # others: what 64 bits hold
 DEVICES = ("cpu", "cuda", "auto")
 
 
@@ -40,7 +41,7 @@ class RunOptions:
         for item in fields(self):
             value = getattr(self, item.name)
             if value is not None and item.type in LEAST:
-                object.__setattr__(self, item.name, whole_number(item.name, value, LEAST[str(item.type)]))
+                object.__setattr__(self, item.name, whole_number(item.name, value, LEAST[str(item.type)], MOST.get(item.name, 2**62)))
         if self.device is not None and self.device not in DEVICES:
             raise RequestError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
 
