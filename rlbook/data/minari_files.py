@@ -39,7 +39,7 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
     """
     storage_class = needed("minari.dataset.minari_storage", "a Minari data set").MinariStorage
     buffer = needed("minari.data_collector.episode_buffer", "a Minari data set").EpisodeBuffer
-    folder = path / "data"
+    folder = path.resolve() / "data"         # the library joins a relative path to itself
     try:
         folder.mkdir(parents=True)
     except OSError as error:

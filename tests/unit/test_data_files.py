@@ -191,3 +191,9 @@ def test_a_wrong_record_command_is_one_sentence(
     (tmp_path / "file").touch()
     assert main(["record", *words]) == 2
     assert sentence in capsys.readouterr().err and not (tmp_path / "x").exists()
+
+
+def test_a_data_set_is_written_beside_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["record", "Maze-v0", "--policy", "optimal", "--episodes", "2", "--out", "walks"]) == 0
+    assert (tmp_path / "walks" / "data").is_dir() and [path.name for path in tmp_path.iterdir()] == ["walks"]
