@@ -240,6 +240,7 @@ MEASUREMENTS = {
     "dqn_cartpole": Measurement(
         "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--checkpoint best --episodes 50"
     ),
+    "reinforce_maze": Measurement("the maze", "reinforce Maze-v0", optimal(3.0), seeds=10),
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
     "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--episodes 50"),
@@ -296,7 +297,7 @@ def with_results(text: str, known: dict[str, Any]) -> str:
 
 README = (
     "value_iteration_maze", "value_iteration_pole", "policy_iteration_cars", "mcts_maze", "mc_control_maze", "td_lambda_walk",
-    "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "dqn_maze", "dqn_cartpole", "ppo_maze", "ppo_cartpole",
+    "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "dqn_maze", "dqn_cartpole", "reinforce_maze", "ppo_maze", "ppo_cartpole",
     "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition", "addition_before",
 )  # fmt: skip
 

@@ -42,6 +42,7 @@ ALGORITHMS = {
     "sarsa_lambda": "rlbook.algorithms.tabular.sarsa_lambda:SarsaLambda",
     "watkins_q_lambda": "rlbook.algorithms.tabular.watkins_q_lambda:WatkinsQLambda",
     "dqn": "rlbook.algorithms.value.dqn:DQN",
+    "reinforce": "rlbook.algorithms.policy.reinforce:Reinforce",
     "ppo": "rlbook.algorithms.policy.ppo:PPO",
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",
     "dpo": "rlbook.algorithms.policy.dpo:DPO",

@@ -40,11 +40,15 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("ppo", "Maze-v0"): ({"steps": 2500, "num_envs": 5, "rollout_steps": 32, "env_kwargs": {"slip": 0.2}}, 500),
     ("ppo", "CartPole-v1"): (
         {"steps": 2500, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True, "kl_coef": 0.1}, 625),
+    ("reinforce", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "baseline": "learned", "env_kwargs": {"slip": 0.2}}, 850),
+    ("reinforce", "CartPole-v1"): ({"steps": 2500, "num_envs": 8, "group_size": 4}, 500),
     ("grpo", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "group_size": 4, "kl_coef": 0.01, "env_kwargs": {"slip": 0.2}}, 850),
     ("grpo", "CartPole-v1"): ({"steps": 2500, "num_envs": 8, "group_size": 4}, 500),
     ("dpo", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "reference_period": 2, "env_kwargs": {"slip": 0.2}}, 850),
     ("dpo", "CartPole-v1"): ({"steps": 2500, "num_envs": 8, "group_size": 4}, 500),
     ("ppo", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70}, 20),
+    ("reinforce", "Addition-v0"): (
+        {"steps": 150, "num_envs": 8, "eval_every": 70, "group_size": 4, "env_kwargs": {"reward": "edit"}}, 20),
     ("grpo", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70, "group_size": 4, "env_kwargs": {"reward": "edit"}}, 20),
     ("dpo", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70, "env_kwargs": {"reward": "edit"}, "nll_coef": 0.1}, 20),
     ("dqn", "Addition-v0"): ({"steps": 200, "num_envs": 4, "eval_every": 90, "learning_starts": 50, "buffer_size": 150}, 50),
@@ -96,7 +100,7 @@ def check(tmp_path: Path, listed: list[dict[str, Any]]) -> None:
 def test_a_run_stopped_anywhere_ends_with_the_bytes_of_an_uninterrupted_one(tmp_path: Path) -> None:
     chosen = {
         ("value_iteration", "Maze-v0"): "SIGTERM", ("q_learning", "CartPole-v1"): "SIGINT", ("dqn", "CartPole-v1"): "SIGKILL",
-        ("ppo", "CartPole-v1"): "SIGTERM", ("grpo", "Addition-v0"): "SIGKILL", ("dpo", "Maze-v0"): "SIGINT",
+        ("ppo", "CartPole-v1"): "SIGTERM", ("grpo", "Addition-v0"): "SIGKILL", ("reinforce", "Maze-v0"): "SIGKILL", ("dpo", "Maze-v0"): "SIGINT",
     }  # fmt: skip
     listed = cases(dict.fromkeys(SIGNALS, (0,)))
     check(tmp_path, [case for case in listed if chosen.get((case["algorithm"], case["env"])) == case["signal"]])

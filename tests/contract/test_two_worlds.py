@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rlbook
-from rlbook.algorithms.policy import dpo, grpo, policy_agent, ppo
+from rlbook.algorithms.policy import dpo, grpo, policy_agent, ppo, reinforce
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.policies.mlp import MLPPolicy
 
@@ -19,7 +19,7 @@ FOREIGN = {"language", "llm", "token", "tokens", "tokenizer", "text", "prompt", 
 NAMES = {"per_token"}      # what the literature calls the mean over all elements
 
 
-@pytest.mark.parametrize(("algorithm", "agent"), [("ppo", ppo.PPO), ("grpo", grpo.GRPO), ("dpo", dpo.DPO)])
+@pytest.mark.parametrize(("algorithm", "agent"), [("ppo", ppo.PPO), ("grpo", grpo.GRPO), ("dpo", dpo.DPO), ("reinforce", reinforce.Reinforce)])
 def test_one_class_learns_in_the_maze_and_on_the_language_model(algorithm: str, agent: type) -> None:
     options: dict[str, Any] = {"num_envs": 8, "eval_every": 0} | ({} if algorithm == "ppo" else {"group_size": 4})
     maze = rlbook.train(algorithm, "Maze-v0", steps=1100, **options)
@@ -30,13 +30,13 @@ def test_one_class_learns_in_the_maze_and_on_the_language_model(algorithm: str, 
     assert all(run.agent.optimizer.steps > 0 for run in (maze, addition))  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("module", [ppo, grpo, dpo, policy_agent], ids=lambda module: module.__name__.rsplit(".", 1)[-1])
+@pytest.mark.parametrize("module", [ppo, grpo, dpo, reinforce, policy_agent], ids=lambda module: module.__name__.rsplit(".", 1)[-1])
 def test_its_code_names_nothing_of_a_language_model(module: Any) -> None:
     """Neither an import nor any identifier; docstrings and comments may."""
     tree = ast.parse(Path(module.__file__).read_text())
     nodes = [node for node in ast.walk(tree) if not isinstance(node, ast.Constant)]
     names = {value for node in nodes for value in vars(node).values() if isinstance(value, str)}
-    assert {"policy", "reference_log_prob"} <= names
+    assert "policy" in names
     words = {word for name in names - NAMES for word in re.split(r"[._]", name.lower())}
     assert not words & FOREIGN
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

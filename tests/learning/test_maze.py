@@ -15,10 +15,11 @@ OPTIMA = {"standard": 7 * -1 + 10, "shaped": 8 * -0.1 + 10}      # eight moves: 
 THE_REST = pytest.mark.slow                  # `make test` takes the first seeds, `make test-all` all of them
 
 
-def greedy_returns(algorithm: str, rewards: str, seeds: range) -> np.ndarray:
+def greedy_returns(algorithm: str, rewards: str, seeds: range, **options: Any) -> np.ndarray:
     """Of one greedy episode after training with the maze's own settings, for each seed."""
     env_kwargs = {"rewards": rewards}
-    runs = (rlbook.train(algorithm, "Maze-v0", seed=seed, eval_every=0, env_kwargs=env_kwargs) for seed in seeds)
+    options = {"eval_every": 0, "env_kwargs": env_kwargs} | options
+    runs = (rlbook.train(algorithm, "Maze-v0", seed=seed, **options) for seed in seeds)
     return np.array([rlbook.evaluate(run, episodes=1).mean for run in runs])
 
 
@@ -34,6 +35,13 @@ def test_ppo_solves_the_maze_on_ten_of_ten_seeds(rewards: str, seeds: range) -> 
 def test_groups_and_pairs_of_episodes_solve_the_maze_on_nine_of_ten_seeds(algorithm: str, rewards: str, seeds: range) -> None:
     returns = greedy_returns(algorithm, rewards, seeds)
     assert (np.abs(returns - OPTIMA[rewards]) < 1e-5).sum() >= len(seeds) - 1, returns
+
+
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 10), marks=THE_REST)], ids=str)
+@pytest.mark.parametrize("baseline", ["leave-one-out", "learned"])
+def test_reinforce_solves_the_maze_on_ten_of_ten_seeds(baseline: str, seeds: range) -> None:
+    returns = greedy_returns("reinforce", "standard", seeds, baseline=baseline)
+    np.testing.assert_allclose(returns, OPTIMA["standard"], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import torch
 
 Make = Callable[..., Any]
 AGENTS: dict[str, dict[str, Any]] = {
+    "reinforce": {},
     "ppo": {"rollout_steps": 4},
     "grpo": {"group_size": 4},
     "dpo": {"group_size": 4},

@@ -30,7 +30,7 @@ class PolicyAgent(Agent):
     batched = True
     observations = "policy"
     default_num_envs = 8
-    critic: ClassVar[bool] = False
+    critic: bool = False
 
     def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
         super().__init__(env, config, seed)

@@ -1,0 +1,151 @@
+"""REINFORCE: make every action likelier in proportion to the return that followed it.
+
+    repeat
+        play whole episodes with π;  G_t = r_t + γ r_{t+1} + γ² r_{t+2} + …   to the episode's end
+        A_t = G_t - b
+        minimise  -mean over episodes Σ_t A_t log π(a_t|s_t)
+
+With γ = 1 its gradient is, in the mean, minus that of the expected return, for every baseline b
+that does not depend on a_t; a good b reduces the variance. `baseline` = none has b = 0;
+leave-one-out takes the mean return of the other episodes (of those from the same start, with a
+group_size: RLOO); learned takes V(s_t), a network that regresses on G_t.
+
+Source: Williams 1992, doi:10.1007/BF00992696; Sutton & Barto 2018, the boxes on pages 328 (none)
+and 330 (learned). RLOO: Ahmadian et al. 2024, arXiv:2402.14740. Differences: the boxes' factor γ^t
+is left out, so that late steps count like early ones; one step of Adam for many episodes; an
+episode that a time limit cuts counts with what it earned until then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Metrics, Step
+from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
+from rlbook.data.rollout import Batch, as_rows
+from rlbook.functional.advantages import leave_one_out_advantage
+from rlbook.functional.averages import averaged, given
+from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
+from rlbook.functional.returns import discounted_returns
+from rlbook.functional.value_losses import squared_value_loss
+from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+
+
+@dataclass(frozen=True)
+class ReinforceConfig:
+    gamma: float = 0.99  # discount per environment step, in [0, 1]
+    baseline: Literal["none", "leave-one-out", "learned"] = "leave-one-out"  # b, taken off G
+    group_size: int = 1  # episodes from one start; divides num_envs; 1: each from its own
+    value_coef: float = 0.5  # weight of the value loss (½ mean square) where baseline = learned
+    entropy_coef: float = 0.0  # weight of the entropy bonus, in reward units per nat
+    learning_rate: float = 1e-3  # Adam's step size, > 0
+    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    adam_eps: float = 1e-8  # Adam's ε
+    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    micro_batch_size: int | None = None  # rows backpropagated at once; changes memory alone
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, baseline=checks.one_of("none", "leave-one-out", "learned"),
+            gamma=checks.unit_interval, group_size=checks.positive_int,
+            value_coef=checks.non_negative, entropy_coef=checks.non_negative,
+            learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
+            micro_batch_size=checks.optional(checks.positive_int),
+            hidden_sizes=checks.positive_ints,
+        )  # fmt: skip
+
+
+class Reinforce(PolicyAgent):
+    """REINFORCE; see the module docstring."""
+
+    presets = {
+        "Maze-v0": {"steps": 80_000, "learning_rate": 3e-3},
+        "CartPole-v1": {"steps": 100_000},
+        **for_sequence_tasks(
+            steps=250_000, num_envs=256, group_size=4, gamma=1.0, learning_rate=3e-4,
+            anneal_learning_rate=True,
+        ),
+    }  # fmt: skip
+    Config = ReinforceConfig
+    rollout = "episodes"
+    default_num_envs = 16
+    METRICS = {
+        "policy_loss": "-mean over episodes of Σ A log π, minimised; of no meaning by itself",
+        "value_loss": "½ mean (V - G)², in squared reward units (where baseline = learned)",
+        "entropy": "mean entropy of π(·|s), in nats",
+        "advantage_std": "standard deviation of A over all steps, in reward units",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "learning_rate": "Adam's step size",
+    }
+
+    def __init__(self, env: Any, config: ReinforceConfig, seed: int = 0) -> None:
+        if config.baseline == "leave-one-out" and env.num_envs < 2:
+            raise ValueError("baseline = leave-one-out needs num_envs of at least 2, got 1")
+        self.config, self.critic = config, config.baseline == "learned"
+        super().__init__(env, config, seed)
+
+    def learn(self, step: Step) -> Metrics:
+        self.rollout_data.add(step, self._log_prob)
+        if not self.round_over(step):
+            return {}
+        metrics = self.update(self.prepare())
+        self.rollout_data.clear()
+        return metrics
+
+    @torch.no_grad()
+    def prepare(self) -> Batch:
+        """The round as rows, with A, the target of V, and each step's share in the loss."""
+        data = self.rollout_data
+        reward, mask = data.tensor("reward"), data.tensor("valid")                     # [T, N]
+        ends = data.tensor("terminated"), data.tensor("truncated")
+        returns = discounted_returns(reward, *ends, self.config.gamma, valid=mask)     # [T, N]
+        fields = {"advantage": returns - self.baseline(returns), "target": returns}
+        fields["weight"] = mask / mask.shape[1]                   # a sum over steps, a mean over N
+        rows = {name: as_rows(item, mask, self.policy.unit) for name, item in fields.items()}
+        return dataclasses.replace(self.policy.batch(data), **rows)
+
+    def baseline(self, returns: Tensor) -> Tensor:
+        """b for each step: [T, N] → [T, N], in reward units."""
+        if self.config.baseline == "none":
+            return torch.zeros_like(returns)
+        if self.config.baseline == "learned":
+            return self.policy.values(self.rollout_data)[0]
+        group = self.group_size if self.group_size > 1 else returns.shape[1]
+        return (returns[0] - leave_one_out_advantage(returns[0], group)).expand_as(returns)
+
+    def update(self, batch: Batch) -> Metrics:
+        """One gradient step; returns the diagnostics."""
+        rate, config = self.anneal(), self.config
+        assert batch.advantage is not None and batch.weight is not None
+        metrics = gradient_step(
+            self.optimizer, self.loss, batch,
+            micro_batch_size=config.micro_batch_size, max_grad_norm=config.max_grad_norm,
+        )  # fmt: skip
+        for name in metrics.keys() & {"entropy", "value_loss"}:           # logged: means over steps
+            metrics[name] = metrics[name] / batch.weight.sum()
+        metrics["advantage_std"] = batch.advantage[batch.mask].std()
+        return mean_metrics([metrics]) | {"learning_rate": rate}
+
+    def loss(self, batch: Batch) -> LossOutput:
+        """The share of some rows in the loss of the round."""
+        log_prob, entropy, value = self.policy.evaluate(batch)
+        assert entropy is not None and batch.advantage is not None and batch.weight is not None
+        config, mask, average = self.config, batch.mask, given(batch.weight)
+        total = policy_gradient_loss(log_prob, batch.advantage, mask=mask, average=average)
+        bonus = averaged(entropy, mask, average)
+        metrics = {"policy_loss": total.detach(), "entropy": bonus.detach()}
+        if value is not None and batch.target is not None:
+            value_loss = squared_value_loss(value, batch.target, mask=mask, average=average)
+            metrics["value_loss"] = value_loss.detach()
+            total = total + config.value_coef * value_loss
+        total = regularised_loss(total, bonus, None, entropy_coef=config.entropy_coef)
+        return LossOutput(total, metrics)
