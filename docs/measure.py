@@ -297,8 +297,8 @@ def with_results(text: str, known: dict[str, Any]) -> str:
 
 README = (
     "value_iteration_maze", "value_iteration_pole", "policy_iteration_cars", "mcts_maze", "mc_control_maze", "td_lambda_walk",
-    "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "dqn_maze", "dqn_cartpole", "reinforce_maze", "ppo_maze", "ppo_cartpole",
-    "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition", "addition_before",
+    "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "dqn_maze", "dqn_cartpole", "reinforce_maze", "ppo_maze",
+    "ppo_cartpole", "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition", "addition_before",
 )  # fmt: skip
 
 

@@ -100,7 +100,8 @@ def check(tmp_path: Path, listed: list[dict[str, Any]]) -> None:
 def test_a_run_stopped_anywhere_ends_with_the_bytes_of_an_uninterrupted_one(tmp_path: Path) -> None:
     chosen = {
         ("value_iteration", "Maze-v0"): "SIGTERM", ("q_learning", "CartPole-v1"): "SIGINT", ("dqn", "CartPole-v1"): "SIGKILL",
-        ("ppo", "CartPole-v1"): "SIGTERM", ("grpo", "Addition-v0"): "SIGKILL", ("reinforce", "Maze-v0"): "SIGKILL", ("dpo", "Maze-v0"): "SIGINT",
+        ("ppo", "CartPole-v1"): "SIGTERM", ("grpo", "Addition-v0"): "SIGKILL", ("reinforce", "Maze-v0"): "SIGKILL",
+        ("dpo", "Maze-v0"): "SIGINT",
     }  # fmt: skip
     listed = cases(dict.fromkeys(SIGNALS, (0,)))
     check(tmp_path, [case for case in listed if chosen.get((case["algorithm"], case["env"])) == case["signal"]])

@@ -19,7 +19,9 @@ FOREIGN = {"language", "llm", "token", "tokens", "tokenizer", "text", "prompt", 
 NAMES = {"per_token"}      # what the literature calls the mean over all elements
 
 
-@pytest.mark.parametrize(("algorithm", "agent"), [("ppo", ppo.PPO), ("grpo", grpo.GRPO), ("dpo", dpo.DPO), ("reinforce", reinforce.Reinforce)])
+@pytest.mark.parametrize(("algorithm", "agent"), [
+    ("ppo", ppo.PPO), ("grpo", grpo.GRPO), ("dpo", dpo.DPO), ("reinforce", reinforce.Reinforce),
+])  # fmt: skip
 def test_one_class_learns_in_the_maze_and_on_the_language_model(algorithm: str, agent: type) -> None:
     options: dict[str, Any] = {"num_envs": 8, "eval_every": 0} | ({} if algorithm == "ppo" else {"group_size": 4})
     maze = rlbook.train(algorithm, "Maze-v0", steps=1100, **options)

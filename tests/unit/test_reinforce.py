@@ -67,7 +67,9 @@ def test_each_step_learns_from_the_discounted_return_that_followed_it(stage: Mak
     assert_close(batch.target, batch.advantage)
 
 
-@pytest.mark.parametrize(("group_size", "others"), [(1, [(2 + 3 + 7) / 3, (1 + 3 + 7) / 3, (1 + 2 + 7) / 3, (1 + 2 + 3) / 3]), (2, [2, 1, 7, 3])])
+@pytest.mark.parametrize(
+    ("group_size", "others"), [(1, [(2 + 3 + 7) / 3, (1 + 3 + 7) / 3, (1 + 2 + 7) / 3, (1 + 2 + 3) / 3]), (2, [2, 1, 7, 3])]
+)
 def test_the_mean_of_the_others_is_of_the_round_or_of_the_group(stage: Make, group_size: int, others: list[float]) -> None:
     theatre = stage("reinforce", Counting(), num_envs=4, group_size=group_size, baseline="leave-one-out")
     returns = torch.tensor([[1.0, 2.0, 3.0, 7.0], [9.0, 9.0, 9.0, 9.0]])
