@@ -16,7 +16,7 @@ size. The KL term in the loss is not reduced with it, so β acts like β G / (G 
 
 Source: Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, eq. 3; `scale` and `average` = none,
 constant: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783; clip_high and average = token: Yu et al.
-2025 (DAPO), arXiv:2503.14476; baseline = leave-one-out: Ahmadian et al. 2024 (RLOO), arXiv:2402.14740.
+2025 (DAPO), arXiv:2503.14476; baseline = leave-one-out: Ahmadian et al. 2024, arXiv:2402.14740.
 Difference: β is 0 by default, as in TRL.
 """
 
@@ -54,7 +54,7 @@ class GRPOConfig:
     baseline: Literal["mean", "leave-one-out"] = "mean"
     batch_size: int | None = None  # episodes of a minibatch; none takes the whole round
     epochs: int = 1  # passes over a round of episodes
-    clip: float | Schedule = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0
+    clip: float | Schedule = 0.2  # ε, how far the ratio ρ may move from 1 and still gain, > 0
     clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
     # c, at least 1: where A < 0, the loss of a step is at most -c A; none sets no bound
     dual_clip: float | None = None
@@ -69,7 +69,7 @@ class GRPOConfig:
     # how the KL divergence is estimated from samples; k1+ and k3+ have the values of k1 and k3 and
     # the gradient of k2; k1, whose gradient has mean zero, only goes into the reward
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k3"
-    entropy_coef: float | Schedule = 0.0  # c_e, weight of the entropy bonus, in reward units per nat
+    entropy_coef: float | Schedule = 0.0  # c_e, weight of the entropy bonus, reward units per nat
     learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
@@ -88,14 +88,14 @@ class GRPOConfig:
             dual_clip=checks.optional(checks.number_from(1.0)), average=checks.one_of(*AVERAGES),
             average_divisor=checks.positive_int, mask_truncated=checks.boolean,
             kl_in=checks.one_of("reward", "loss"),
-            kl_estimator=checks.one_of(*ESTIMATORS),             anneal_learning_rate=checks.boolean,
+            kl_estimator=checks.one_of(*ESTIMATORS), anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
             hidden_sizes=checks.positive_ints,
             micro_batch_size=checks.optional(checks.positive_int),
         )  # fmt: skip
         checks.check_rates(
-            self, clip=checks.bound, learning_rate=checks.positive, entropy_coef=checks.non_negative,
-            kl_coef=checks.non_negative,
+            self, clip=checks.bound, learning_rate=checks.positive,
+            entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
         )  # fmt: skip
         check_estimator(self.kl_estimator, self.kl_in)
 

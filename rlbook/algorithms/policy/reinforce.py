@@ -1,8 +1,7 @@
 """REINFORCE: make every action likelier in proportion to the return that followed it.
 
     repeat
-        play whole episodes with π;  G_t = r_t + γ r_{t+1} + γ² r_{t+2} + …   to the episode's end
-        A_t = G_t - b
+        play whole episodes with π;   G_t = r_t + γ r_{t+1} + γ² r_{t+2} + …,   A_t = G_t - b
         minimise  -mean over episodes Σ_t A_t log π(a_t|s_t)
 
 With γ = 1 its gradient is, in the mean, minus that of the expected return, for every baseline b
@@ -10,10 +9,9 @@ that does not depend on a_t; a good b reduces the variance. `baseline` = none ha
 leave-one-out takes the mean return of the other episodes (of those from the same start, with a
 group_size: RLOO); learned takes V(s_t), a network that regresses on G_t.
 
-Source: Williams 1992, doi:10.1007/BF00992696; Sutton & Barto 2018, the boxes on pages 328 (none)
-and 330 (learned). RLOO: Ahmadian et al. 2024, arXiv:2402.14740. Differences: the boxes' factor γ^t
-is left out, so that late steps count like early ones; one step of Adam for many episodes; an
-episode that a time limit cuts counts with what it earned until then.
+Source: Williams 1992, doi:10.1007/BF00992696; Sutton & Barto 2018, boxes on pages 328 and 330;
+RLOO: Ahmadian et al. 2024, arXiv:2402.14740. Differences: the boxes' γ^t is left out, so late steps
+count like early ones; one step of Adam for many episodes; a time limit ends the return.
 """
 
 from __future__ import annotations
@@ -33,6 +31,7 @@ from rlbook.functional.advantages import leave_one_out_advantage
 from rlbook.functional.averages import averaged, given
 from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
 from rlbook.functional.returns import discounted_returns
+from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
@@ -43,8 +42,8 @@ class ReinforceConfig:
     baseline: Literal["none", "leave-one-out", "learned"] = "leave-one-out"  # b, taken off G
     group_size: int = 1  # episodes from one start; divides num_envs; 1: each from its own
     value_coef: float = 0.5  # weight of the value loss (½ mean square) where baseline = learned
-    entropy_coef: float = 0.0  # weight of the entropy bonus, in reward units per nat
-    learning_rate: float = 1e-3  # Adam's step size, > 0
+    entropy_coef: float | Schedule = 0.0  # weight of the entropy bonus, in reward units per nat
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
@@ -56,12 +55,11 @@ class ReinforceConfig:
         checks.check_fields(
             self, baseline=checks.one_of("none", "leave-one-out", "learned"),
             gamma=checks.unit_interval, group_size=checks.positive_int,
-            value_coef=checks.non_negative, entropy_coef=checks.non_negative,
-            learning_rate=checks.positive, anneal_learning_rate=checks.boolean,
+            value_coef=checks.non_negative, anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
-            micro_batch_size=checks.optional(checks.positive_int),
-            hidden_sizes=checks.positive_ints,
+            hidden_sizes=checks.positive_ints, micro_batch_size=checks.optional(checks.positive_int)
         )  # fmt: skip
+        checks.check_rates(self, learning_rate=checks.positive, entropy_coef=checks.non_negative)
 
 
 class Reinforce(PolicyAgent):
@@ -124,11 +122,11 @@ class Reinforce(PolicyAgent):
 
     def update(self, batch: Batch) -> Metrics:
         """One gradient step; returns the diagnostics."""
-        rate, config = self.anneal(), self.config
+        rate = self.anneal()
         assert batch.advantage is not None and batch.weight is not None
         metrics = gradient_step(
             self.optimizer, self.loss, batch,
-            micro_batch_size=config.micro_batch_size, max_grad_norm=config.max_grad_norm,
+            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
         )  # fmt: skip
         for name in metrics.keys() & {"entropy", "value_loss"}:           # logged: means over steps
             metrics[name] = metrics[name] / batch.weight.sum()
@@ -137,15 +135,16 @@ class Reinforce(PolicyAgent):
 
     def loss(self, batch: Batch) -> LossOutput:
         """The share of some rows in the loss of the round."""
-        log_prob, entropy, value = self.policy.evaluate(batch)
+        coef = self.now("entropy_coef")
+        log_prob, entropy, value = self.policy.evaluate(batch, entropy_gradient=coef > 0)
         assert entropy is not None and batch.advantage is not None and batch.weight is not None
-        config, mask, average = self.config, batch.mask, given(batch.weight)
+        mask, average = batch.mask, given(batch.weight)
         total = policy_gradient_loss(log_prob, batch.advantage, mask=mask, average=average)
         bonus = averaged(entropy, mask, average)
         metrics = {"policy_loss": total.detach(), "entropy": bonus.detach()}
         if value is not None and batch.target is not None:
             value_loss = squared_value_loss(value, batch.target, mask=mask, average=average)
             metrics["value_loss"] = value_loss.detach()
-            total = total + config.value_coef * value_loss
-        total = regularised_loss(total, bonus, None, entropy_coef=config.entropy_coef)
+            total = total + self.config.value_coef * value_loss
+        total = regularised_loss(total, bonus, None, entropy_coef=coef)
         return LossOutput(total, metrics)
