@@ -1,25 +1,28 @@
-"""Certainty equivalence: estimate a model from the steps taken, plan in it as if it were the truth, and act by the plan.
+"""Certainty equivalence: estimate a model, plan in it as if it were true, act by the plan.
 
     N ← 0 for all s, a, s'
     for each step
         a ← a random action with probability ε, otherwise π(s)
         take a, see r and s';   N(s, a, s') ← N(s, a, s') + 1, and r is added up
         every m steps
-            P(s'|s, a) ← N(s, a, s') / N(s, a),   r(s, a) ← the mean of the rewards seen      the most likely model
+            P(s'|s, a) ← N(s, a, s') / N(s, a),   r(s, a) ← the mean of the rewards seen
             π ← the best policy of this model, by value iteration
 
-The plan draws everything out of the data that is in them: for a given policy, the values of the estimated model are what TD(0) converges to
-when it replays the same steps for ever. That takes far fewer steps than learning from each one once, and far more arithmetic.
+The plan draws everything out of the data that is in them: for a given policy, the values of the
+estimated model are what TD(0) converges to when it replays the same steps for ever. That takes far
+fewer steps than learning from each one once, and far more arithmetic.
 
-What was never tried cannot be counted. `unseen` says what such a pair is worth: "zero", as if one stayed there for ever without reward, or
-"optimistic", the largest reward seen for ever, r_max / (1 - γ), so that the plan leads to what is unknown (R-max). With "zero" it is the
-random actions that explore.
+What was never tried cannot be counted. `unseen` says what such a pair is worth: "zero", as if one
+stayed there for ever without reward, or "optimistic", the largest reward seen for ever, r_max / (1
+- γ), so that the plan leads to what is unknown (R-max). With "zero" it is the random actions that
+explore.
 
-This is also how a planner works where an environment has no model: see `rlbook.runs.planning_models`.
+This is also how a planner works where an environment has no model: see
+`rlbook.runs.planning_models`.
 
-Source: Sutton & Barto 2018, section 6.3, page 128 (the certainty-equivalence estimate); Kumar & Varaiya 1986. "optimistic": Brafman &
-Tennenholtz 2002 (R-max), with a pair known after its first try. Deliberate difference: the model is not renewed at every step, but
-every `plan_every` steps.
+Source: Sutton & Barto 2018, section 6.3, page 128 (the certainty-equivalence estimate); Kumar &
+Varaiya 1986. "optimistic": Brafman & Tennenholtz 2002 (R-max), with a pair known after its first
+try. Deliberate difference: the model is not renewed at every step, but every `plan_every` steps.
 """
 
 from __future__ import annotations
@@ -32,7 +35,15 @@ import numpy as np
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.checks import at_least, check_fields, check_schedules, one_of, positive, positive_int, unit_interval
+from rlbook.checks import (
+    at_least,
+    check_fields,
+    check_schedules,
+    one_of,
+    positive,
+    positive_int,
+    unit_interval,
+)
 from rlbook.envs.estimate import TransitionCounts
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
@@ -44,23 +55,34 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state
 class CertaintyEquivalenceConfig:
     """Hyper-parameters of certainty equivalence."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]; below 1 where unseen is optimistic
-    epsilon: Schedule = Linear(1.0, 0.05)    # probability ε of a random action, in [0, 1]; 1.0 samples uniformly
+    # discount γ per environment step, in [0, 1]; below 1 where unseen is optimistic
+    gamma: float = 0.99
+    # probability ε of a random action, in [0, 1]; 1.0 samples uniformly
+    epsilon: Schedule = Linear(1.0, 0.05)
     plan_every: int = 200                    # environment steps between two plans, at least 1
-    unseen: str = "zero"                     # what an action never tried is worth: "zero", or "optimistic": the largest reward for ever
-    tolerance: float = 1e-4                  # how far a plan may be from the best one of its model, in reward units, above 0
+    # what an action never tried is worth: "zero", or "optimistic": the largest reward for
+    # ever
+    unseen: str = "zero"
+    # how far a plan may be from the best one of its model, in reward units, above 0
+    tolerance: float = 1e-4
     max_sweeps: int = 10_000                 # sweeps of one plan at most, at least 1
-    bins: int = 8                            # cells per dimension that continuous observations are cut into, at least 1
-    action_bins: int = 5                     # values per dimension that continuous actions are chosen from, at least 2
+    # cells per dimension that continuous observations are cut into, at least 1
+    bins: int = 8
+    # values per dimension that continuous actions are chosen from, at least 2
+    action_bins: int = 5
 
     def __post_init__(self) -> None:
         check_fields(
-            self, gamma=unit_interval, plan_every=positive_int, unseen=one_of("zero", "optimistic"), tolerance=positive,
+            self, gamma=unit_interval, plan_every=positive_int,
+            unseen=one_of("zero", "optimistic"), tolerance=positive,
             max_sweeps=positive_int, bins=positive_int, action_bins=at_least(2),
         )  # fmt: skip
         check_schedules(self, epsilon=unit_interval)
         if self.unseen == "optimistic" and self.gamma == 1:
-            raise ValueError("gamma must be below 1 where unseen is 'optimistic', since a reward for ever has no finite worth")
+            raise ValueError(
+                "gamma must be below 1 where unseen is 'optimistic', since a reward for ever has "
+                "no finite worth"
+            )
 
 
 class CertaintyEquivalence(Agent):
@@ -88,8 +110,10 @@ class CertaintyEquivalence(Agent):
         self.num_states, self.num_actions = int(env.observation_space.n), int(env.action_space.n)
         self.rng = rng_for(seed, "exploration")
         self.counts = TransitionCounts(self.num_states, self.num_actions)
-        self._fresh: list[tuple[Any, ...]] = []        # steps since the last plan: state, action, reward, successor, terminated
-        self._begins = True                            # whether the next step is the first of its episode
+        # steps since the last plan: state, action, reward, successor, terminated
+        self._fresh: list[tuple[Any, ...]] = []
+        # whether the next step is the first of its episode
+        self._begins = True
         self._values = np.zeros(self.num_states)
         self._policy = np.arange(self.num_states) % self.num_actions
         self._told: Metrics = {}                       # of the last plan
@@ -112,7 +136,9 @@ class CertaintyEquivalence(Agent):
         return self._told | {"epsilon": self.config.epsilon(self.progress)}
 
     def _plan(self) -> None:
-        """Counts the fresh steps, and plans in the model of the states seen so far; it is not known yet that there are others."""
+        """Counts the fresh steps, and plans in the model of the states seen so far; it is not known
+        yet that there are others.
+        """
         self.counts.add(*zip(*self._fresh, strict=True))
         self._fresh = []
         states = self.counts.seen_states
@@ -127,7 +153,10 @@ class CertaintyEquivalence(Agent):
         }  # fmt: skip
 
     def _planned(self, model: TabularMDP) -> ValueIteration:
-        """Value iteration in a counted model. Raises TrainingError where γ = 1 and V is infinite."""
+        """Value iteration in a counted model.
+
+        Raises TrainingError where γ = 1 and V is infinite.
+        """
         gamma, tolerance, limit = self.config.gamma, self.config.tolerance, self.config.max_sweeps
         try:
             return ValueIteration.solve(model, gamma=gamma, tolerance=tolerance, max_sweeps=limit)
@@ -139,7 +168,11 @@ class CertaintyEquivalence(Agent):
     @property
     def unseen_value(self) -> float:
         """What a pair that was never tried is worth, in reward units."""
-        return self.counts.largest_reward / (1 - self.config.gamma) if self.config.unseen == "optimistic" else 0.0
+        return (
+            self.counts.largest_reward / (1 - self.config.gamma)
+            if self.config.unseen == "optimistic"
+            else 0.0
+        )
 
     def model(self) -> TabularMDP:
         """The model of the last plan, with all S states."""
@@ -166,13 +199,17 @@ class CertaintyEquivalence(Agent):
 
     def state_dict(self) -> State:
         return {
-            "counts": self.counts.snapshot(), "fresh": np.array(self._fresh, dtype=np.float64).reshape(-1, 5), "begins": self._begins,
-            "values": self._values, "policy": self._policy, "told": dict(self._told), "rng": rng_state(self.rng),
+            "counts": self.counts.snapshot(), "begins": self._begins,
+            "fresh": np.array(self._fresh, dtype=np.float64).reshape(-1, 5),
+            "values": self._values, "policy": self._policy, "told": dict(self._told),
+            "rng": rng_state(self.rng),
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
         self.counts.restore(state["counts"])
-        self._fresh = [(int(s), int(a), r, int(t), bool(end)) for s, a, r, t, end in state["fresh"].tolist()]
+        self._fresh = [
+            (int(s), int(a), r, int(t), bool(end)) for s, a, r, t, end in state["fresh"].tolist()
+        ]
         self._begins, self._told = bool(state["begins"]), dict(state["told"])
         self._values, self._policy = np.array(state["values"]), np.array(state["policy"])
         set_rng_state(self.rng, state["rng"])

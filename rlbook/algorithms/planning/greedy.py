@@ -1,15 +1,18 @@
 """From action values to a policy, with an eye on ties.
 
-Several actions can be best, and at γ = 1 some of those lead in circles: on a frozen lake without slipping, every step that avoids
-the holes is worth 1. Among the best actions this takes those that end the episode soonest, on average. So the policy ends the
-episode with probability 1 wherever some best policy does, and on a deterministic map by the shortest of the best ways.
+Several actions can be best, and at γ = 1 some of those lead in circles: on a frozen lake without
+slipping, every step that avoids the holes is worth 1. Among the best actions this takes those that
+end the episode soonest, on average. So the policy ends the episode with probability 1 wherever some
+best policy does, and on a deterministic map by the shortest of the best ways.
 
-    safe    ← the states from which best actions can be sure to end the episode, and the best actions that never leave them
+    safe    ← the states from which best actions can be sure to end the episode, and the best
+              actions that never leave them
     T(s)    ← 1 + min_a Σ_s' P(s'|s, a) T(s'), over those actions: the steps still to go
     π(s)    ← the action of the minimum; any best action where nothing is safe
 
-Source: states that are sure to reach an end: Baier & Katoen 2008, Principles of Model Checking, section 10.6.1; the second line is a
-stochastic shortest path: Bertsekas & Tsitsiklis 1991, doi:10.1287/moor.16.3.580.
+Source: states that are sure to reach an end: Baier & Katoen 2008, Principles of Model Checking,
+section 10.6.1; the second line is a stochastic shortest path: Bertsekas & Tsitsiklis 1991,
+doi:10.1287/moor.16.3.580.
 """
 
 from __future__ import annotations
@@ -24,8 +27,11 @@ PATIENCE = 20_000
 """Sweeps spent at most on finding the quickest of the best policies."""
 
 
-def greedy_policy(model: TabularMDP, action_values: np.ndarray, slack: float | None = None) -> np.ndarray:
-    """A best action for each state; see the module docstring. The lowest number decides what is left undecided.
+def greedy_policy(
+    model: TabularMDP, action_values: np.ndarray, slack: float | None = None
+) -> np.ndarray:
+    """A best action for each state; see the module docstring. The lowest number decides what is
+    left undecided.
 
     Args:
         model: S states, A actions.
@@ -49,7 +55,9 @@ def greedy_policy(model: TabularMDP, action_values: np.ndarray, slack: float | N
 
 
 def _sure_to_end(model: TabularMDP, best: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The safe states [S], the best actions that never leave them [S, A], and one of those for each [S] that brings the end nearer."""
+    """The safe states [S], the best actions that never leave them [S, A], and one of those for each
+    [S] that brings the end nearer.
+    """
     safe = np.ones(model.num_states, dtype=bool)
     while True:
         staying = best & ~may_enter(model, ~safe)
@@ -59,7 +67,9 @@ def _sure_to_end(model: TabularMDP, best: np.ndarray) -> tuple[np.ndarray, np.nd
         safe = ends
 
 
-def can_end(model: TabularMDP, allowed: np.ndarray, goal: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def can_end(
+    model: TabularMDP, allowed: np.ndarray, goal: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Backwards from the ends, layer by layer.
 
     Args:
@@ -67,7 +77,8 @@ def can_end(model: TabularMDP, allowed: np.ndarray, goal: np.ndarray | None = No
         goal: [S] bool, states that count as ends; None: none does.
 
     Returns:
-        [S] bool, the states that can come to an end by allowed actions, and [S] int, an action in each of them that brings it nearer.
+        [S] bool, the states that can come to an end by allowed actions, and [S] int, an action in
+        each of them that brings it nearer.
     """
     ends = np.zeros(model.num_states, dtype=bool) if goal is None else goal.copy()
     action = np.zeros(model.num_states, dtype=np.int64)
@@ -82,7 +93,9 @@ def can_end(model: TabularMDP, allowed: np.ndarray, goal: np.ndarray | None = No
 
 
 def _quickest(model: TabularMDP, allowed: np.ndarray, safe: np.ndarray) -> np.ndarray:
-    """[S]: the allowed action with the fewest steps still to go, by value iteration on the number of steps."""
+    """[S]: the allowed action with the fewest steps still to go, by value iteration on the number
+    of steps.
+    """
     steps = np.zeros(model.num_states)
     for _ in range(PATIENCE):
         to_go = np.where(allowed, 1.0 + model.expectation(steps), np.inf)
@@ -95,5 +108,7 @@ def _quickest(model: TabularMDP, allowed: np.ndarray, safe: np.ndarray) -> np.nd
 
 
 def may_enter(model: TabularMDP, states: np.ndarray) -> np.ndarray:
-    """[S, A] bool: actions that with some probability lead into `states` [S] bool, the episode going on."""
+    """[S, A] bool: actions that with some probability lead into `states` [S] bool, the episode
+    going on.
+    """
     return model.expectation(states.astype(np.float64)) > 0

@@ -1,7 +1,8 @@
-"""V = r + γ P V as a linear system: factorised where that is quick, iterated to the same precision where it is not.
+"""V = r + γ P V as a linear system: factorised where that is quick, iterated where it is not.
 
-A factorisation is exact but fills in: for a random chain of 10 000 states it needs a dense matrix. BiCGSTAB touches nothing but P, and a
-discounted system is well conditioned; its answer is taken only if the residual is down at rounding.
+A factorisation is exact but fills in: for a random chain of 10 000 states it needs a dense matrix.
+BiCGSTAB touches nothing but P, and a discounted system is well conditioned; its answer is taken
+only if the residual is down at rounding.
 
 Source: van der Vorst 1992, doi:10.1137/0913035 (BiCGSTAB).
 """
@@ -23,7 +24,11 @@ PRECISE = 1e-13
 
 
 def chain_values(
-    chain: Any, rewards: np.ndarray, gamma: float, guess: np.ndarray, goes_on: np.ndarray | None = None
+    chain: Any,
+    rewards: np.ndarray,
+    gamma: float,
+    guess: np.ndarray,
+    goes_on: np.ndarray | None = None,
 ) -> tuple[np.ndarray, float]:
     """V of a Markov chain with rewards.
 
@@ -57,7 +62,10 @@ def _iterated(chain: Any, rewards: np.ndarray, gamma: float, guess: np.ndarray) 
     system = sparse.csr_array(sparse.eye_array(len(rewards)) - gamma * chain)
     values = guess
     for _ in range(3):  # a fresh start removes what rounding has added to the residual on the way
-        values = values + bicgstab(system, rewards - system @ values, rtol=1e-8, atol=0.0, maxiter=1_000)[0]
+        values = (
+            values
+            + bicgstab(system, rewards - system @ values, rtol=1e-8, atol=0.0, maxiter=1_000)[0]
+        )
     return values
 
 

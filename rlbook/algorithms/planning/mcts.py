@@ -1,10 +1,10 @@
-"""Monte Carlo tree search: try moves in the mind before making one, and spend the tries where the returns are promising.
+"""Monte Carlo tree search: try moves in the mind first, most often where returns are promising.
 
     tree ← a root: the state of the environment
     repeat `simulations` times
         s ← the root's state
         while all actions of s have been tried                          selection
-            a ← argmax_a Q(s, a) + c √( ln N(s) / N(s, a) )             Q scaled to [0, 1] by the returns met so far
+            a ← argmax_a Q(s, a) + c √( ln N(s) / N(s, a) )             Q scaled to [0, 1]
             s ← what the simulated environment answers
         try an action of s that was not tried before                    expansion: one new node
         G ← the return of `rollout_depth` random moves, or V(s')        evaluation
@@ -13,17 +13,20 @@
             N(s, a) ← N(s, a) + 1;   Q(s, a) ← Q(s, a) + ( G - Q(s, a) ) / N(s, a)
     play the action that was tried most often at the root
 
-Nothing is learned from one episode to the next: the tree is a plan for the present state. The real environment is read, never stepped.
-Where outcomes are random, an action has one child an outcome ("chance" nodes), or one for all outcomes ("open-loop": the tree holds
-sequences of actions, and every simulation runs through the environment afresh).
+Nothing is learned from one episode to the next: the tree is a plan for the present state. The real
+environment is read, never stepped. Where outcomes are random, an action has one child an outcome
+("chance" nodes), or one for all outcomes ("open-loop": the tree holds sequences of actions, and
+every simulation runs through the environment afresh).
 
-Ends. Where an episode terminates, G is 0. What gymnasium's `TimeLimit` would cut off does not end a simulation: Q is the value of a world
-without that limit. Where the environment itself truncates, the simulation cannot go on, and G is V(s'), the value function that was
-handed in, or 0 without one; the same holds at the end of a random rollout.
+Ends. Where an episode terminates, G is 0. What gymnasium's `TimeLimit` would cut off does not end a
+simulation: Q is the value of a world without that limit. Where the environment itself truncates,
+the simulation cannot go on, and G is V(s'), the value function that was handed in, or 0 without
+one; the same holds at the end of a random rollout.
 
-Source: Kocsis & Szepesvári 2006, doi:10.1007/11871842_29 (UCT); Sutton & Barto 2018, section 8.11. Deliberate differences: returns are
-scaled by their running range, so that c means the same whatever the rewards are; the constant is c, where UCB1 has √2; one node is added
-a simulation; the most visited action is played.
+Source: Kocsis & Szepesvári 2006, doi:10.1007/11871842_29 (UCT); Sutton & Barto 2018, section 8.11.
+Deliberate differences: returns are scaled by the range of those met so far, so that c means the
+same whatever the rewards are; the constant is c, where UCB1 has √2; one node is added a simulation; the most
+visited action is played.
 """
 
 from __future__ import annotations
@@ -36,8 +39,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlbook.agent import Agent, Metrics, State, Step
-from rlbook.algorithms.planning.search_tree import Met, SearchTree, add_child, back_up, empty_tree, find_child, select
-from rlbook.algorithms.planning.simulators import GOES_ON, TERMINATED, Simulator, TableModel, content, repeats, simulator_of
+from rlbook.algorithms.planning.search_tree import (
+    Met,
+    SearchTree,
+    add_child,
+    back_up,
+    empty_tree,
+    find_child,
+    select,
+)
+from rlbook.algorithms.planning.simulators import (
+    GOES_ON,
+    TERMINATED,
+    Simulator,
+    TableModel,
+    content,
+    repeats,
+    simulator_of,
+)
 from rlbook.checks import boolean, check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
@@ -53,16 +72,31 @@ class MCTSConfig:
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
     simulations: int = 50                    # simulations for each move, at least 1
-    c: float = 0.7                           # weight of exploration against returns scaled to [0, 1], at least 0
-    leaf: str = "rollout"                    # what a new node is worth: a "rollout" of random moves, or the "value" function (0 without)
+    # weight of exploration against returns scaled to [0, 1], at least 0
+    c: float = 0.7
+    # what a new node is worth: a "rollout" of random moves, or the "value" function (0
+    # without)
+    leaf: str = "rollout"
     rollout_depth: int = 10                  # random moves of a rollout, at least 1
-    stochastic: str = "auto"                 # random outcomes: "chance" nodes, "open-loop", or "auto": open loop if outcomes hardly repeat
-    reuse_tree: bool = False                 # keep what the last search found under the move that was made
-    action_bins: int = 5                     # values per dimension that continuous actions are chosen from, at least 1
+    # random outcomes: "chance" nodes, "open-loop", or "auto": open loop if outcomes hardly
+    # repeat
+    stochastic: str = "auto"
+    # keep what the last search found under the move that was made
+    reuse_tree: bool = False
+    # values per dimension that continuous actions are chosen from, at least 1
+    action_bins: int = 5
 
     def __post_init__(self) -> None:
-        check_fields(self, gamma=unit_interval, simulations=positive_int, c=non_negative, leaf=one_of("rollout", "value"))
-        check_fields(self, rollout_depth=positive_int, stochastic=one_of("auto", "chance", "open-loop"))
+        check_fields(
+            self,
+            gamma=unit_interval,
+            simulations=positive_int,
+            c=non_negative,
+            leaf=one_of("rollout", "value"),
+        )
+        check_fields(
+            self, rollout_depth=positive_int, stochastic=one_of("auto", "chance", "open-loop")
+        )
         check_fields(self, reuse_tree=boolean, action_bins=positive_int)
 
     @property
@@ -73,7 +107,12 @@ class MCTSConfig:
 
 @has_fast_form("rlbook.fast.table_search:grow_tree")
 def grow(
-    found: SearchTree, world: World, observation: Any, simulations: int, config: MCTSConfig, rng: np.random.Generator
+    found: SearchTree,
+    world: World,
+    observation: Any,
+    simulations: int,
+    config: MCTSConfig,
+    rng: np.random.Generator,
 ) -> None:
     """Adds simulations from the state that `observation` shows to a prepared tree, in place."""
     world.begin(observation, rng)
@@ -85,43 +124,53 @@ def simulate(found: SearchTree, world: World, config: MCTSConfig, rng: np.random
     """One simulation: selection, expansion, evaluation, backup.
 
     Args:
-        found: the tree so far, with room for one more node. In a deterministic world (`mode` "closed") a known child is entered by what
-            is remembered of it, and only the leaf's step is taken; otherwise every step is.
+        found: the tree so far, with room for one more node. In a deterministic world (`mode`
+            "closed") a known child is entered by what is remembered of it, and only the leaf's step
+            is taken; otherwise every step is.
         world: where steps are taken.
         config: c, γ, and how leaves are evaluated.
         rng: its `random()` chooses.
     """
-    tree, met, num_actions = found.tree, found.met, found.num_actions
-    node, length, ending, new, closed = 0, 0, GOES_ON, False, found.mode == "closed"
+    keys, sibling, visits, child, count, mean, used, bounds, path, rewards = found.tree
+    met, num_actions, closed = found.met, found.num_actions, found.mode == "closed"
+    node, length, ending, new = 0, 0, GOES_ON, False
     if not closed:
         world.to_root()
     while not new and ending == GOES_ON:
-        edge = select(node, num_actions, tree.visits, tree.count, tree.mean, tree.bounds, config.c, rng)
-        child = tree.child[edge] if closed else -1
-        if child >= 0:
-            reward, ending = met[child].reward, met[child].ending
+        edge = select(node, num_actions, visits, count, mean, bounds, config.c, rng)
+        known = child[edge] if closed else -1
+        if known >= 0:
+            after, reward, ending = known, met[known].reward, met[known].ending
         else:
             if closed:
                 world.load(met[node].state)
             reward, ending = world.step(edge - node * num_actions)
             key = world.key(world.obs, found.mode, ending)
-            child = find_child(edge, key, tree.child, tree.sibling, tree.key)
-            if child < 0:
-                child, new = add_child(edge, key, tree.child, tree.sibling, tree.key, tree.used), True
-                if met:                      # in a table nothing need be remembered
-                    met.append(Met(reward, ending, world.save() if closed and ending == GOES_ON else None))
-        tree.path[length], tree.rewards[length] = edge, reward
-        node, length = child, length + 1
+            after = find_child(edge, key, child, sibling, keys)
+            if after < 0:
+                new, after = True, add_child(edge, key, child, sibling, keys, used)
+                remember(found, world, reward, ending)
+        path[length], rewards[length] = edge, reward
+        node, length = after, length + 1
     if ending != GOES_ON and found.mode != "open-loop":
-        tree.visits[node] += 1
-    value = leaf_value(world, ending, config, rng)
+        visits[node] += 1
+    G = leaf_value(world, ending, config, rng)
     back_up(
-        value, length, tree.path, tree.rewards, num_actions, tree.visits, tree.count, tree.mean, tree.used, tree.bounds, config.gamma
+        G, length, path, rewards, num_actions, visits, count, mean, used, bounds, config.gamma
     )
 
 
+def remember(found: SearchTree, world: World, reward: float, ending: int) -> None:
+    """Notes what led to a new node; in a table, nothing need be remembered."""
+    if found.met:
+        keep = found.mode == "closed" and ending == GOES_ON
+        found.met.append(Met(reward, ending, world.save() if keep else None))
+
+
 def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Generator) -> float:
-    """G at the end of a path: 0 where the episode terminated, else of a random rollout, which ends in the value function."""
+    """G at the end of a path: 0 where the episode terminated, else of a random rollout, which ends
+    in the value function.
+    """
     total, discount, steps = 0.0, 1.0, config.depth
     while ending == GOES_ON and steps > 0:
         reward, ending = world.step(int(rng.random() * world.num_actions))
@@ -135,10 +184,12 @@ class MCTS(Agent):
     """UCT in a simulated copy of the environment. Searches at every move; learns nothing.
 
     Args:
-        value: what an observation is worth where a simulation stops, in reward units; None: 0. It is not kept in checkpoints.
+        value: what an observation is worth where a simulation stops, in reward units; None: 0. It
+            is not kept in checkpoints.
 
     Raises:
-        ValueError: an environment that cannot be copied, or `reuse_tree` where its states cannot be kept.
+        ValueError: an environment that cannot be copied, or `reuse_tree` where its states cannot be
+            kept.
     """
 
     budget = {"episodes": 10, "eval_every": 0}
@@ -152,20 +203,32 @@ class MCTS(Agent):
     }
     actions = "discrete"
 
-    def __init__(self, env: Any, config: MCTSConfig, seed: int = 0, value: Callable[[Any], float] | None = None) -> None:
+    def __init__(
+        self,
+        env: Any,
+        config: MCTSConfig,
+        seed: int = 0,
+        value: Callable[[Any], float] | None = None,
+    ) -> None:
         super().__init__(env, config, seed)
         self.rng, self._seed, self._value = rng_for(seed, "exploration"), seed, value
         self._num_actions, self._repeats = int(env.action_space.n), repeats(env.observation_space)
-        self._random = False                                 # whether the environment was found to be random
+        # whether the environment was found to be random
+        self._random = False
         self.tree: SearchTree | None = None
         """What the last search for a move in training found."""
         self._kept: SearchTree | None = None                 # what of it the next one starts from
         self._world = self._look_into(env)
 
     def _look_into(self, env: Any) -> TableModel | Simulator:
-        world = simulator_of(env, None if self.adaptation is None else self.adaptation.act, self._num_actions)
+        world = simulator_of(
+            env, None if self.adaptation is None else self.adaptation.act, self._num_actions
+        )
         if self.config.reuse_tree and not world.saves:
-            raise ValueError("reuse_tree needs an environment with snapshot() and restore(), and this one has neither.")
+            raise ValueError(
+                "reuse_tree needs an environment with snapshot() and restore(), and this one has "
+                "neither."
+            )
         world.set_value(self._value)
         return world
 
@@ -178,8 +241,9 @@ class MCTS(Agent):
     def act(self, observation: Any, *, explore: bool = True) -> int:
         """The action tried most often; ties go to the higher value, then to chance.
 
-        Without exploration the search has a generator of its own, made of the seed and the observation: the same state gives the
-        same action, and ties that remain go to the lowest number.
+        Without exploration the search has a generator of its own, made of the seed and the
+        observation: the same state gives the same action, and ties that remain go to the lowest
+        number.
         """
         if not explore:
             return self.search(observation, self._fixed(observation)).best_actions()[0]
@@ -192,7 +256,9 @@ class MCTS(Agent):
         """The generator for an observation where nothing is to be explored."""
         return np.random.default_rng([self._seed, content(observation) % 2**60])
 
-    def search(self, observation: Any, rng: np.random.Generator, kept: SearchTree | None = None) -> SearchTree:
+    def search(
+        self, observation: Any, rng: np.random.Generator, kept: SearchTree | None = None
+    ) -> SearchTree:
         """The tree that `simulations` simulations grow from the state that the environment is in.
 
         Args:
@@ -202,15 +268,23 @@ class MCTS(Agent):
         """
         found = self.prepare(rng, kept)
         self.grow(found, observation, self.config.simulations, rng)
-        if found.mode == "closed" and self._world.drew():    # not deterministic after all: what was remembered is worth nothing
+        if found.mode == "closed" and self._world.drew():
+            # not deterministic after all: what was remembered is worth nothing
             found = self.prepare(rng, random=True)
             self.grow(found, observation, self.config.simulations, rng)
         return found
 
-    def prepare(self, rng: np.random.Generator, kept: SearchTree | None = None, *, random: bool = False) -> SearchTree:
-        """A tree to grow: a root alone, or the one that was kept. `random`: the environment is known to be random."""
+    def prepare(
+        self, rng: np.random.Generator, kept: SearchTree | None = None, *, random: bool = False
+    ) -> SearchTree:
+        """A tree to grow: a root alone, or the one that was kept. `random`: the environment is
+        known to be random.
+        """
         mode = self._mode(random or self._random)
-        found = SearchTree(empty_tree(self.config.simulations + 1, self._num_actions), self._num_actions, mode) if kept is None else kept
+        found = kept
+        if found is None:
+            room = self.config.simulations + 1
+            found = SearchTree(empty_tree(room, self._num_actions), self._num_actions, mode)
         self._world.prepare(found, rng)
         return found
 
@@ -219,19 +293,26 @@ class MCTS(Agent):
             return "open-loop" if self.config.stochastic == "open-loop" else "chance"
         return ("chance" if self._repeats else "open-loop") if random else "closed"
 
-    def grow(self, found: SearchTree, observation: Any, simulations: int, rng: np.random.Generator) -> None:
+    def grow(
+        self, found: SearchTree, observation: Any, simulations: int, rng: np.random.Generator
+    ) -> None:
         """Adds simulations to a prepared tree, in place."""
         grow(found, self._world, observation, simulations, self.config, rng)
 
     def learn(self, step: Step) -> Metrics:
-        """Nothing is learned. Where the tree is to be reused, the part under the move that was made is kept."""
+        """Nothing is learned.
+
+        Where the tree is to be reused, the part under the move that was made is kept.
+        """
         found = self.tree
         if found is None:
             return {}
         self._kept = self._part_under(found, step) if self.config.reuse_tree else None
         return {
             "simulations": found.simulations, "nodes": found.num_nodes, "depth": found.depth,
-            "root_value": max(q for q, n in zip(found.values(), found.counts(), strict=True) if n > 0),
+            "root_value": max(
+                q for q, n in zip(found.values(), found.counts(), strict=True) if n > 0
+            ),
         }  # fmt: skip
 
     def _part_under(self, found: SearchTree, step: Step) -> SearchTree | None:
@@ -241,17 +322,25 @@ class MCTS(Agent):
         return None if node < 0 else found.below(node, spare=self.config.simulations)
 
     def greedy_policy(self) -> np.ndarray:
-        """[S] int: the action that `act` takes in each state without exploring. One search a state, where the environment is a table."""
+        """[S] int: the action that `act` takes in each state without exploring.
+
+        One search a state, where the environment is a table.
+        """
         return np.array([self.act(state, explore=False) for state in self._states()])
 
     def values(self) -> np.ndarray:
-        """[S]: the mean return of that action in each of those searches, discounted, in reward units."""
+        """[S]: the mean return of that action in each of those searches, discounted, in reward
+        units.
+        """
         trees = [self.search(state, self._fixed(state)) for state in self._states()]
         return np.array([tree.values()[tree.best_actions()[0]] for tree in trees])
 
     def _states(self) -> range:
         if not isinstance(self._world, TableModel):
-            raise RequestError("mcts can say what it would do in every state only where the environment is a table of states")
+            raise RequestError(
+                "mcts can say what it would do in every state only where the environment is a "
+                "table of states"
+            )
         return self._world.observations
 
     def begin(self) -> None:
@@ -259,7 +348,11 @@ class MCTS(Agent):
         self._kept = None
 
     def state_dict(self) -> State:
-        return {"rng": rng_state(self.rng), "random": self._random, "kept": None if self._kept is None else self._kept.state_dict()}
+        return {
+            "rng": rng_state(self.rng),
+            "random": self._random,
+            "kept": None if self._kept is None else self._kept.state_dict(),
+        }
 
     def load_state_dict(self, state: State) -> None:
         set_rng_state(self.rng, state["rng"])

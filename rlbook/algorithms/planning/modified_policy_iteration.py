@@ -2,18 +2,20 @@
 
     V ← 0
     repeat
-        π(s) ← argmax_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ],  V(s) ← the maximum          one sweep over all actions
+        π(s) ← argmax_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ],  V(s) ← the maximum
         stop if the changes of V show that it is close enough to V*
-        repeat m times: V(s) ← r(s, π(s)) + γ Σ_s' P(s'|s, π(s)) V(s')                       sweeps over one action a state
+        repeat m times: V(s) ← r(s, π(s)) + γ Σ_s' P(s'|s, π(s)) V(s')     one action a state
 
-Value iteration spends most of its work on actions that stay the second best; policy iteration solves a linear system for every policy,
-most of which are soon dropped. This does neither: a sweep of the last line looks at one action instead of A. With m = 0 it is value
-iteration, with m = ∞ policy iteration.
+Value iteration spends most of its work on actions that stay the second best; policy iteration
+solves a linear system for every policy, most of which are soon dropped. This does neither: a sweep
+of the last line looks at one action instead of A. With m = 0 it is value iteration, with m = ∞
+policy iteration.
 
-It stops as value iteration does (`bounds.py`). With γ = 1 a policy may lead nowhere for a while, so states in which one can stay unpaid
-are kept at 0 at least.
+It stops as value iteration does (`bounds.py`). With γ = 1 a policy may lead nowhere for a while, so
+states in which one can stay unpaid are kept at 0 at least.
 
-Source: Puterman & Shin 1978, doi:10.1287/mnsc.24.11.1127; Puterman 1994, section 6.5. No deliberate difference.
+Source: Puterman & Shin 1978, doi:10.1287/mnsc.24.11.1127; Puterman 1994, section 6.5. No deliberate
+difference.
 """
 
 from __future__ import annotations
@@ -38,14 +40,18 @@ class ModifiedPolicyIterationConfig(PlannerConfig):
     """Hyper-parameters of modified policy iteration."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    tolerance: float = 1e-8                  # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
-    evaluation_sweeps: int = 10              # m: sweeps that evaluate a policy before it is improved, at least 0
-    max_sweeps: int = 100_000                # stop after this many improvements, whatever the error, at least 1
+    # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
+    tolerance: float = 1e-8
+    # m: sweeps that evaluate a policy before it is improved, at least 0
+    evaluation_sweeps: int = 10
+    # stop after this many improvements, whatever the error, at least 1
+    max_sweeps: int = 100_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(
-            self, gamma=unit_interval, tolerance=non_negative, evaluation_sweeps=non_negative_int, max_sweeps=positive_int,
+            self, gamma=unit_interval, tolerance=non_negative,
+            evaluation_sweeps=non_negative_int, max_sweeps=positive_int,
         )  # fmt: skip
 
 
@@ -57,8 +63,10 @@ class ModifiedPolicyIteration(TablePlanner):
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "improvements so far, each a sweep over all states and actions",
         "change": "largest change of a state's value in the improving sweep, in reward units",
-        "bound": "how far V may be from V* in any state, in reward units (for gamma 1 an estimate, once there is one)",
-        "policy_loss_bound": "V* minus the value of the greedy policy, in any state at most, in reward units (gamma below 1)",
+        "bound": "how far V may be from V* in any state, in reward units (for gamma 1 an "
+        "estimate, once there is one)",
+        "policy_loss_bound": "V* minus the value of the greedy policy, in any state at most, in "
+        "reward units (gamma below 1)",
         "value": "value of the states where episodes begin, in reward units",
     }
 

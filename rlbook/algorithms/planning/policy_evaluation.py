@@ -2,17 +2,19 @@
 
     V ← 0
     repeat
-        for each s:  V(s) ← Σ_a π(a|s) [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ]                  one sweep
+        for each s:  V(s) ← Σ_a π(a|s) [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ]               one sweep
     until V is close enough to V^π
 
-The equation that the arrow turns into an instruction is linear, one unknown a state, so it can be solved at once as well
-(`method = "linear"`). In place, a sweep uses the new values of the states before; synchronously, it computes all from the old ones,
-which takes more sweeps and shows how knowledge spreads: after k sweeps V holds the expected return of the next k steps.
+The equation that the arrow turns into an instruction is linear, one unknown a state, so it can be
+solved at once as well (`method = "linear"`). In place, a sweep uses the new values of the states
+before; synchronously, it computes all from the old ones, which takes more sweeps and shows how
+knowledge spreads: after k sweeps V holds the expected return of the next k steps.
 
-It acts greedily by V^π, which is one step of policy improvement: better than π wherever π can be bettered at all.
+It acts greedily by V^π, which is one step of policy improvement: better than π wherever π can be
+bettered at all.
 
-Source: Sutton & Barto 2018, section 4.1, the box on page 75, and eq. 4.4. Deliberate difference: stopped by a bound on the error
-(`bounds.py`) where the box takes the last change.
+Source: Sutton & Barto 2018, section 4.1, the box on page 75, and eq. 4.4. Deliberate difference:
+stopped by a bound on the error (`bounds.py`) where the box takes the last change.
 """
 
 from __future__ import annotations
@@ -38,17 +40,24 @@ from rlbook.fast_forms import has_fast_form
 class PolicyEvaluationConfig(PlannerConfig):
     """Hyper-parameters of policy evaluation."""
 
-    policy: str | tuple[Any, ...] = "uniform"    # "uniform", "epsilon-greedy", an action for each state, or [S, A] probabilities
-    epsilon: float = 0.1                     # with "epsilon-greedy": how often an optimal policy acts at random, in [0, 1]
+    # "uniform", "epsilon-greedy", an action for each state, or [S, A] probabilities
+    policy: str | tuple[Any, ...] = "uniform"
+    # with "epsilon-greedy": how often an optimal policy acts at random, in [0, 1]
+    epsilon: float = 0.1
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    method: str = "in-place"                 # "in-place", "synchronous", or "linear": solved at once
-    tolerance: float = 1e-8                  # how far V may be from V^π, in reward units (of the largest reward if below 1), at least 0
-    max_sweeps: int = 100_000                # stop after this many sweeps, whatever the error, at least 1
+    # "in-place", "synchronous", or "linear": solved at once
+    method: str = "in-place"
+    # how far V may be from V^π, in reward units (of the largest reward if below 1), at least
+    # 0
+    tolerance: float = 1e-8
+    # stop after this many sweeps, whatever the error, at least 1
+    max_sweeps: int = 100_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(
-            self, epsilon=unit_interval, gamma=unit_interval, method=one_of("in-place", "synchronous", "linear"),
+            self, epsilon=unit_interval, gamma=unit_interval,
+            method=one_of("in-place", "synchronous", "linear"),
             tolerance=non_negative, max_sweeps=positive_int,
         )  # fmt: skip
         if isinstance(self.policy, str):
@@ -65,8 +74,10 @@ class PolicyEvaluation(TablePlanner):
     Config = PolicyEvaluationConfig
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "sweeps over all states so far",
-        "change": "largest change of a state's value in this sweep, in reward units; solved at once, the largest residual",
-        "bound": "how far V may be from V^π in any state, in reward units (for gamma 1 an estimate, once there is one)",
+        "change": "largest change of a state's value in this sweep, in reward units; solved at "
+        "once, the largest residual",
+        "bound": "how far V may be from V^π in any state, in reward units (for gamma 1 an "
+        "estimate, once there is one)",
         "value": "value of the states where episodes begin, in reward units",
     }
 
@@ -82,7 +93,10 @@ class PolicyEvaluation(TablePlanner):
             return np.full(shape, 1 / model.num_actions)
         if self.config.policy == "epsilon-greedy":
             greedy = PolicyIteration.solve(model, gamma=self.config.gamma).greedy_policy()
-            return self.config.epsilon / model.num_actions + (1 - self.config.epsilon) * np.eye(model.num_actions)[greedy]
+            return (
+                self.config.epsilon / model.num_actions
+                + (1 - self.config.epsilon) * np.eye(model.num_actions)[greedy]
+            )
         given = np.array(self.config.policy)
         return np.eye(model.num_actions)[given] if given.ndim == 1 else given.astype(np.float64)
 
@@ -132,18 +146,31 @@ class PolicyEvaluation(TablePlanner):
         """Nothing: that was checked at the beginning."""
 
     def check_model(self, model: TabularMDP) -> None:
-        """Raises ValueError where the model does not fit, or the given policy does not fit the model."""
+        """Raises ValueError where the model does not fit, or the given policy does not fit the
+        model.
+        """
         super().check_model(model)
         if isinstance(self.config.policy, str):
             return
         given, actions = np.array(self.config.policy), model.num_actions
         if given.ndim == 1:
-            fits = given.shape == (model.num_states,) and given.dtype.kind in "iu" and bool(((given >= 0) & (given < actions)).all())
+            fits = (
+                given.shape == (model.num_states,)
+                and given.dtype.kind in "iu"
+                and bool(((given >= 0) & (given < actions)).all())
+            )
         else:
-            fits = given.shape == (model.num_states, actions) and bool((given >= 0).all() and (abs(given.sum(axis=1) - 1) <= 1e-8).all())
+            fits = given.shape == (model.num_states, actions) and bool(
+                (given >= 0).all() and (abs(given.sum(axis=1) - 1) <= 1e-8).all()
+            )
         if not fits:
-            wanted = f"{model.num_states} actions from 0 to {actions - 1}, or {model.num_states} rows of {actions} probabilities"
-            raise ValueError(f"policy must be {wanted}, got numbers of shape {list(given.shape)} from {given.min():g} to {given.max():g}.")
+            states = model.num_states
+            wanted = f"{states} actions from 0 to {actions - 1}"
+            wanted += f", or {states} rows of {actions} probabilities"
+            raise ValueError(
+                f"policy must be {wanted}, got numbers of shape {list(given.shape)} from "
+                f"{given.min():g} to {given.max():g}."
+            )
 
     def _metrics(self, model: TabularMDP) -> Metrics:
         known = self._bound.metrics()
@@ -170,5 +197,6 @@ def _as_lists(policy: Any) -> tuple[Any, ...]:
     except ValueError:  # rows of different lengths
         pass
     raise ValueError(
-        f'policy must be "uniform", "epsilon-greedy", an action for each state, or a row of probabilities for each state, got {policy!r}'
+        f'policy must be "uniform", "epsilon-greedy", an action for each state, '
+        f"or a row of probabilities for each state, got {policy!r}"
     )

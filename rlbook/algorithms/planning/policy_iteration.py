@@ -1,20 +1,22 @@
-"""Policy iteration: work out exactly what a policy is worth, then act greedily by that; repeat until nothing is better.
+"""Policy iteration: work out what a policy is worth, act greedily by that, and repeat.
 
     π ← greedy by V = 0
     repeat
-        V ← the solution of V(s) = r(s, π(s)) + γ Σ_s' P(s'|s, π(s)) V(s')                   evaluation, a linear system
-        for each s:  if max_a Q(s, a) > V(s):  π(s) ← argmax_a Q(s, a)                       improvement
+        V ← the solution of V(s) = r(s, π(s)) + γ Σ_s' P(s'|s, π(s)) V(s')     a linear system
+        for each s:  if max_a Q(s, a) > V(s):  π(s) ← argmax_a Q(s, a)                   improvement
     until no π(s) has changed
 
-Each policy is better than the one before, and there are finitely many, so it ends, most often after a handful of rounds. That holds only
-because an action gives way to a strictly better one and never to an equal one: where the box of the textbook takes any maximum, it may
-go back and forth between two policies that are equally good, for ever.
+Each policy is better than the one before, and there are finitely many, so it ends, most often after
+a handful of rounds. That holds only because an action gives way to a strictly better one and never
+to an equal one: where the box of the textbook takes any maximum, it may go back and forth between
+two policies that are equally good, for ever.
 
-With γ = 1 only policies that lead to an end, or to where nothing is paid any more, have finite values. It starts from such a policy
-(`undiscounted.py`), and strict improvement never leaves them.
+With γ = 1 only policies that lead to an end, or to where nothing is paid any more, have finite
+values. It starts from such a policy (`undiscounted.py`), and strict improvement never leaves them.
 
-Source: Howard 1960; Sutton & Barto 2018, section 4.3, the box on page 80. Deliberate differences: the linear system is solved and not
-iterated, ties keep the action (exercise 4.4), and the first policy.
+Source: Howard 1960; Sutton & Barto 2018, section 4.3, the box on page 80. Deliberate differences:
+the linear system is solved and not iterated, ties keep the action (exercise 4.4), and the first
+policy.
 """
 
 from __future__ import annotations
@@ -55,15 +57,18 @@ class PolicyIteration(TablePlanner):
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "policies evaluated so far",
         "changed": "states in which the policy was improved; 0 in the end",
-        "change": "largest difference that any action would still make to a state's value, in reward units",
-        "bound": "how far V may be from V* in any state, in reward units (for gamma 1 the same as change)",
+        "change": "largest difference that any action would still make to a state's value, in "
+        "reward units",
+        "bound": "how far V may be from V* in any state, in reward units (for gamma 1 the same as "
+        "change)",
         "value": "value of the states where episodes begin under this policy, in reward units",
     }
 
     def __init__(self, env: Any, config: PolicyIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self._actions: np.ndarray | None = None        # [S] int, what the policy does
-        self._resting = np.zeros(self._num_states, dtype=bool)     # where it does nothing instead, for which nothing is paid
+        # where it does nothing instead, for which nothing is paid
+        self._resting = np.zeros(self._num_states, dtype=bool)
         self._changed, self._change = self._num_states, np.inf
 
     def _sweep(self, model: TabularMDP) -> None:
@@ -89,15 +94,28 @@ class PolicyIteration(TablePlanner):
         """V of a policy, [S], and what may be an error of its arithmetic, in reward units."""
         chain, rewards = model.chain(actions)
         try:
-            values, residual = chain_values(chain, np.where(self._resting, 0.0, rewards), self.config.gamma, self._values, ~self._resting)
+            values, residual = chain_values(
+                chain,
+                np.where(self._resting, 0.0, rewards),
+                self.config.gamma,
+                self._values,
+                ~self._resting,
+            )
         except ValueError as error:
-            raise TrainingError(f"policy_iteration: {str(error).rstrip('.')}; rewards add up to infinity") from None
+            raise TrainingError(
+                f"policy_iteration: {str(error).rstrip('.')}; rewards add up to infinity"
+            ) from None
         return values, max(64 * EPS * largest(values), 4 * residual)
 
     def _metrics(self, model: TabularMDP) -> Metrics:
         gamma = self.config.gamma
         bound = self._change / (1 - gamma) if gamma < 1 else self._change
-        return {"changed": self._changed, "change": self._change, "bound": bound, "value": float(model.initial @ self._values)}
+        return {
+            "changed": self._changed,
+            "change": self._change,
+            "bound": bound,
+            "value": float(model.initial @ self._values),
+        }
 
     def _check_finite(self) -> None:
         """Nothing: each policy's values are solved for, and that fails where they are infinite."""
@@ -106,8 +124,17 @@ class PolicyIteration(TablePlanner):
         return 1e-11 * largest(self._values)
 
     def _progress(self) -> State:
-        return {"actions": self._actions, "resting": self._resting, "changed": self._changed, "change": self._change}
+        return {
+            "actions": self._actions,
+            "resting": self._resting,
+            "changed": self._changed,
+            "change": self._change,
+        }
 
     def _set_progress(self, state: State) -> None:
         self._actions = None if state["actions"] is None else np.array(state["actions"])
-        self._resting, self._changed, self._change = np.array(state["resting"]), int(state["changed"]), float(state["change"])
+        self._resting, self._changed, self._change = (
+            np.array(state["resting"]),
+            int(state["changed"]),
+            float(state["change"]),
+        )

@@ -1,4 +1,4 @@
-"""Prioritized sweeping: update the state whose value is most out of date, then tell its predecessors.
+"""Prioritized sweeping: update the most outdated value, then tell its predecessors.
 
     V ← 0;  Q(s, a) ← r(s, a)
     repeat
@@ -46,8 +46,10 @@ class PrioritizedSweepingConfig(PlannerConfig):
     """Hyper-parameters of prioritized sweeping."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    tolerance: float = 1e-8                  # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
-    max_sweeps: int = 10_000                 # stop after this many times S backups, whatever the error, at least 1
+    # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
+    tolerance: float = 1e-8
+    # stop after this many times S backups, whatever the error, at least 1
+    max_sweeps: int = 10_000
 
     def __post_init__(self) -> None:
         super().__post_init__()

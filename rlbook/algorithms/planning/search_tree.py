@@ -1,8 +1,9 @@
-"""The tree of a Monte Carlo tree search, as flat lists, and the arithmetic on it that every search shares.
+"""The tree of a Monte Carlo tree search, as flat lists, and the arithmetic on it.
 
-A node is a state (closed loop) or a sequence of actions (open loop); its A edges are the actions. Edge `node * A + action` leads to
-the children that followed this action, one for each outcome met, as a linked list. Node 0 is the root. In plain Python the fields
-are lists, compiled they are arrays; both grow the same tree from the same random numbers.
+A node is a state (closed loop) or a sequence of actions (open loop); its A edges are the actions.
+Edge `node * A + action` leads to the children that followed this action, one for each outcome met,
+as a linked list. Node 0 is the root. In plain Python the fields are lists, compiled they are
+arrays; both grow the same tree from the same random numbers.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from rlbook.agent import State
 class Tree(NamedTuple):
     """Room for C nodes of A actions. Lists, or numpy arrays of int64 and float64."""
 
-    key: Any                                 # [C] int; what tells an outcome of an edge from its others
-    sibling: Any                             # [C] int; the next outcome of the same edge, or -1
-    visits: Any                              # [C] int; simulations that chose an action here, Σ_a count; or that ended here
-    child: Any                               # [C·A] int; the outcome met last, or -1
-    count: Any                               # [C·A] int; simulations through this edge
-    mean: Any                                # [C·A] float; their mean return from here on, in reward units
-    used: Any                                # [2] int; how many nodes there are, and the length of the longest simulation in the tree
-    bounds: Any                              # [2] float; the smallest and the largest return so far of any edge, in reward units
-    path: Any                                # [C] int; scratch: the edges of the simulation under way
-    rewards: Any                             # [C] float; scratch: what they paid
+    key: Any        # [C] int; what tells an outcome of an edge from its others
+    sibling: Any    # [C] int; the next outcome of the same edge, or -1
+    visits: Any     # [C] int; simulations that chose an action here, Σ_a count; or that ended here
+    child: Any      # [C·A] int; the outcome met last, or -1
+    count: Any      # [C·A] int; simulations through this edge
+    mean: Any       # [C·A] float; their mean return from here on, in reward units
+    used: Any       # [2] int; how many nodes there are, and the length of the longest simulation in
+                    # the tree
+    bounds: Any     # [2] float; the smallest and the largest return so far of any edge, in reward
+                    # units
+    path: Any       # [C] int; scratch: the edges of the simulation under way
+    rewards: Any    # [C] float; scratch: what they paid
 
 
 def empty_tree(capacity: int, num_actions: int) -> Tree:
@@ -42,7 +45,12 @@ def empty_tree(capacity: int, num_actions: int) -> Tree:
 def as_arrays(tree: Tree) -> Tree:
     """For compiled code."""
     floats = (False, False, False, False, False, True, False, True, False, True)
-    return Tree(*(np.array(field, dtype=np.float64 if real else np.int64) for field, real in zip(tree, floats, strict=True)))
+    return Tree(
+        *(
+            np.array(field, dtype=np.float64 if real else np.int64)
+            for field, real in zip(tree, floats, strict=True)
+        )
+    )
 
 
 def as_lists(tree: Tree) -> Tree:
@@ -52,13 +60,25 @@ def as_lists(tree: Tree) -> Tree:
 
 # ---- the arithmetic; compiled too
 
-def select(node: int, num_actions: int, visits: Any, count: Any, mean: Any, bounds: Any, exploration: float, rng: Any) -> int:
-    """UCB1 with returns scaled to [0, 1]: the edge with the largest (Q - low) / (high - low) + c √(ln N(s) / N(s, a)).
+def select(
+    node: int,
+    num_actions: int,
+    visits: Any,
+    count: Any,
+    mean: Any,
+    bounds: Any,
+    exploration: float,
+    rng: Any,
+) -> int:
+    """UCB1 with returns scaled to [0, 1]: the edge with the largest (Q - low) / (high - low) + c
+    √(ln N(s) / N(s, a)).
 
-    An action that was never tried goes before all others; among several, and among equal scores, chance decides. What is compared is
-    the same thing times (high - low), plus low, which saves the division and leaves the order as it is.
+    An action that was never tried goes before all others; among several, and among equal scores,
+    chance decides. What is compared is the same thing times (high - low), plus low, which saves the
+    division and leaves the order as it is.
 
-    Source: Auer et al. 2002, doi:10.1023/A:1013689704352, UCB1; Kocsis & Szepesvári 2006, doi:10.1007/11871842_29. The scale is ours.
+    Source: Auer et al. 2002, doi:10.1023/A:1013689704352, UCB1; Kocsis & Szepesvári 2006,
+    doi:10.1007/11871842_29. The scale is ours.
     """
     edge = node * num_actions
     untried = num_actions - visits[node]
@@ -104,10 +124,11 @@ def add_child(edge: int, key: int, child: Any, sibling: Any, keys: Any, used: An
 
 
 def back_up(
-    value: float, length: int, path: Any, rewards: Any, num_actions: int, visits: Any, count: Any, mean: Any, used: Any, bounds: Any,
-    gamma: float,
+    value: float, length: int, path: Any, rewards: Any, num_actions: int, visits: Any, count: Any,
+    mean: Any, used: Any, bounds: Any, gamma: float,
 ) -> None:  # fmt: skip
-    """From the leaf to the root: G ← r + γ G, and Q(s, a) ← Q(s, a) + (G - Q(s, a)) / N(s, a) at each of the `length` edges of the path.
+    """From the leaf to the root: G ← r + γ G, and Q(s, a) ← Q(s, a) + (G - Q(s, a)) / N(s, a) at
+    each of the `length` edges of the path.
 
     Args:
         value: G at the leaf, in reward units.
@@ -133,22 +154,26 @@ def back_up(
 class Met(NamedTuple):
     """What a search in a simulated environment remembers of a node."""
 
-    reward: float                            # paid on the way in, in reward units
-    ending: int                              # whether the episode went on there; see `simulators`
-    state: Any                               # where the simulator can go on from, or None
+    reward: float   # paid on the way in, in reward units
+    ending: int     # whether the episode went on there; see `simulators`
+    state: Any      # where the simulator can go on from, or None
 
 
 class SearchTree:
-    """A tree, and how to read it. Nodes are numbered from the root, 0, in the order in which they were met.
+    """A tree, and how to read it. Nodes are numbered from the root, 0, in the order in which they
+    were met.
 
     Attributes:
         tree: the lists.
         num_actions: A.
-        mode: "closed" (a child an action), "chance" (a child an outcome) or "open-loop" (a child an action, whatever the outcome).
+        mode: "closed" (a child an action), "chance" (a child an outcome) or "open-loop" (a child an
+            action, whatever the outcome).
         met: one for each node where the search is in a simulated environment, otherwise empty.
     """
 
-    def __init__(self, tree: Tree, num_actions: int, mode: str, met: list[Met] | None = None) -> None:
+    def __init__(
+        self, tree: Tree, num_actions: int, mode: str, met: list[Met] | None = None
+    ) -> None:
         self.tree, self.num_actions, self.mode = tree, num_actions, mode
         self.met = [] if met is None else met
 
@@ -173,7 +198,9 @@ class SearchTree:
         return [int(n) for n in self.tree.count[first : first + self.num_actions]]
 
     def values(self, node: int = 0) -> list[float]:
-        """Q(s, a): [A], mean discounted return of those simulations from here on, in reward units; 0 where there was none."""
+        """Q(s, a): [A], mean discounted return of those simulations from here on, in reward units;
+        0 where there was none.
+        """
         first = node * self.num_actions
         return [float(q) for q in self.tree.mean[first : first + self.num_actions]]
 
@@ -186,14 +213,22 @@ class SearchTree:
         return found[::-1]
 
     def best_actions(self) -> list[int]:
-        """The actions that were chosen most often at the root; among those, the ones of the highest value."""
+        """The actions that were chosen most often at the root; among those, the ones of the highest
+        value.
+        """
         counts, values = self.counts(), self.values()
         most = max(counts)
         highest = max(q for n, q in zip(counts, values, strict=True) if n == most)
-        return [action for action in range(self.num_actions) if counts[action] == most and values[action] == highest]
+        return [
+            action
+            for action in range(self.num_actions)
+            if counts[action] == most and values[action] == highest
+        ]
 
     def below(self, node: int, spare: int) -> SearchTree:
-        """The part of the tree under a node, which becomes the root, with room for `spare` more nodes."""
+        """The part of the tree under a node, which becomes the root, with room for `spare` more
+        nodes.
+        """
         order, depths, new = [node], [0], {node: 0}
         for old, depth in zip(order, depths, strict=False):      # both grow while they are read
             for action in range(self.num_actions):
@@ -203,7 +238,10 @@ class SearchTree:
                     depths.append(depth + 1)
         part, size = empty_tree(len(order) + spare, self.num_actions), self.num_actions
         for number, old in enumerate(order):
-            part.key[number], part.visits[number] = int(self.tree.key[old]), int(self.tree.visits[old])
+            part.key[number], part.visits[number] = (
+                int(self.tree.key[old]),
+                int(self.tree.visits[old]),
+            )
             part.sibling[number] = new.get(int(self.tree.sibling[old]), -1) if number else -1
             for action in range(size):
                 edge = old * size + action
@@ -212,20 +250,37 @@ class SearchTree:
                 part.mean[number * size + action] = float(self.tree.mean[edge])
         part.used[:] = [len(order), max(depths)]
         part.bounds[:] = [float(bound) for bound in self.tree.bounds]
-        return SearchTree(part, size, self.mode, [self.met[old] for old in order] if self.met else [])
+        return SearchTree(
+            part, size, self.mode, [self.met[old] for old in order] if self.met else []
+        )
 
     def state_dict(self) -> State:
         """Everything that `from_state` needs."""
-        rewards, endings = np.array([met.reward for met in self.met]), np.array([met.ending for met in self.met], dtype=np.int64)
+        rewards, endings = (
+            np.array([met.reward for met in self.met]),
+            np.array([met.ending for met in self.met], dtype=np.int64),
+        )
         states = [None if met.state is None else _plain(met.state) for met in self.met]
         fields = as_arrays(self.tree)._asdict()
-        return {**fields, "num_actions": self.num_actions, "mode": self.mode, "paid": rewards, "endings": endings, "states": states}
+        return {
+            **fields,
+            "num_actions": self.num_actions,
+            "mode": self.mode,
+            "paid": rewards,
+            "endings": endings,
+            "states": states,
+        }
 
     @classmethod
     def from_state(cls, state: State) -> SearchTree:
         """The inverse of `state_dict`."""
         tree = as_lists(Tree(*(state[name] for name in Tree._fields)))
-        met = [Met(*item) for item in zip(state["paid"].tolist(), state["endings"].tolist(), state["states"], strict=True)]
+        met = [
+            Met(*item)
+            for item in zip(
+                state["paid"].tolist(), state["endings"].tolist(), state["states"], strict=True
+            )
+        ]
         return cls(tree, int(state["num_actions"]), state["mode"], met)
 
 

@@ -1,12 +1,13 @@
-"""Environments to look ahead in: copies that are put into the state of the real one, which is read and never stepped.
+"""What a search looks ahead in: tables, and copies put into the real environment's state.
 
     TableModel   environments with a table of transitions, whose states are what they show
-    Fields       gymnasium's own classes: what changes in them is a few attributes, replaced at each step
+    Fields       gymnasium's own classes, in which a step replaces a few attributes
     Snapshots    environments with `snapshot()` and `restore()`
     Copies       anything else that can be deep-copied, at the price of a copy a simulation or two
 
-A simulator draws what is random in the environment from a generator of its own: the search must not know the real one's future.
-What the state holds it does know, hidden cards included. Time limits that gymnasium's `TimeLimit` keeps are not part of the state.
+A simulator draws what is random in the environment from a generator of its own: the search must not
+know the real one's future. What the state holds it does know, hidden cards included. Time limits
+that gymnasium's `TimeLimit` keeps are not part of the state.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
 
 GOES_ON, TERMINATED, STUCK = 0, 1, 2
-"""What a step led to. STUCK is the environment's own truncation: nothing is known of what would follow."""
+"""What a step led to.
+
+STUCK is the environment's own truncation: nothing is known of what would follow.
+"""
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "gymnasium.envs.classic_control.cartpole.CartPoleEnv": ("state", "steps_beyond_terminated"),
@@ -48,12 +52,12 @@ class Table(NamedTuple):
     Noise on a reward is left out: its mean is 0.
     """
 
-    first: Any                               # [S·A + 1] int; row s * A + a owns the outcomes first[row] : first[row + 1]
-    cumulative: Any                          # [K] float; their probabilities, added up
-    successor: Any                           # [K] int
-    reward: Any                              # [K] float, in reward units
-    ends: Any                                # [K] int; 1 where the episode ends
-    value: Any                               # [S] float; what a state counts where a simulation stops, in reward units
+    first: Any      # [S·A + 1] int; row s * A + a owns the outcomes first[row] : first[row + 1]
+    cumulative: Any # [K] float; their probabilities, added up
+    successor: Any  # [K] int
+    reward: Any     # [K] float, in reward units
+    ends: Any       # [K] int; 1 where the episode ends
+    value: Any      # [S] float; what a state counts where a simulation stops, in reward units
 
 
 class TableModel:
@@ -72,7 +76,8 @@ class TableModel:
         self.searched = 0                    # simulations so far; a fast form compiles after many
         self.table = Table(
             outcomes.first.tolist(), outcomes.cumulative.tolist(), outcomes.successor.tolist(),
-            outcomes.reward.tolist(), outcomes.ends.astype(np.int64).tolist(), [0.0] * model.num_states,
+            outcomes.reward.tolist(), outcomes.ends.astype(np.int64).tolist(),
+            [0.0] * model.num_states,
         )  # fmt: skip
         self.state = self.root = 0
         self._rng: Any = None
@@ -91,12 +96,18 @@ class TableModel:
         return self.state + self.start
 
     def set_value(self, value: Callable[[int], float] | None) -> None:
-        """What states count where a simulation stops: a function of the observation, asked once for each state."""
-        values = [0.0 if value is None else float(value(observation)) for observation in self.observations]
+        """What states count where a simulation stops: a function of the observation, asked once for
+        each state.
+        """
+        values = [
+            0.0 if value is None else float(value(observation)) for observation in self.observations
+        ]
         self.table = self.table._replace(value=values)
 
     def key(self, observation: int, mode: str, ending: int) -> int:
-        """What tells the outcome of an action that leads to this observation from its others; `ending` is 1 where it ends the episode."""
+        """What tells the outcome of an action that leads to this observation from its others;
+        `ending` is 1 where it ends the episode.
+        """
         return 0 if mode == "open-loop" else 2 * (int(observation) - self.start) + ending
 
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
@@ -123,7 +134,10 @@ class TableModel:
         return self.state
 
     def step(self, action: int) -> tuple[float, int]:
-        """One step: the reward, and what it led to. One uniform number where there is more than one outcome."""
+        """One step: the reward, and what it led to.
+
+        One uniform number where there is more than one outcome.
+        """
         table = self.table
         k = table.first[self.state * self.num_actions + action]
         if table.cumulative[k] < 1.0:
@@ -139,7 +153,8 @@ class TableModel:
 
 
 class Simulator(ABC):
-    """A copy of an environment that can be moved to any state met before. See the module docstring for its forms.
+    """A copy of an environment that can be moved to any state met before. See the module docstring
+    for its forms.
 
     Args:
         env: the real environment.
@@ -175,13 +190,19 @@ class Simulator(ABC):
         return 0 if mode == "open-loop" else 4 * content(observation) + ending
 
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
-        """Notes the state of the real environment as the tree's root, and begins a new stream of what is random in the copy."""
-        self.noise.bit_generator.state = self._quiet = np.random.default_rng(int(rng.random() * 2**53)).bit_generator.state
+        """Notes the state of the real environment as the tree's root, and begins a new stream of
+        what is random in the copy.
+        """
+        self.noise.bit_generator.state = self._quiet = np.random.default_rng(
+            int(rng.random() * 2**53)
+        ).bit_generator.state
         self._root = self.here()
         found.met[:1] = [Met(0.0, GOES_ON, self._root)]
 
     def begin(self, observation: Any, rng: Any) -> None:
-        """Nothing: the search begins where the real environment is, and the copy has a generator of its own."""
+        """Nothing: the search begins where the real environment is, and the copy has a generator of
+        its own.
+        """
 
     def to_root(self) -> None:
         """The copy is where the real environment is."""
@@ -208,7 +229,10 @@ class Simulator(ABC):
         """Moves the copy to a state."""
 
     def step(self, action: int) -> tuple[float, int]:
-        """One step of the copy: the reward, and what it led to. Raises TrainingError where it fails."""
+        """One step of the copy: the reward, and what it led to.
+
+        Raises TrainingError where it fails.
+        """
         try:
             self.obs, reward, terminated, truncated, _ = self.copy.step(self.actions[action])
             paid = float(reward)
@@ -243,7 +267,10 @@ class Fields(Simulator):
 
 
 class Snapshots(Simulator):
-    """A deep copy, made once, that is restored. Its generator is put aside meanwhile: a snapshot holds the real one's state."""
+    """A deep copy, made once, that is restored.
+
+    Its generator is put aside meanwhile: a snapshot holds the real one's state.
+    """
 
     def __init__(self, env: Any, act: Any, num_actions: int) -> None:
         self._aside = np.random.default_rng(0)
@@ -262,7 +289,9 @@ class Snapshots(Simulator):
 
 
 class Copies(Simulator):
-    """A state is a whole copy of the environment with its wrappers; spaces and the like are copied as well, so this is slow."""
+    """A state is a whole copy of the environment with its wrappers; spaces and the like are copied
+    as well, so this is slow.
+    """
 
     saves = False
 
@@ -276,10 +305,12 @@ class Copies(Simulator):
 
 
 def simulator_of(env: Any, act: Any, num_actions: int) -> TableModel | Simulator:
-    """What an agent searches in: the table where the environment has one and shows its state, otherwise the fastest way to copy it.
+    """What an agent searches in: the table where the environment has one and shows its state,
+    otherwise the fastest way to copy it.
 
     Args:
-        env: the real environment, as an agent gets it; later it must be where the observation given to a search came from.
+        env: the real environment, as an agent gets it; later it must be where the observation given
+            to a search came from.
         act, num_actions: as for `Simulator`.
 
     Raises:
@@ -311,11 +342,16 @@ def copied(env: Any, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(env, memo)
     except Exception as error:  # whatever the environment's class holds
         name, reason = type(env.unwrapped).__name__, " ".join(str(error).split())
-        raise ValueError(f"{name} cannot be searched: it has no snapshot() and restore(), and it cannot be copied ({reason}).") from error
+        raise ValueError(
+            f"{name} cannot be searched: it has no snapshot() and restore(), and it cannot be "
+            f"copied ({reason})."
+        ) from error
 
 
 def content(observation: Any) -> int:
-    """An observation as an integer: equal ones give equal integers, and different ones different integers but by a chance of 2^-60."""
+    """An observation as an integer: equal ones give equal integers, and different ones different
+    integers but by a chance of 2^-60.
+    """
     if isinstance(observation, int | np.integer):
         return int(observation)
     digest = hashlib.blake2b(digest_size=8)
@@ -339,20 +375,28 @@ def _feed(digest: Any, part: Any) -> None:
 def repeats(space: spaces.Space) -> bool:
     """Whether equal observations can be expected to come again, so that chance nodes make sense."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return all(map(repeats, space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces))
+        return all(
+            map(repeats, space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)
+        )
     return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
 
 
 def _model_of(env: Any) -> TabularMDP | None:
     """The table, where there is one at no cost and its states are what the environment shows."""
     inner, shown = env.unwrapped, env.observation_space
-    if not isinstance(shown, spaces.Discrete) or not (callable(getattr(inner, "model", None)) or hasattr(inner, "P")):
+    if not isinstance(shown, spaces.Discrete) or not (
+        callable(getattr(inner, "model", None)) or hasattr(inner, "P")
+    ):
         return None
     try:
         model = TabularMDP.from_env(env)
     except ValueError:                       # a wrapper changes what happens
         return None
-    return model if isinstance(model, TabularMDP) and model.observable and model.num_states == shown.n else None
+    return (
+        model
+        if isinstance(model, TabularMDP) and model.observable and model.num_states == shown.n
+        else None
+    )
 
 
 def _only_checks(env: Any) -> bool:

@@ -149,7 +149,8 @@ class TablePlanner(Planner):
 
     @property
     def tolerance(self) -> float:
-        """How far V may be from the answer, in reward units: smaller where all rewards are small."""
+        """How far V may be from the answer, in reward units: smaller where all rewards are small.
+        """
         assert self._model is not None
         return self.config.tolerance * min(1.0, self._model.largest_reward)
 

@@ -1,10 +1,11 @@
-"""What has to be known of a model before planning in it with γ = 1, where values are finite only if rewards come to an end.
+"""What is checked before planning with γ = 1, where values may be infinite.
 
-Rewards end with the episode, or where one can stay for ever without being paid: such states are worth 0 at least. A policy that leads
-from everywhere to one of the two has finite values, and from such a policy every improvement does.
+Rewards end with the episode, or where one can stay for ever without being paid: such states are
+worth 0 at least. A policy that leads from everywhere to one of the two has finite values, and from
+such a policy every improvement does.
 
-Where a policy can stay for ever and is paid a positive reward a
-step on average, values are infinite: value iteration would add that reward at each sweep.
+Where a policy can stay for ever and is paid a positive reward a step on average, values are
+infinite: value iteration would add that reward at each sweep.
 
 Source: Bertsekas & Tsitsiklis 1991, doi:10.1287/moor.16.3.580 (proper policies); Puterman 1994,
 section 8.2 (gain). The states of rest are ours.
@@ -24,7 +25,10 @@ AVERAGED = 200
 
 
 def resting_states(model: TabularMDP) -> np.ndarray:
-    """[S] bool: the states from which some policy collects 0 at every step for ever. They are worth 0 at least."""
+    """[S] bool: the states from which some policy collects 0 at every step for ever.
+
+    They are worth 0 at least.
+    """
     unpaid = model.rewards == 0.0
     resting = np.ones(model.num_states, dtype=bool)
     while True:
@@ -35,7 +39,8 @@ def resting_states(model: TabularMDP) -> np.ndarray:
 
 
 def ending_policy(model: TabularMDP, resting: np.ndarray) -> np.ndarray:
-    """[S] int: actions that lead to an end, or to one of the states `resting` [S] bool, from everywhere with probability 1.
+    """[S] int: actions that lead to an end, or to one of the states `resting` [S] bool, from
+    everywhere with probability 1.
 
     Raises:
         ValueError: from some states neither can be reached.
@@ -43,7 +48,10 @@ def ending_policy(model: TabularMDP, resting: np.ndarray) -> np.ndarray:
     ends, action = can_end(model, np.ones(model.rewards.shape, dtype=bool), resting)
     if not ends.all():
         lost = np.count_nonzero(~ends)
-        raise ValueError(f"with gamma 1 no policy has finite values in {lost} states, from which nothing ends the episode.")
+        raise ValueError(
+            f"with gamma 1 no policy has finite values in {lost} states, from which nothing ends "
+            "the episode."
+        )
     return action
 
 

@@ -1,6 +1,6 @@
-"""Value iteration: apply the Bellman optimality equation to every state at once, until nothing changes any more.
+"""Value iteration: apply Bellman's optimality equation to all states until nothing changes.
 
-    V(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ]          where s' ends the episode, V(s') counts as 0
+    V(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ]  where s' ends the episode, V(s') counts as 0
 
     V ← 0
     repeat
@@ -11,13 +11,15 @@
     until l and h show that V is close enough to V*
     π(s) ← argmax_a Q(s, a)
 
-The right-hand side pulls any two V closer together by the factor γ: it has one fixed point, V*, and leads there from anywhere.
-It needs the model, and not one step in the environment.
+The right-hand side pulls any two V closer together by the factor γ: it has one fixed point, V*, and
+leads there from anywhere. It needs the model, and not one step in the environment.
 
-When it stops. For γ < 1 it stops when γ / (1 - γ) · max |V' - V|, which the error cannot exceed, is within the tolerance. Where nothing
-ever ends, the changes prove an interval around V* that narrows far sooner (`bounds.py`): then it stops when half the width is within
-the tolerance, and moves V to the middle. For γ = 1 it stops when the changes, if they go on shrinking as in the last two sweeps, add up
-to no more than the tolerance. On a deterministic map that is when nothing changes at all, and then V is exact.
+When it stops. For γ < 1 it stops when γ / (1 - γ) · max |V' - V|, which the error cannot exceed, is
+within the tolerance. Where nothing ever ends, the changes prove an interval around V* that narrows
+far sooner (`bounds.py`): then it stops when half the width is within the tolerance, and moves V to
+the middle. For γ = 1 it stops when the changes, if they go on shrinking as in the last two sweeps,
+add up to no more than the tolerance. On a deterministic map that is when nothing changes at all,
+and then V is exact.
 
 With `sweep = "gauss-seidel"` there is one array, and later states of a sweep see the new values of
 earlier ones. That takes fewer sweeps where states are numbered along the way; the interval does not
@@ -25,12 +27,14 @@ hold then, only the first stop. "automatic" is synchronous here. Its fast form (
 may choose the order of the work, and stops by the same bounds: where the interval shrinks no faster
 than γ alone makes it, as on a map that knowledge crosses cell by cell, it goes on in place.
 
-How good the policy is. If V is known to lie within ε of V*, acting greedily by V loses at most 2 ε / (1 - γ) against V*; the changes of
-a sweep prove less: γ (h - l) / (1 - γ). That is `policy_loss_bound`.
+How good the policy is. If V is known to lie within ε of V*, acting greedily by V loses at most 2 ε
+/ (1 - γ) against V*; the changes of a sweep prove less: γ (h - l) / (1 - γ). That is
+`policy_loss_bound`.
 
-Source: Bellman 1957; Sutton & Barto 2018, section 4.4, the box on page 83. Deliberate differences: synchronous by default, with two
-arrays, where the box overwrites one; and stopped by a bound on the error where the box takes the last change (MacQueen 1966,
-doi:10.1016/0022-247X(66)90060-9; Puterman 1994, theorem 6.6.3 and proposition 6.1.1). How ties are broken: `greedy.py`.
+Source: Bellman 1957; Sutton & Barto 2018, section 4.4, the box on page 83. Deliberate differences:
+synchronous by default, with two arrays, where the box overwrites one; and stopped by a bound on the
+error where the box takes the last change (MacQueen 1966, doi:10.1016/0022-247X(66)90060-9; Puterman
+1994, theorem 6.6.3 and proposition 6.1.1). How ties are broken: `greedy.py`.
 """
 
 from __future__ import annotations
@@ -55,9 +59,12 @@ class ValueIterationConfig(PlannerConfig):
     """Hyper-parameters of value iteration."""
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    tolerance: float = 1e-8                  # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
-    sweep: str = "automatic"                 # "synchronous"; "gauss-seidel": in place, state after state; or "automatic"
-    max_sweeps: int = 100_000                # stop after this many sweeps, whatever the error, at least 1
+    # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
+    tolerance: float = 1e-8
+    # "synchronous"; "gauss-seidel": in place, state after state; or "automatic"
+    sweep: str = "automatic"
+    # stop after this many sweeps, whatever the error, at least 1
+    max_sweeps: int = 100_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
