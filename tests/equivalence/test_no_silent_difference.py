@@ -16,6 +16,7 @@ from torch.nn.utils import prune
 from torch.testing import assert_close
 
 import rlbook
+from rlbook.algorithms.policy.policy_agent import surrogate_loss
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError, TrainingError
 from rlbook.fast import matrix_product
@@ -374,3 +375,35 @@ def test_a_setting_that_has_no_effect_is_refused(env: str, setting: dict[str, An
     (name,) = setting
     with pytest.raises(RequestError, match=f"{name} has no effect here, because"):
         rlbook.train("ppo", env, steps=8, num_envs=2, **model, **setting)
+
+
+# ---- losses as one node
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3, -0.3, 30.0])
+@pytest.mark.parametrize("clips", [{}, {"clip": 0.1, "clip_high": 0.4}], ids=str)
+def test_the_clipped_loss_in_one_node_is_the_plain_one(clips: dict[str, float], shift: float) -> None:
+    """To the last bit in value and gradient: at ratios of 1, outside of the clip on either side, and beyond the bound on log ρ."""
+    generator = torch.Generator().manual_seed(0)
+    log_prob = torch.randn(64, generator=generator, requires_grad=True)
+    old = (log_prob.detach() - shift + (0.2 * torch.randn(64, generator=generator) if shift else 0.0))
+    advantage = torch.randn(64, generator=generator)
+    advantage[:3] = 0.0
+    results = []
+    for plain in (False, True):
+        with plain_forms(plain):
+            loss = surrogate_loss(log_prob, old, advantage, **clips)
+            results.append((loss.detach(), *torch.autograd.grad(3.0 * loss, log_prob)))
+    assert all(map(torch.equal, *results))
+
+
+def test_the_curvature_of_the_clipped_loss_is_the_plain_ones() -> None:
+    log_prob = torch.linspace(-0.5, 0.5, 9, dtype=torch.float64, requires_grad=True)
+    seconds = []
+    for plain in (False, True):
+        with plain_forms(plain):
+            loss = surrogate_loss(log_prob, torch.zeros(9, dtype=torch.float64), torch.ones(9, dtype=torch.float64))
+            (first,) = torch.autograd.grad(loss, log_prob, create_graph=True)
+            seconds.append(torch.autograd.grad(first.square().sum(), log_prob)[0])
+    assert seconds[0].any()
+    assert_close(*seconds)

@@ -11,10 +11,15 @@ from torch import Tensor
 from rlbook.agent import Agent, State, Step
 from rlbook.checks import at
 from rlbook.data.rollout import Batch, Rollout
+from rlbook.fast_forms import has_fast_form
 from rlbook.functional import averages
+from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.policies.build import PolicySettings, build_policy, refuse_idle
 from rlbook.policies.optimizer import Group, adam
 from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+surrogate_loss = has_fast_form("rlbook.fast.losses:clipped_surrogate_loss")(clipped_surrogate_loss)
+"""`rlbook.functional.policy_losses.clipped_surrogate_loss`; the equations themselves know of no fast forms."""
 
 AVERAGES = ("token", "sequence", "constant")
 
