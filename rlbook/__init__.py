@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rlbook.agent import Agent as Agent
     from rlbook.agent import Planner as Planner
     from rlbook.agent import Step as Step
+    from rlbook.comparison import compare as compare
     from rlbook.errors import RequestError as RequestError
     from rlbook.errors import TrainingError as TrainingError
     from rlbook.evaluation import evaluate as evaluate
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Agent": "agent", "Planner": "agent", "Step": "agent", "environments": "interaction.environments", "make": "interaction.environments",
     "RequestError": "errors", "TrainingError": "errors", "evaluate": "evaluation", "algorithms": "registry", "Run": "runs.run",
-    "load": "runs.run", "train": "training", "PPO": "algorithms.policy.ppo", "GRPO": "algorithms.policy.grpo",
+    "compare": "comparison", "load": "runs.run", "train": "training", "PPO": "algorithms.policy.ppo", "GRPO": "algorithms.policy.grpo",
     "DPO": "algorithms.policy.dpo", "DQN": "algorithms.value.dqn", "QLearning": "algorithms.tabular.q_learning",
     "ValueIteration": "algorithms.planning.value_iteration",
 }  # fmt: skip
