@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from rlbook.comparison import Row
+    from rlbook.runs.comparison import Row
     from rlbook.runs.run import Run
 
 Result = tuple[dict[str, Any], str]

@@ -10,7 +10,7 @@ import pytest
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.comparison import interquartile_mean
+from rlbook.runs.comparison import interquartile_mean
 
 
 @pytest.mark.parametrize(("scores", "expected"), [
