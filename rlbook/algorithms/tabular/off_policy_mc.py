@@ -39,7 +39,7 @@ from rlbook.algorithms.tabular.exploration import explore, largest, probability
 from rlbook.algorithms.tabular.given_policy import GivenPolicy, check_cumulative, cumulative, plain_policy, probabilities
 from rlbook.algorithms.tabular.tabular_agent import NO_DELTA, ControlAgent, ControlConfig, Memory, Settings
 from rlbook.checks import check_fields, one_of, positive
-from rlbook.fast.simulation import draw
+from rlbook.envs.outcomes import draw
 from rlbook.functional.schedules import Constant, Inverse, Schedule, scheduled
 
 PREDICTION, CONTROL = "prediction", "control"

@@ -15,7 +15,7 @@ from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.given_policy import GivenPolicy, check_cumulative, cumulative, plain_policy, probabilities
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.checks import at_least, boolean, check_fields, check_schedules, finite, positive_fraction, unit_interval
-from rlbook.fast.simulation import draw
+from rlbook.envs.outcomes import draw
 from rlbook.functional.schedules import CONSTANT, Constant, Inverse, Numbers, Schedule, scheduled
 
 
