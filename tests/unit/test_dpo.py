@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from rlbook.algorithms.policy.dpo import ranked_pairs
+from rlbook.data.episodes import Episode, Pairs
 from rlbook.data.rollout import Batch
 
 Make = Callable[..., Any]
@@ -215,3 +217,34 @@ def test_the_temperature_is_in_every_log_probability(stage: Make, scripted: Make
         log_prob, _, _ = agent.policy.evaluate(rows)
         np.testing.assert_allclose(log_prob.detach()[rows.mask], rows.log_prob[rows.mask], atol=1e-6)
         np.testing.assert_allclose(rows.reference_log_prob[rows.mask], rows.log_prob[rows.mask], atol=1e-6)
+
+
+# ---- recorded pairs
+
+def pull(arm: int) -> Episode:
+    return Episode(np.ones((1, 1), dtype=np.float32), np.array([arm]))
+
+
+def fitted(agent: Any, data: Pairs, minibatches: int) -> list[dict[str, float]]:
+    return list(itertools.islice(agent.fit(data), minibatches))
+
+
+def test_recorded_pairs_make_the_odds_what_the_preferences_say(stage: Make, arms: Make) -> None:
+    """Arm 0 is preferred to arm 2 in eight pairs of ten: the loss is least where σ(β Δ) = .8, so Δ = ln(.8 / .2) / β = ln 4 for β = 1,
+    and Δ is what the logarithm of the odds π(0) / π(2) has gained."""
+    agent = stage("dpo", arms(), num_envs=2, hidden_sizes=(), beta=1.0, learning_rate=0.1).agent
+    before = arm_probabilities(agent)
+    seen = fitted(agent, Pairs([pull(0)] * 8 + [pull(2)] * 2, [pull(2)] * 8 + [pull(0)] * 2), 300)
+    after = arm_probabilities(agent)
+    assert math.log(after[0] / after[2]) - math.log(before[0] / before[2]) == pytest.approx(math.log(0.8 / 0.2), abs=1e-3)
+    assert seen[0]["preference_loss"] == pytest.approx(math.log(2), abs=1e-6) and seen[0]["pairs"] == 10
+    assert seen[-1]["preference_loss"] == pytest.approx(-0.8 * math.log(0.8) - 0.2 * math.log(0.2), abs=1e-5)
+    assert seen[-1]["accuracy"] == pytest.approx(0.8)
+    assert agent.METRICS.keys() >= seen[-1].keys()
+
+
+@pytest.mark.parametrize("name", ["epochs", "reference_period"])
+def test_what_only_play_has_a_use_for_is_refused_with_recorded_pairs(stage: Make, arms: Make, name: str) -> None:
+    agent = stage("dpo", arms(), num_envs=2, **{name: 3}).agent
+    with pytest.raises(ValueError, match=f"{name} has no effect on recorded pairs; got 3, leave it out"):
+        fitted(agent, Pairs([pull(0)], [pull(2)]), 1)

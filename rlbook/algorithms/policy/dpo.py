@@ -1,19 +1,27 @@
-"""Direct preference optimisation: make the better of two episodes likelier than the worse one, with no reward model and no critic.
+"""Direct preference optimisation: make the better of two episodes likelier than the worse one.
 
     repeat
-        play groups of episodes with π; in each, pair the best with the worst, the second best with the second worst, …
-        Δ = [log π(τ_w) - log π_ref(τ_w)] - [log π(τ_l) - log π_ref(τ_l)]        τ_w the better episode, τ_l the worse
+        play groups of episodes with π; in each, pair the best with the worst, the second best with
+            the second worst, …; or take pairs that were recorded
+        Δ = [log π(τ_w) - log π_ref(τ_w)] - [log π(τ_l) - log π_ref(τ_l)]
         minimise  -mean log σ(β Δ)  -  c mean log π(τ_w)
 
-log π(τ) sums over the steps of an episode. Only differences count in the first term, so both log-probabilities may fall while Δ grows;
-the second term (NLL) holds the better episode up. Pairs come from the policy as it is now (online DPO), ranked by their return; equal
-returns make no pair. On the maze a pair is two episodes from one start, on a token environment two completions of one prompt.
-Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 7. NLL term: Pang et al. 2024, arXiv:2404.19733, eq. 1 (here per step, averaged).
-Online pairs: Guo et al. 2024, arXiv:2402.04792. `reference_period` is ours.
+τ_w is the better episode of a pair and τ_l the worse one; log π(τ) sums over the steps. There is no
+reward model and no critic. Only differences count in the first term, so both log-probabilities may
+fall while Δ grows; the second term (NLL) holds the better episode up.
+
+`learn` ranks what the policy plays by its return, and equal returns make no pair (online DPO).
+`fit` takes a data set of pairs as it is (DPO as published). On the maze a pair is two walks, played
+ones from one start; on a token environment two completions of one prompt.
+
+Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 7. NLL term: Pang et al. 2024, arXiv:2404.19733,
+eq. 1 (here per step, averaged). Online pairs: Guo et al. 2024, arXiv:2402.04792. `reference_period`
+is ours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,10 +29,10 @@ import torch
 from torch import Tensor
 
 from rlbook import checks
-from rlbook.agent import Metrics, State, Step
+from rlbook.agent import Data, Metrics, State, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch
-from rlbook.functional.averages import averaged, given, per_token
+from rlbook.functional.averages import Average, averaged, given, per_token
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.preference_losses import (
     dpo_loss,
@@ -40,28 +48,37 @@ from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 @dataclass(frozen=True)
 class DPOConfig:
-    group_size: int = 2  # G, episodes from one start, at least 2; divides num_envs; makes up to G / 2 pairs
+    # G, episodes from one start, at least 2; divides num_envs; makes up to G / 2 pairs
+    group_size: int = 2
     beta: float = 0.1  # β, how strongly the policy is held to the reference, in nats⁻¹, > 0
-    preference_loss: Literal["sigmoid", "ipo", "hinge"] = "sigmoid"  # DPO's, IPO's (sums of log-probabilities) or SLiC's
-    label_smoothing: float = 0.0  # probability that a preference is the wrong way round (conservative DPO), in [0, 0.5]
-    nll_coef: float = 0.0  # c, weight of the better episode's negative log-likelihood, in loss per nat
-    reference_period: int = 0  # rounds after which the reference becomes the present policy; 0 never
+    # DPO's, IPO's (sums of log-probabilities) or SLiC's
+    preference_loss: Literal["sigmoid", "ipo", "hinge"] = "sigmoid"
+    # probability that a preference is the wrong way round (conservative DPO), in [0, 0.5]
+    label_smoothing: float = 0.0
+    # c, weight of the better episode's negative log-likelihood, in loss per nat
+    nll_coef: float = 0.0
+    # rounds of play after which the reference becomes the present policy; 0 never
+    reference_period: int = 0
     batch_size: int = 64  # pairs of a minibatch
-    epochs: int = 1  # passes over a round's pairs
+    epochs: int = 1  # passes over the pairs of a round of play
     learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
-    temperature: float = 1.0  # divides the logits of a discrete policy, acting and learning alike, > 0
+    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
-    micro_batch_size: int | None = None  # pairs that are backpropagated at once; changes memory, not the gradient
+    # pairs that are backpropagated at once; changes memory, not the gradient
+    micro_batch_size: int | None = None
 
     def __post_init__(self) -> None:
         checks.check_fields(
-            self, group_size=checks.at_least(2), beta=checks.positive, preference_loss=checks.one_of("sigmoid", "ipo", "hinge"),
-            label_smoothing=checks.number_in(0.0, 0.5), nll_coef=checks.non_negative, reference_period=checks.non_negative_int,
-            batch_size=checks.positive_int, epochs=checks.positive_int, anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive, hidden_sizes=checks.positive_ints,
+            self, group_size=checks.at_least(2), beta=checks.positive,
+            preference_loss=checks.one_of("sigmoid", "ipo", "hinge"),
+            label_smoothing=checks.number_in(0.0, 0.5), nll_coef=checks.non_negative,
+            reference_period=checks.non_negative_int, batch_size=checks.positive_int,
+            epochs=checks.positive_int, anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
+            hidden_sizes=checks.positive_ints,
             micro_batch_size=checks.optional(checks.positive_int),
         )  # fmt: skip
         checks.check_rates(self, learning_rate=checks.positive)
@@ -79,17 +96,20 @@ class DPO(PolicyAgent):
         ),
     }  # fmt: skip
     Config = DPOConfig
+    data_kinds = ("Pairs",)
     rollout = "episodes"
     default_num_envs = 32
     METRICS = {
-        "preference_loss": "the chosen preference loss, minimised; ln 2 = 0.693 for sigmoid at the start",
+        "preference_loss": "the chosen preference loss, minimised; "
+        "ln 2 = 0.693 for sigmoid at the start",
         "nll": "-log π(a|s) per step of the better episodes, in nats",
         "accuracy": "share of pairs whose better episode has the larger implicit reward, in [0, 1]",
-        "reward_margin": "mean β Δ, the implicit reward of the better episode minus the worse one's",
-        "chosen_log_ratio": "mean log π(τ_w) - log π_ref(τ_w), in nats; below 0, they have become less likely",
+        "reward_margin": "mean β Δ, the better episode's implicit reward minus the worse one's",
+        "chosen_log_ratio": "mean log π(τ_w) - log π_ref(τ_w), in nats; "
+        "below 0, they have become less likely",
         "rejected_log_ratio": "the same of the worse episodes",
-        "pairs": "pairs in the round; ties make none",
-        "group_return": "mean undiscounted return of the round, in reward units",
+        "pairs": "pairs in the round, where ties make none, or in the minibatch of recorded ones",
+        "group_return": "mean undiscounted return of the round, in reward units (of played pairs)",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this update",
     }
@@ -121,8 +141,22 @@ class DPO(PolicyAgent):
             self.reference.load_state_dict(self.policy.state_dict())
         return metrics
 
+    def fit(self, data: Data) -> Iterator[Metrics]:
+        """One gradient step for each minibatch of recorded pairs."""
+        for name in ("epochs", "reference_period"):
+            if (value := getattr(self.config, name)) != getattr(DPOConfig, name):
+                refusal = f"{name} has no effect on recorded pairs; got {value!r}, leave it out"
+                raise ValueError(refusal)
+        for better, worse in data.minibatches(self.config.batch_size):
+            rate = self.anneal()
+            for rows in (better, worse):
+                rows.reference_log_prob = self.reference_log_prob(rows)
+            metrics = mean_metrics([self.train_on(better, worse)])
+            yield metrics | {"pairs": float(len(better)), "learning_rate": rate}
+
     def update(self, batch: Batch, better: Tensor, worse: Tensor) -> Metrics:
-        """Epochs over the pairs (rows `better` [P] and `worse` [P] of `batch`); returns the mean diagnostics."""
+        """Epochs over pairs, the rows `better` [P] and `worse` [P] of `batch`; returns the mean
+        diagnostics."""
         rate, steps = self.anneal(), []
         for _ in range(self.config.epochs):
             order = torch.from_numpy(self.shuffling.permutation(len(better)))
@@ -131,40 +165,64 @@ class DPO(PolicyAgent):
         return mean_metrics(steps) | {"learning_rate": rate}
 
     def train_on(self, better: Batch, worse: Batch) -> dict[str, Tensor]:
-        """One gradient step on P pairs, row i of `better` against row i of `worse`. Returns the diagnostics and "grad_norm"."""
+        """One gradient step on P pairs, row i of `better` against row i of `worse`.
+
+        Returns:
+            The diagnostics, and "grad_norm".
+        """
         better.weight, pairs = per_token(better.mask), len(better)
         return gradient_step(
-            self.optimizer, lambda rows: self.loss(rows.better, rows.worse, pairs), Pairs(better, worse),
+            self.optimizer, lambda rows: self.loss(rows.better, rows.worse, pairs),
+            PairedRows(better, worse),
             micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
         )  # fmt: skip
 
     def loss(self, better: Batch, worse: Batch, pairs: int) -> LossOutput:
-        """The share that some pairs have in the loss of all `pairs`, and their share in the diagnostics."""
+        """The share that some pairs have in the loss of all `pairs`, and in the diagnostics."""
         config = self.config
-        assert better.weight is not None and better.reference_log_prob is not None and worse.reference_log_prob is not None
+        assert better.weight is not None
         log_prob, _, _ = self.policy.evaluate(better, entropy=False)
-        chosen = sequence_log_prob(log_prob, better.mask)
+        chosen = sequence_log_prob(log_prob, better.mask)                              # [P]
         rejected = sequence_log_prob(self.policy.evaluate(worse, entropy=False)[0], worse.mask)
-        reference = sequence_log_prob(better.reference_log_prob, better.mask), sequence_log_prob(worse.reference_log_prob, worse.mask)
+        references = [self.reference_of(rows) for rows in (better, worse)]
         average = given(torch.full_like(chosen, 1.0 / pairs))
-        if config.preference_loss == "sigmoid":
-            preference = dpo_loss(chosen, rejected, *reference, beta=config.beta, label_smoothing=config.label_smoothing, average=average)
-        else:
-            function = ipo_loss if config.preference_loss == "ipo" else hinge_preference_loss
-            preference = function(chosen, rejected, *reference, beta=config.beta, average=average)
-        nll = negative_log_likelihood_loss(log_prob, mask=better.mask, average=given(better.weight))
+        preference = self.preference_loss(chosen, rejected, *references, average)
+        weight = given(better.weight)
+        nll = negative_log_likelihood_loss(log_prob, mask=better.mask, average=weight)
         total = preference + config.nll_coef * nll
         with torch.no_grad():
-            ratios = chosen - reference[0], rejected - reference[1]
-            rewards = implicit_reward(chosen, reference[0], config.beta), implicit_reward(rejected, reference[1], config.beta)
-            share = len(chosen) / pairs
+            ratios = chosen - references[0], rejected - references[1]
+            rewards = [
+                implicit_reward(sums, reference, config.beta)
+                for sums, reference in zip((chosen, rejected), references, strict=True)
+            ]
             return LossOutput(total, {
-                "preference_loss": preference.detach(), "nll": nll.detach(),
-                "accuracy": preference_accuracy(*rewards) * share,
+                "preference_loss": preference.detach(),
+                "nll": nll.detach(),
+                "accuracy": preference_accuracy(*rewards) * (len(chosen) / pairs),
                 "reward_margin": averaged(rewards[0] - rewards[1], average=average),
                 "chosen_log_ratio": averaged(ratios[0], average=average),
                 "rejected_log_ratio": averaged(ratios[1], average=average),
             })  # fmt: skip
+
+    def reference_of(self, rows: Batch) -> Tensor:
+        """log π_ref of whole episodes: [P], in nats."""
+        assert rows.reference_log_prob is not None
+        return sequence_log_prob(rows.reference_log_prob, rows.mask)
+
+    def preference_loss(
+        self, chosen: Tensor, rejected: Tensor, reference_chosen: Tensor,
+        reference_rejected: Tensor, average: Average,
+    ) -> Tensor:  # fmt: skip
+        """The loss that `preference_loss` names, of log π(τ) [P] each: a scalar."""
+        sums = chosen, rejected, reference_chosen, reference_rejected
+        beta = self.config.beta
+        if self.config.preference_loss == "ipo":
+            return ipo_loss(*sums, beta=beta, average=average)
+        if self.config.preference_loss == "hinge":
+            return hinge_preference_loss(*sums, beta=beta, average=average)
+        smoothing = self.config.label_smoothing
+        return dpo_loss(*sums, beta=beta, label_smoothing=smoothing, average=average)
 
     def state_dict(self) -> State:
         return super().state_dict() | {"rounds": self.rounds}
@@ -175,7 +233,7 @@ class DPO(PolicyAgent):
 
 
 @dataclass
-class Pairs:
+class PairedRows:
     """P pairs of episodes, row i of `better` against row i of `worse`."""
 
     better: Batch
@@ -184,12 +242,13 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.better)
 
-    def __getitem__(self, rows: slice) -> Pairs:
-        return Pairs(self.better[rows], self.worse[rows])
+    def __getitem__(self, rows: slice) -> PairedRows:
+        return PairedRows(self.better[rows], self.worse[rows])
 
 
 def ranked_pairs(returns: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
-    """Within each group the best episode against the worst, the second best against the second worst, and so on; ties make no pair.
+    """Within each group the best episode against the worst, the second best against the second
+    worst, and so on; ties make no pair.
 
     Args:
         returns: [N], groups of neighbours.
