@@ -46,12 +46,13 @@ ALGORITHMS = {
     "ppo": "rlbook.algorithms.policy.ppo:PPO",
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",
     "dpo": "rlbook.algorithms.policy.dpo:DPO",
+    "behavior_cloning": "rlbook.algorithms.imitation.behavior_cloning:BehaviorCloning",
 }
 
 ENUMERATED = 20_000
 """Transitions of an environment without a table that `train` tries before it says that there are too many to plan in: a few seconds."""
 
-ALIASES: dict[str, str] = {}
+ALIASES: dict[str, str] = {"sft": "behavior_cloning"}
 """What language-model people call an algorithm → its name here."""
 
 

@@ -55,14 +55,12 @@ def maze(terminal: Terminal) -> float:
 
 
 def addition(terminal: Terminal) -> float:
-    """GRPO on sums. Returns the seconds of training, the supervised warm-up included."""
+    """GRPO on sums. Returns the seconds of training."""
     _title(terminal, "2  GRPO teaches a language model to add")
     _say(terminal, "A transformer of 0.1 million parameters writes the answer to sums like 12+34=, one token an action. It is paid 1 for "
-                   "exactly the right answer and 0 otherwise. From random weights nothing would ever be paid, so it is first shown answers "
-                   "until it knows about half of them.")  # fmt: skip
-    start = time.monotonic()
+                   "exactly the right answer and 0 otherwise. From random weights nothing would ever be paid, so it starts from weights "
+                   "that come with rlbook: it was shown answers until it knew about half of them.")  # fmt: skip
     untaught = rlbook.train("grpo", "Addition-v0", steps=1, eval_every=0)    # one token: no episode ends, and nothing is learned
-    warm_up = time.monotonic() - start
     before = examine(untaught)
     terminal.write()
     _say(terminal, f"Of {HELD_OUT} sums that it is never trained on, it has {_score(before, terminal)}.")
@@ -73,7 +71,7 @@ def addition(terminal: Terminal) -> float:
     _say(terminal, f"After {seconds:.0f} seconds of GRPO it has {_score(after, terminal)}. The first {SHOWN} of these sums:")
     _show_sums(before.answers, after.answers, terminal)
     _same(terminal, "train grpo Addition-v0", "watch runs/grpo-Addition-v0-0")
-    return warm_up + seconds
+    return seconds
 
 
 def train(algorithm: str, env: str) -> tuple[Run, float]:

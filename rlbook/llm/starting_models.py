@@ -4,7 +4,7 @@ From random weights no completion is ever right, and a reward of 0 teaches nothi
 built-in task before, and the weights ship with the package (`weights/TASK.safetensors`): 0.1 M parameters, the same on every machine. They
 were made by behaviour cloning of the right answers, and so they can be made again:
 
-    rlbook train sft Addition-v0 --env.model new --steps 1000 --out taught
+    rlbook train sft Addition-v0 --env.model new --steps 240 --learning-rate "cosine(0.003, 0.0, 1.0, warmup=0.3)"
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from rlbook.llm.tokenizer import character_codec
 from rlbook.seeding import torch_generator
 
 WEIGHTS = Path(__file__).parent / "weights"
-DIGESTS: dict[str, str] = {
+DIGESTS = {
+    "addition": "26e5bac63e1b71bfbc961785dc344a5904f79d0132ed3fd2f5f1832d198bca01",
+    "reverse": "4f3f8033e6b49d378a7e4fc99c140595bc3c8d88c23880508dd487b89359bf47",
 }
 """Task → sha256 of its file of weights."""
 

@@ -34,6 +34,12 @@ class _Backed:
         """Text ↔ token ids."""
         return self.rules.codec
 
+    def answers(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The task's prompts with their right answers, EOS included, as token ids: int64 [L] and [T]."""
+        rules, codec = self.rules, self.rules.codec
+        prompts = [rules.prompts[i, :length] for i, length in enumerate(rules.prompt_lengths)]
+        return [(prompt, np.array(codec.encode_answer(answer))) for prompt, answer in zip(prompts, rules.answers, strict=True)]
+
     def _single_spaces(self) -> tuple[spaces.Dict, spaces.Discrete]:
         length, vocabulary = self.rules.context_length, self.rules.observed_vocabulary
         tokens = spaces.MultiDiscrete(np.full(length, vocabulary, dtype=np.int64), dtype=np.int64)

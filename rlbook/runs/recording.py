@@ -1,4 +1,4 @@
-"""Episodes to learn from: played by an agent, by an exact planner, or at random; written to a file or handed to a run."""
+"""`rlbook record`: episodes that a run's agent, an exact planner or chance plays, written as a data set."""
 
 from __future__ import annotations
 
@@ -7,90 +7,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
-
-from rlbook.agent import Agent, State
+from rlbook.agent import Agent
 from rlbook.checks import check, one_of, unit_interval, whole_number
 from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
-from rlbook.interaction.episodes import draw_seed
-from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
-from rlbook.interaction.sync_vector import SyncVector
-from rlbook.runs.request import Request
+from rlbook.interaction.spaces import AdaptedEnv, adapt_to
+from rlbook.runs.demonstrations import OPTIMAL, POLICIES, UNIFORM, UniformAgent, exact_expert, recorded
 from rlbook.runs.run import Run, load
-from rlbook.seeding import rng_for
-
-UNIFORM, OPTIMAL = "uniform", "optimal"
-POLICIES = (UNIFORM, OPTIMAL)
-LONGEST = 10_000
-"""Steps of an episode that nothing ends."""
-
-
-class UniformAgent(Agent):
-    """Draws every action alike."""
-
-    def __init__(self, env: Any, config: Any = None, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
-        self.space = env.action_space
-        self.space.seed(seed)
-
-    def act(self, observation: Any, *, explore: bool = True) -> Any:
-        return self.space.sample()
-
-    def state_dict(self) -> State:
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        pass
-
-
-class Recorder(gymnasium.Wrapper):
-    """Keeps what happens in an episode."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        obs, info = self.env.reset(seed=seed, options=options)
-        self.observations, self.actions, self.rewards = [obs], [], []
-        return obs, info
-
-    def step(self, action: Any) -> Any:
-        result = self.env.step(action)
-        self.observations.append(result[0])
-        self.actions.append(action)
-        self.rewards.append(float(result[1]))
-        return result
-
-
-def recorded(agent: Agent, recipe: Recipe, seed: int, *, explore: bool = False, epsilon: float = 0.0) -> Iterator[Recorded]:
-    """Episodes that an agent plays, one after the other, without end.
-
-    Args:
-        agent: asked for actions; nothing in it changes unless it explores.
-        recipe: the environment.
-        seed: of the resets.
-        explore: act as in training.
-        epsilon: the share of actions that are drawn uniformly instead, in [0, 1].
-    """
-    recorder = Recorder(recipe.make())
-    translation = adapt_to(type(agent), recorder, agent.config)
-    env: Any = AdaptedVectorEnv(SyncVector([recorder]), translation) if agent.batched else AdaptedEnv(recorder, translation)
-    rng, wrap = rng_for(seed, "exploration"), (lambda value: [value]) if agent.batched else (lambda value: value)
-    actions, seeds = translation.action_space, rng_for(seed, "environment")
-    actions.seed(draw_seed(rng))
-    agent = agent if agent.batched else agent.bind_env(env)
-    while True:
-        start = draw_seed(seeds)
-        obs, _ = env.reset(seed=wrap(start))
-        if explore:
-            agent.begin()
-        terminated = truncated = False
-        while not (terminated or truncated):
-            random = rng.random() < epsilon
-            action = np.asarray(wrap(actions.sample()))[()] if random else agent.act(obs, explore=explore)
-            obs, _, ended, cut, _ = env.step(action)
-            terminated, truncated = bool(np.all(ended)), bool(np.all(cut)) or len(recorder.actions) >= LONGEST
-        yield Recorded(recorder.observations, recorder.actions, recorder.rewards, terminated, truncated and not terminated, start)
 
 
 def record(
@@ -157,22 +81,3 @@ def _acting(
         return exact_expert(recipe), recipe, OPTIMAL
     env = recipe.make()
     return UniformAgent(AdaptedEnv(env, adapt_to(UniformAgent, env, None)), seed=seed), recipe, UNIFORM
-
-
-def exact_expert(recipe: Recipe) -> Agent:
-    """The exact planner of an environment with a model.
-
-    Raises:
-        RequestError: the environment has no model.
-    """
-    from rlbook.envs.enumeration import NoModel
-    from rlbook.registry import model_of
-
-    try:
-        model_of(recipe.make())
-    except (NoModel, ValueError) as error:
-        raise RequestError(f"policy 'optimal' is not known here: {error}") from None
-    target = recipe.instance if recipe.written_id is None else recipe.written_id
-    kwargs = {} if recipe.written_id is None else recipe.kwargs
-    request = Request.build("value_iteration", target, env_kwargs=kwargs, eval_every=0, allow_import=recipe.module is not None)
-    return Run(request).train().agent

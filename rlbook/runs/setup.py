@@ -104,6 +104,10 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
         from rlbook.data import load as load_data
 
         data = load_data(data, env)
+    elif data is None:
+        from rlbook.runs.demonstrations import demonstrations  # torch, which tables do without
+
+        data = demonstrations(request, env, parts)
     kinds = request.agent.data_kinds
     if kinds and type(data).__name__ not in kinds:
         raise RequestError(f"{request.algorithm} learns from {' or '.join(kinds)}, and the data are {type(data).__name__}")

@@ -1,4 +1,4 @@
-"""Language models for the tests: small ones with random weights, a GPT-2 in a local folder, and one that was warmed up."""
+"""Language models for the tests: small ones with random weights, a GPT-2 in a local folder, and the one that ships."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -14,9 +15,9 @@ from tokenizers.models import BPE
 
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.llm.models import folder_model, small_llama
+from rlbook.llm.starting_models import starting_model
 from rlbook.llm.tasks import AdditionTask
 from rlbook.llm.tokenizer import IDS
-from rlbook.llm.warmup import warm_model
 
 MERGING = {**IDS, "12": len(IDS), "46": len(IDS) + 1, "99": len(IDS) + 2}
 
@@ -89,6 +90,6 @@ def policy(model: Any) -> LanguageModelPolicy:
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModelPolicy:
-    """The warmed-up model of Addition. Do not train it: copy it."""
-    return LanguageModelPolicy(warm_model(AdditionTask(), 0, cache=tmp_path_factory.mktemp("cache")))
+def warm() -> LanguageModelPolicy:
+    """The model that ships for Addition. Do not train it: copy it."""
+    return LanguageModelPolicy(starting_model(AdditionTask(), None, np.random.default_rng(0)))

@@ -268,7 +268,7 @@ def test_a_right_answer_with_padding_in_it_is_wrong() -> None:
 
 
 def test_eos_is_learnt(warm: LanguageModelPolicy) -> None:
-    """After the warm-up completions end by themselves; where they have unlearnt it, the reward of right endings teaches it again."""
+    """With the weights that ship, completions end; where they have unlearned it, the reward of right endings teaches it again."""
     policy, rng = copy.deepcopy(warm), np.random.default_rng(0)
     env = AdditionVector(256)
     seeds = [i // 8 for i in range(256)]                                              # groups of 8 completions of one prompt

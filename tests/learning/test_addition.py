@@ -19,7 +19,7 @@ def exact_match(run: Run) -> float:
 
 
 def untaught(algorithm: str) -> float:
-    """Of the warmed-up model, by an agent that has taken no step."""
+    """Of the model that ships, by an agent that has taken no step."""
     share = exact_match(Run(Request.build(algorithm, "Addition-v0")))
     assert 0.3 <= share <= 0.6                                     # else there is nothing to reinforce, or too little to gain
     return share

@@ -16,48 +16,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from rlbook import checks
-from rlbook.agent import Data, Metrics
-from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.agent import Data, Metrics, Parts
+from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch
+from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.schedules import Schedule
+from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
 class BehaviorCloningConfig:
     batch_size: int = 64  # rows of a minibatch: steps, or whole texts
-    learning_rate: float = 1e-3  # Adam's step size, > 0
-    warmup_steps: int = 0  # gradient steps over which the step size grows from 0 to learning_rate
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
     average: Literal["token", "sequence"] = "token"  # over all actions alike, or within each row first
-    demonstrations: int = 4_000  # environment steps that an expert plays, where there is no data set
+    demonstrations: int = 4_000  # environment steps that an expert plays, where no data set is named
+    micro_batch_size: int | None = None  # rows backpropagated at once; changes memory, not the gradient
     temperature: float = 1.0  # divides the logits of a discrete policy, acting and learning alike, > 0
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
 
     def __post_init__(self) -> None:
         checks.check_fields(
-            self, batch_size=checks.positive_int, learning_rate=checks.positive,
-            warmup_steps=checks.non_negative_int, anneal_learning_rate=checks.boolean,
+            self, batch_size=checks.positive_int, anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, max_grad_norm=checks.bound,
             average=checks.one_of("token", "sequence"), demonstrations=checks.positive_int,
+            micro_batch_size=checks.optional(checks.positive_int),
             temperature=checks.positive, hidden_sizes=checks.positive_ints,
         )  # fmt: skip
+        checks.check_rates(self, learning_rate=checks.positive)
 
 
 class BehaviorCloning(PolicyAgent):
     """Behaviour cloning, alias supervised fine-tuning; see the module docstring."""
 
     Config = BehaviorCloningConfig
-    METRICS: ClassVar[dict[str, str]] = {
-        "loss": "-log π(a|s) per recorded action, in nats; ln A where every action is equally likely",
-        "accuracy": "share of recorded actions that are the policy's likeliest, in [0, 1]",
+    data_kinds = ("Episodes",)
+    uses = ("expert",)
+    budget = {"passes": 20}
+    presets = for_sequence_tasks(passes=5, batch_size=128, anneal_learning_rate=True)
+    METRICS = {
+        "loss": "-log π(a|s) per recorded action, in nats; ln A where all actions are equally likely",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this update",
     }
+
+    def __init__(
+        self, env: AdaptedVectorEnv, config: BehaviorCloningConfig, seed: int = 0, parts: Parts | None = None
+    ) -> None:
+        super().__init__(env, config, seed)
+        self.config: BehaviorCloningConfig = config
+        self.parts = parts or Parts()
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         for batch in data.minibatches(self.config.batch_size):
@@ -66,7 +81,16 @@ class BehaviorCloning(PolicyAgent):
     def train_on(self, batch: Batch) -> Metrics:
         """One gradient step on recorded actions: a batch of steps [B], or of texts [B, T]."""
         rate = self.anneal()
+        batch.weight = self.average()(batch.mask)
+        step = gradient_step(
+            self.optimizer, self.loss, batch,
+            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
+        )  # fmt: skip
+        return mean_metrics([step]) | {"learning_rate": rate}
+
+    def loss(self, batch: Batch) -> LossOutput:
+        """The share that some rows have in -mean log π(a|s); padding has none."""
+        assert batch.weight is not None
         log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
-        loss = negative_log_likelihood_loss(log_prob, mask=batch.mask, average=self.average())
-        norm = self.optimizer.step(loss, self.config.max_grad_norm)
-        return {"loss": loss.item(), "grad_norm": norm.item(), "learning_rate": rate}
+        loss = negative_log_likelihood_loss(log_prob, mask=batch.mask, average=given(batch.weight))
+        return LossOutput(loss, {"loss": loss.detach()})

@@ -1,0 +1,142 @@
+"""Episodes to learn from: played by an agent, by an exact planner, or at random; and a token task's own right answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rlbook.agent import Agent, Parts, State
+from rlbook.algorithms.planning.value_iteration import ValueIteration
+from rlbook.data.episodes import Episode, Episodes
+from rlbook.data.recorded import Recorded
+from rlbook.envs.enumeration import NoModel
+from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.episodes import draw_seed
+from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
+from rlbook.interaction.sync_vector import SyncVector
+from rlbook.interaction.threads import single_threaded
+from rlbook.registry import model_of
+from rlbook.runs.request import Request
+from rlbook.seeding import rng_for
+
+UNIFORM, OPTIMAL = "uniform", "optimal"
+POLICIES = (UNIFORM, OPTIMAL)
+LONGEST = 10_000
+"""Steps of an episode that nothing ends."""
+
+
+class UniformAgent(Agent):
+    """Draws every action alike."""
+
+    def __init__(self, env: Any, config: Any = None, seed: int = 0) -> None:
+        super().__init__(env, config, seed)
+        self.space = env.action_space
+        self.space.seed(seed)
+
+    def act(self, observation: Any, *, explore: bool = True) -> Any:
+        return self.space.sample()
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        pass
+
+
+class Recorder(gymnasium.Wrapper):
+    """Keeps what happens in an episode."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self.observations, self.actions, self.rewards = [obs], [], []
+        return obs, info
+
+    def step(self, action: Any) -> Any:
+        result = self.env.step(action)
+        self.observations.append(result[0])
+        self.actions.append(action)
+        self.rewards.append(float(result[1]))
+        return result
+
+
+def recorded(agent: Agent, recipe: Recipe, seed: int, *, explore: bool = False, epsilon: float = 0.0) -> Iterator[Recorded]:
+    """Episodes that an agent plays, one after the other, without end.
+
+    Args:
+        agent: asked for actions; nothing in it changes unless it explores.
+        recipe: the environment.
+        seed: of the resets.
+        explore: act as in training.
+        epsilon: the share of actions that are drawn uniformly instead, in [0, 1].
+    """
+    recorder = Recorder(recipe.make())
+    translation = adapt_to(type(agent), recorder, agent.config)
+    env: Any = AdaptedVectorEnv(SyncVector([recorder]), translation) if agent.batched else AdaptedEnv(recorder, translation)
+    rng, wrap = rng_for(seed, "exploration"), (lambda value: [value]) if agent.batched else (lambda value: value)
+    actions, seeds = translation.action_space, rng_for(seed, "environment")
+    actions.seed(draw_seed(rng))
+    agent = agent if agent.batched else agent.bind_env(env)
+    while True:
+        start = draw_seed(seeds)
+        obs, _ = env.reset(seed=wrap(start))
+        if explore:
+            agent.begin()
+        terminated = truncated = False
+        while not (terminated or truncated):
+            random = rng.random() < epsilon
+            action = np.asarray(wrap(actions.sample()))[()] if random else agent.act(obs, explore=explore)
+            obs, _, ended, cut, _ = env.step(action)
+            terminated, truncated = bool(np.all(ended)), bool(np.all(cut)) or len(recorder.actions) >= LONGEST
+        yield Recorded(recorder.observations, recorder.actions, recorder.rewards, terminated, truncated and not terminated, start)
+
+
+def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> Episodes:
+    """What an agent learns from that was given no data: an expert's episodes, or a token task's right answers.
+
+    Args:
+        request: of a run whose config says how many environment steps the expert plays, `demonstrations`.
+        env: as the agent sees it.
+        parts: the expert, where one was named; else it is the exact planner, if there is a model.
+
+    Raises:
+        RequestError: no expert, no model and no answers.
+    """
+    answers = getattr(env.unwrapped, "answers", None)
+    if parts.expert is None and answers is not None:
+        return Episodes([Episode(prompt, answer) for prompt, answer in answers()])
+    try:
+        expert = parts.expert or exact_expert(request.recipe)
+    except RequestError as error:
+        raise RequestError(f"{request.algorithm} needs recorded data or an expert here (--data, --expert): {error}") from None
+    steps, episodes, wanted = 0, [], request.config.demonstrations
+    raw = request.recipe.make()
+    with single_threaded():
+        for episode in recorded(expert, request.recipe, request.seed):
+            seen = episode.as_seen(env.adaptation, (raw.observation_space, raw.action_space))
+            episodes.append(Episode(seen.obs[: wanted - steps], seen.action[: wanted - steps]))
+            steps += len(episode.actions)
+            if steps >= wanted:
+                return Episodes(episodes)
+    raise AssertionError("recorded() has no end")
+
+
+def exact_expert(recipe: Recipe) -> Agent:
+    """The exact planner of an environment with a model.
+
+    Raises:
+        RequestError: the environment has no model.
+    """
+    env = recipe.make()
+    config = ValueIteration.Config()
+    try:
+        model = model_of(env)
+        planner = ValueIteration(AdaptedEnv(env, adapt_to(ValueIteration, env, config)), config)
+        for _ in planner.plan(model):
+            pass
+    except (NoModel, ValueError) as error:
+        raise RequestError(f"policy 'optimal' is not known here: {error}") from None
+    return planner
