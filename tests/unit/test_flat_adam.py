@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from rlbook.fast import matrix_product
 from rlbook.fast.flat_adam import FlatAdam, micro_batches
 
 
@@ -131,3 +132,27 @@ def test_micro_batches_add_up_to_the_gradient_of_all_rows(size: int | None) -> N
     loss_of(whole, x).backward()
     assert_close(flat.grad, torch.cat([p.grad.reshape(-1) for p in whole.parameters() if p.grad is not None]))
     assert [len(x[rows]) for rows in slices] == {None: [7], 1: [1] * 7, 3: [3, 3, 1], 4: [4, 3], 7: [7], 100: [7]}[size]
+
+
+def test_the_matrix_library_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(matrix_product.CHOICE, "mkl")
+    assert matrix_product.chosen_library() == "mkl"
+    monkeypatch.setenv(matrix_product.CHOICE, "blas")
+    with pytest.raises(ValueError, match="RLBOOK_MATMUL must be mkl or onednn, got 'blas'"):
+        matrix_product.chosen_library()
+    monkeypatch.delenv(matrix_product.CHOICE)
+    for maker, library in (("GenuineIntel", "mkl"), ("AuthenticAMD", "onednn" if matrix_product._one_dnn() else "mkl")):
+        monkeypatch.setattr(matrix_product, "cpu_maker", lambda maker=maker: maker)
+        assert matrix_product.chosen_library() == library
+
+
+def test_both_libraries_multiply_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum of 300 products of numbers around 1: each library rounds it by at most 300 ε of the sum of magnitudes."""
+    generator = torch.Generator().manual_seed(0)
+    a, b, bias = torch.randn(64, 300, generator=generator), torch.randn(70, 300, generator=generator), torch.randn(70, generator=generator)
+    bound = 2 * 300 * torch.finfo(torch.float32).eps * (a.abs() @ b.abs().t() + bias.abs())
+    exact = torch.addmm(bias.double(), a.double(), b.double().t())
+    for library in (None, matrix_product._one_dnn()):
+        monkeypatch.setattr(matrix_product, "ONE_DNN", library)
+        assert ((matrix_product.product(a, b, bias) - exact).abs() <= bound).all()
+        assert ((matrix_product.times(a, b.t()) + bias - exact).abs() <= bound).all()
