@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rlbook.interaction.environments import environments as environments
     from rlbook.interaction.environments import make as make
     from rlbook.registry import algorithms as algorithms
+    from rlbook.runs.comparison import compare as compare
     from rlbook.runs.run import Run as Run
     from rlbook.runs.run import load as load
     from rlbook.training import train as train
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Agent": "agent", "Planner": "agent", "Step": "agent", "environments": "interaction.environments", "make": "interaction.environments",
     "RequestError": "errors", "TrainingError": "errors", "evaluate": "evaluation", "algorithms": "registry", "Run": "runs.run",
-    "load": "runs.run", "train": "training", "PPO": "algorithms.policy.ppo", "GRPO": "algorithms.policy.grpo",
+    "compare": "runs.comparison", "load": "runs.run", "train": "training", "PPO": "algorithms.policy.ppo", "GRPO": "algorithms.policy.grpo",
     "DPO": "algorithms.policy.dpo", "DQN": "algorithms.value.dqn", "QLearning": "algorithms.tabular.q_learning",
     "ValueIteration": "algorithms.planning.value_iteration",
 }  # fmt: skip

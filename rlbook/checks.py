@@ -142,9 +142,24 @@ def at(rate: float | Schedule, progress: float) -> float:
     return rate(progress) if isinstance(rate, Schedule) else rate
 
 
+SYNONYMS = {
+    "lam": ("trace_decay", "gae_lambda"), "lambda": ("trace_decay", "gae_lambda"), "lambda_": ("trace_decay", "gae_lambda"),
+    "lmbda": ("trace_decay", "gae_lambda"), "lr": ("learning_rate", "alpha"), "learning_rate": ("alpha",),
+    "step_size": ("alpha", "learning_rate"), "alpha": ("learning_rate",), "eps": ("epsilon",),
+    "discount": ("gamma",), "discount_factor": ("gamma",), "n_steps": ("n", "rollout_steps"),
+    "q_init": ("initial_value",), "optimistic": ("initial_value",), "optimism": ("initial_value",), "tau": ("temperature",),
+    "buffer": ("buffer_size",), "clip_range": ("clip",), "ent_coef": ("entropy_coef",), "vf_coef": ("value_coef",),
+}  # fmt: skip
+"""What other books and libraries call a hyper-parameter → what it may be called here."""
+
+
 def nearest(name: Any, allowed: Iterable[str]) -> str | None:
     """The allowed name that is most like the given one, or None where none is alike."""
     by_lower = {choice.lower(): choice for choice in allowed}
+    plain = {choice.strip("-").replace("-", "_"): choice for choice in by_lower}
+    for synonym in SYNONYMS.get(str(name).lower().strip("-").replace("-", "_"), ()):
+        if synonym in plain:
+            return by_lower[plain[synonym]]
     matches = difflib.get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=0.6)
     return by_lower[matches[0]] if matches else None
 

@@ -46,6 +46,7 @@ commands:
   record FOLDER|ENV     play episodes and write them as a data set to learn from
   watch FOLDER          see the agent act, in the terminal or as a GIF
   plot FOLDER...        draw learning curves, and value maps; several seeds become a band
+  compare FOLDER...     interquartile means over seeds, with intervals
   animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
   list                  algorithms, environments, and which trains on which
   explain ALGORITHM     idea, equation, hyper-parameters, logged numbers, source
@@ -270,6 +271,18 @@ def plot(words: Sequence[str]) -> int:
     return 0
 
 
+def compare(words: Sequence[str]) -> int:
+    """`rlbook compare`."""
+    from rlbook.cli.options import Compare, parse
+
+    options = parse(Compare, words, "rlbook compare")
+    import rlbook
+    from rlbook.cli.output import compared
+
+    show(options.json, compared(rlbook.compare(list(options.folders.words))))
+    return 0
+
+
 def animate(words: Sequence[str]) -> int:
     """`rlbook animate`."""
     from rlbook.cli.animate import parse_animate
@@ -304,7 +317,8 @@ def figure(words: Sequence[str]) -> int:
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "animate": animate, "list": list_, "explain": explain,
+    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "compare": compare, "animate": animate,
+    "list": list_, "explain": explain,
     "figure": figure, "record": record,
 }  # fmt: skip
 

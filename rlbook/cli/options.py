@@ -130,6 +130,18 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Compare:
+    """Compare runs: the interquartile mean of their last evaluations over seeds, with its 95 % bootstrap interval.
+
+    Example:  rlbook compare runs/ppo-Maze-v0-0 runs/ppo-Maze-v0-1 runs/dqn-Maze-v0-0
+    """
+
+    folders: Positional[Folders]  # run folders; those that differ only in their seed become one row
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
 class List:
     """Show the algorithms, the environments, and which trains on which, with the reason where it does not.
 

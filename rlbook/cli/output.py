@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from rlbook.runs.comparison import Row
     from rlbook.runs.run import Run
 
 Result = tuple[dict[str, Any], str]
@@ -44,6 +45,24 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     trust = request.recipe.module is not None
     commands = _typed("evaluate", folder, trust), _typed("watch", folder, trust), _typed("plot", folder)
     return facts, "\n".join([*lines, "", *(f"  {command}" for command in commands)])
+
+
+def compared(rows: list[Row]) -> Result:
+    """Rows of runs as a table."""
+    facts = [
+        {
+            "algorithm": row.algorithm, "env": row.env, "folders": list(row.folders), "scores": row.scores.tolist(),
+            "interquartile_mean": row.interquartile_mean, "confidence_interval": list(row.confidence_interval),
+        }
+        for row in rows
+    ]  # fmt: skip
+    table = [("algorithm", "environment", "runs", "interquartile mean", "95 % interval")]
+    for row in rows:
+        low, high = row.confidence_interval
+        table.append((row.algorithm, row.env, str(len(row.folders)), f"{row.interquartile_mean:.4g}", f"{low:.4g} to {high:.4g}"))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    return {"rows": facts}, "\n".join(lines)
 
 
 def _typed(command: str, folder: Path, allow_import: bool = False) -> str:

@@ -52,6 +52,14 @@ class Entries(NamedTuple):
     reward_std: Any = None                   # [E] float, in reward units; None: no noise
 
 
+def draw(cumulative: Any, first: int, rng: Any) -> int:
+    """The first index from `first` on whose cumulative probability is above one uniform number; the last of a row is 1."""
+    uniform = rng.random()
+    while cumulative[first] <= uniform:
+        first += 1
+    return first
+
+
 def normal(u1: float, u2: float) -> float:
     """A standard normal number from two uniform ones in [0, 1). Source: Box & Muller 1958."""
     return math.sqrt(-2.0 * math.log(1.0 - u1)) * math.cos(2.0 * math.pi * u2)

@@ -13,13 +13,14 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rlbook.fast.list_forms import LIST_FORMS
 from rlbook.fast_forms import PLAIN, plain_only
 
 PATIENCE = 1.0
@@ -49,22 +50,12 @@ def _installed() -> bool:
     return find_spec("numba") is not None
 
 
-def on_lists(faster: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Decorates a function that has a faster form where its tables are nested lists."""
-
-    def mark(function: Any) -> Any:
-        function.on_lists = faster
-        return function
-
-    return mark
-
-
 @functools.cache
 def linked(template: Any, how: str, **bound: Any) -> Any:
     """A copy of `template` with the names in `bound`, which it reads as globals, standing for other functions.
 
     Args:
-        how: "arrays": as they are. "lists": with every function that has a faster form on lists in that form. "compiled": with every rlbook
+        how: "arrays": as they are. "lists": with every function that has a form for lists in that form. "compiled": with every rlbook
             function that it calls, as machine code for arrays. A function that calls itself is not supported.
     """
     name = "_".join([template.__name__, *(f"{item.__module__.split('.')[-1]}_{item.__name__}" for item in bound.values())])
@@ -72,8 +63,8 @@ def linked(template: Any, how: str, **bound: Any) -> Any:
 
 
 def _link(function: Any, bound: dict[str, Any], name: str, done: dict[Any, Any], how: str, *, outermost: bool = False) -> Any:
-    if how == "lists" and hasattr(function, "on_lists"):
-        return function.on_lists
+    if how == "lists" and function in LIST_FORMS:
+        return LIST_FORMS[function]
     if function not in done:
         inner = {key: value for key, value in (function.__globals__ | bound).items() if key in function.__code__.co_names}
         inner |= {key: _link(value, {}, value.__name__, done, how) for key, value in inner.items() if _ours(value)}

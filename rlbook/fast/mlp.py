@@ -156,10 +156,10 @@ def _differentiable(ctx: Any, x: Tensor, weights: list[Tensor], deltas: tuple[Te
 
 
 def _activation_gradient(delta: Tensor, h: Tensor, activation: str) -> Tensor:
-    """δ φ'(z), from h = φ(z)."""
+    """δ φ'(z), from h = φ(z), in place of δ: memory that is new costs more here than the arithmetic."""
     if activation == "tanh":
-        return torch.ops.aten.tanh_backward(delta, h)
-    return torch.ops.aten.threshold_backward(delta, h, 0)
+        return torch.ops.aten.tanh_backward.grad_input(delta, h, grad_input=delta)
+    return torch.ops.aten.threshold_backward.grad_input(delta, h, 0, grad_input=delta)
 
 
 def _activate(z: Tensor, activation: str) -> Tensor:

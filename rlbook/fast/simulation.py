@@ -14,16 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook.envs.outcomes import normal
+from rlbook.envs.outcomes import draw, normal
 from rlbook.interaction.guards import METRICS, BadAnswer, finite_number
 
 CHUNK = 16_384
 """Steps between two returns to Python, at most."""
 EPISODES = 1_024
 """Episodes between two returns to Python, at most."""
-
-NO_DELTA = -1.0
-"""What `update` returns where nothing was learned."""
 
 choose: Any = None
 update: Any = None
@@ -42,14 +39,6 @@ class Clock(NamedTuple):
     time_limit: int                          # steps of an episode
     noisy: bool                              # whether rewards have noise on top
     sure: bool                               # whether nothing is left to chance: one outcome a row, one start, no noise
-
-
-def draw(cumulative: Any, first: int, rng: Any) -> int:
-    """The first index from `first` on whose cumulative probability is above one uniform number; the last of a row is 1."""
-    uniform = rng.random()
-    while cumulative[first] <= uniform:
-        first += 1
-    return first
 
 
 def simulate(

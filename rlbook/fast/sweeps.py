@@ -79,12 +79,9 @@ class Sweeps(ABC):
         """out ← max_a [ r + γ P values ]. Returns the smallest and the largest of out - values; where episodes can end, 0 is among them."""
         return self._extremes(self._optimal(values, out))
 
+    @abstractmethod
     def follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray]:
         """`times` sweeps of V ← r_π + γ P_π V for a deterministic policy [S]. Returns (V, the other array)."""
-        for _ in range(times):
-            self._extremes(self._follow(policy, values, out))
-            values, out = out, values
-        return values, out
 
     @abstractmethod
     def in_place(self, values: np.ndarray) -> Extremes:
@@ -96,9 +93,6 @@ class Sweeps(ABC):
 
     @abstractmethod
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes: ...
-
-    @abstractmethod
-    def _follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray) -> Extremes: ...
 
     def _extremes(self, extremes: Extremes) -> Extremes:
         low, high = extremes
@@ -196,11 +190,16 @@ class CompiledSweeps(Sweeps):
         self._moved(extremes, out)
         return extremes
 
-    def _follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray) -> Extremes:
+    def follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray]:
         kernel = compiled(policy_sweep)
-        extremes = self._share(lambda first, last: kernel(*self._model, values, out, *_numbers(first, last), policy))
-        self._moved(extremes, out)
-        return extremes
+
+        def run(first: int, last: int) -> Extremes:
+            return kernel(*self._model, values, out, *_numbers(first, last), policy)
+
+        for _ in range(times):
+            self._moved(self._share(run), out)
+            values, out = out, values
+        return values, out
 
     def _moved(self, extremes: Extremes, out: np.ndarray) -> None:
         low, high = self._extremes(extremes)
@@ -216,7 +215,6 @@ class SparseSweeps(Sweeps):
         super().__init__(rows, rewards, gamma, can_end)
         self._buffers = {first: np.empty(min(BLOCK, len(rewards)) * rewards.shape[1]) for first, _ in self._shares}     # for Q
         self._lists: Any = None
-        self._chain: tuple[Any, Any, np.ndarray] | None = None
 
     def in_place(self, values: np.ndarray) -> Extremes:
         if self._lists is None:
@@ -259,15 +257,18 @@ class SparseSweeps(Sweeps):
         action_values += self.rewards[first:last]
         return action_values
 
-    def _follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray) -> Extremes:
-        if self._chain is None or self._chain[0] is not policy:
-            chosen = np.arange(len(values)) * self.rewards.shape[1] + policy
-            self._chain = (policy, self.rows[chosen], self.rewards.reshape(-1)[chosen])
-        chain: Any = self._chain[1]
-        np.multiply(chain @ values, self.gamma, out=out)
-        out += self._chain[2]
-        change = out - values
-        return float(change.min()), float(change.max())
+    def follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray]:
+        size = len(values)
+        chosen = np.arange(size) * self.rewards.shape[1] + policy
+        chain: Any = self.rows[chosen]
+        rewards = self.rewards.reshape(-1)[chosen]
+        for _ in range(times):
+            out.fill(0.0)
+            _sparsetools.csr_matvec(size, size, chain.indptr, chain.indices, chain.data, values, out)
+            out *= self.gamma
+            out += rewards
+            values, out = out, values
+        return values, out
 
 
 def largest_of_each(table: np.ndarray, out: np.ndarray) -> np.ndarray:

@@ -21,10 +21,10 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from rlbook.agent import Agent, State, Step, Totals
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.checks import ENDLESS
-from rlbook.envs.outcomes import normal
+from rlbook.envs.outcomes import draw, normal
 from rlbook.errors import TrainingError
 from rlbook.fast.compiled import available, linked, told
-from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, World, draw, interact, simulate, skip
+from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, World, interact, simulate, skip
 from rlbook.fast_forms import plain_only
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of

@@ -117,12 +117,13 @@ class Recipe:
             return cls(find(env, allow_import=allow_import).id, dict(kwargs or {}), module=module)
         if not isinstance(env, gymnasium.Env):
             env = _of_model(env)
+        if kwargs:
+            names = ", ".join(map(str, kwargs))
+            raise RequestError(f"env_kwargs are for an environment that is named by its id; {names} cannot change one that is made")
         spec = env.spec
         if spec is None or spec.id not in gymnasium.registry or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
-            if kwargs:
-                raise RequestError("arguments can be given only to an environment that is named by its id")
             return cls(None, {}, env)
-        settings = dict(spec.kwargs) | dict(kwargs or {})
+        settings = dict(spec.kwargs)
         if spec.max_episode_steps != gymnasium.registry[spec.id].max_episode_steps:
             settings["max_episode_steps"] = spec.max_episode_steps or UNLIMITED
         return cls(spec.id, settings, env)

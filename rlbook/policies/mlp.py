@@ -36,7 +36,7 @@ class MLP(nn.Module):
     @property
     def weights(self) -> list[nn.Parameter]:
         """Weight [out, in] and bias [out] of each layer in turn."""
-        return [tensor for layer in self.layers for tensor in (layer.weight, layer.bias)]
+        return [getattr(layer, name) for layer in self.layers for name in ("weight", "bias")]
 
     @has_fast_form("rlbook.fast.mlp:forward")
     def forward(self, x: Tensor) -> Tensor:

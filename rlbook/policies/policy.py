@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlbook.agent import State
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.policies.distributions import Distribution
 
@@ -23,6 +24,24 @@ Unit = Literal["step", "episode"]
 def as_array(tensor: Tensor) -> np.ndarray:
     """A tensor without gradient as an array: from any device, half precisions as float32."""
     return (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).cpu().numpy()
+
+
+def saved(module: nn.Module) -> State:
+    """The module's tensors by name, one that goes by several names (a tied output layer) under the first alone."""
+    state: State = {}
+    first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
+    for name, tensor in module.state_dict().items():
+        if first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name) == name or not tensor.numel():
+            state[name] = tensor
+    return state
+
+
+def load_saved(module: nn.Module, state: State) -> None:
+    """The inverse of `saved`. Raises RuntimeError where names or shapes do not fit."""
+    tied = module.state_dict().keys() - saved(module).keys()
+    missing, unexpected = module.load_state_dict(state, strict=False)
+    if unexpected or set(missing) - tied:
+        raise RuntimeError(f"tensors are missing or left over: {', '.join([*sorted(set(missing) - tied), *unexpected])}")
 
 
 class Policy(nn.Module):

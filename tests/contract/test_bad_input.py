@@ -311,3 +311,8 @@ def test_evaluate_plays_in_the_environment_that_its_arguments_describe() -> None
     run = rlbook.train("q_learning", "Maze-v0", steps=2000, eval_every=0)
     slipping = rlbook.evaluate(run, "Maze-v0", episodes=20, env_kwargs={"slip": 0.5})
     assert len(set(slipping.returns)) > 1 == len(set(rlbook.evaluate(run, "Maze-v0", episodes=20).returns))
+
+
+def test_train_refuses_arguments_for_an_environment_that_is_made_already() -> None:
+    with pytest.raises(rlbook.RequestError, match="env_kwargs are for an environment that is named by its id; slip cannot change one"):
+        rlbook.train("q_learning", rlbook.make("Maze-v0"), env_kwargs={"slip": 0.5})

@@ -161,6 +161,8 @@ WRONG = {
     "evaluate nowhere --epsiodes 3": ["'--epsiodes'", "'--episodes'"],
     "evaluate nowhere --checkpoint worst": ["'worst'", "best"],
     "plot": ["folder"],
+    "compare": ["folder"],
+    "compare nowhere": ["nowhere", "not a run folder"],
     "plot nowhere": ["nowhere"],
     "plot a b --values": ["--values", "2 folders"],
     "plot a b --tree tree.svg": ["--tree", "one run"],

@@ -16,6 +16,7 @@ from torch.nn.utils import prune
 from torch.testing import assert_close
 
 import rlbook
+from rlbook.algorithms.policy.policy_agent import surrogate_loss
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError, TrainingError
 from rlbook.fast import matrix_product
@@ -24,8 +25,10 @@ from rlbook.fast.llama import is_plain_llama
 from rlbook.fast_forms import plain_forms
 from rlbook.llm.generation import generate
 from rlbook.llm.language_model import LanguageModelPolicy
+from rlbook.llm.models import folder_model
 from rlbook.policies.mlp import MLP, MLPPolicy
 from rlbook.policies.optimizer import Adam, Group, adam
+from rlbook.policies.policy import load_saved, saved
 
 TOLERANCE = 1e-5                             # nats, or what a logit is measured in
 
@@ -374,3 +377,66 @@ def test_a_setting_that_has_no_effect_is_refused(env: str, setting: dict[str, An
     (name,) = setting
     with pytest.raises(RequestError, match=f"{name} has no effect here, because"):
         rlbook.train("ppo", env, steps=8, num_envs=2, **model, **setting)
+
+
+# ---- losses as one node
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3, -0.3, 30.0])
+@pytest.mark.parametrize("clips", [{}, {"clip": 0.1, "clip_high": 0.4}], ids=str)
+def test_the_clipped_loss_in_one_node_is_the_plain_one(clips: dict[str, float], shift: float) -> None:
+    """To the last bit in value and gradient: at ratios of 1, outside of the clip on either side, and beyond the bound on log ρ."""
+    generator = torch.Generator().manual_seed(0)
+    log_prob = torch.randn(64, generator=generator, requires_grad=True)
+    old = (log_prob.detach() - shift + (0.2 * torch.randn(64, generator=generator) if shift else 0.0))
+    advantage = torch.randn(64, generator=generator)
+    advantage[:3] = 0.0
+    results = []
+    for plain in (False, True):
+        with plain_forms(plain):
+            loss = surrogate_loss(log_prob, old, advantage, **clips)
+            results.append((loss.detach(), *torch.autograd.grad(3.0 * loss, log_prob)))
+    assert all(map(torch.equal, *results))
+
+
+def test_the_curvature_of_the_clipped_loss_is_the_plain_ones() -> None:
+    log_prob = torch.linspace(-0.5, 0.5, 9, dtype=torch.float64, requires_grad=True)
+    seconds = []
+    for plain in (False, True):
+        with plain_forms(plain):
+            loss = surrogate_loss(log_prob, torch.zeros(9, dtype=torch.float64), torch.ones(9, dtype=torch.float64))
+            (first,) = torch.autograd.grad(loss, log_prob, create_graph=True)
+            seconds.append(torch.autograd.grad(first.square().sum(), log_prob)[0])
+    assert seconds[0].any()
+    assert_close(*seconds)
+
+
+# ---- checkpoints, and the book without its engine
+
+
+def test_a_tied_tensor_is_saved_once(gpt2_folder: Any) -> None:
+    """GPT-2's output layer is its embedding; what was saved goes back into both, and anything else is refused."""
+    policy = LanguageModelPolicy(folder_model(gpt2_folder))
+    state = {name: tensor + 1.0 for name, tensor in saved(policy).items()}
+    assert "model.transformer.wte.weight" in state and "model.lm_head.weight" not in state
+    load_saved(policy, state)
+    assert torch.equal(policy.model.lm_head.weight, state["model.transformer.wte.weight"])
+    for wrong in ({k: v for k, v in state.items() if "wte" not in k}, state | {"more": torch.zeros(1)}):
+        with pytest.raises(RuntimeError, match="missing or left over"):
+            load_saved(policy, wrong)
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [
+    ("ppo", {"num_envs": 4, "rollout_steps": 16}), ("ppo", {"num_envs": 4, "rollout_steps": 16, "separate_networks": False}),
+    ("dqn", {"learning_starts": 50}), ("grpo", {"num_envs": 8, "group_size": 4}),
+], ids=str)  # fmt: skip
+def test_the_plain_code_learns_the_same(algorithm: str, options: dict[str, Any]) -> None:
+    """A few updates on the maze: the same actions, and weights that differ by what float32 rounds in Adam's first steps."""
+    weights = []
+    for plain in (False, True):
+        with plain_forms(plain):
+            agent: Any = rlbook.train(algorithm, "Maze-v0", steps=200, eval_every=0, **options).agent
+            network = agent.q if algorithm == "dqn" else agent.policy
+            weights.append(torch.cat([p.detach().reshape(-1) for p in network.parameters()]))
+    fast, slow = weights
+    assert (fast - slow).abs().max() < 1e-4 and (fast - slow).abs().mean() < 1e-6

@@ -197,8 +197,8 @@ def test_policies_are_named_or_given() -> None:
 @pytest.mark.parametrize(
     ("policy", "complaint"),
     [
-        ("best", "policy must be one of 'uniform', 'epsilon-greedy'"),
-        ([], "policy must be \"uniform\", \"epsilon-greedy\", an action for each state"),
+        ("best", "policy must be one of 'uniform', 'optimal', 'epsilon-greedy'"),
+        ([], "policy must be \"uniform\", \"optimal\", \"epsilon-greedy\", an action for each state"),
         ([[1.0], [0.5, 0.5]], "policy must be \"uniform\""),
     ],
 )

@@ -105,10 +105,10 @@ def test_policy_iteration_improves_in_every_round_and_stays_short() -> None:
 def test_where_long_play_wins_prioritized_sweeping_takes_few_backups() -> None:
     """p = .55: small stakes win in the end, and news goes to and fro. Sweeps over all states take 3 700 times 99 backups."""
     model = gambler(0.55)
-    agent = PrioritizedSweeping.solve(model, gamma=1.0, tolerance=1e-3)
+    agent = PrioritizedSweeping.solve(model, gamma=1.0, tolerance=1e-2)
     exact = PolicyIteration.solve(model, gamma=1.0).values()
     assert agent.converged and agent.state_dict()["backups"] < 100_000
-    np.testing.assert_allclose(agent.values(), exact, rtol=0, atol=2e-3)
+    np.testing.assert_allclose(agent.values(), exact, rtol=0, atol=1e-2)
 
 
 LOOPS = {

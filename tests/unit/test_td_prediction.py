@@ -195,12 +195,12 @@ def test_the_last_possible_action_takes_what_rounding_leaves() -> None:
 @pytest.mark.parametrize(
     ("policy", "complaint"),
     [
-        ("optimum", "policy must be 'uniform', 'optimal', one action a state or rows of .*, got 'optimum' .did you mean 'optimal'"),
+        ("optimum", "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action .*, got 'optimum' .did you mean 'optimal'"),
         ([[0.5, 0.4]] * 25, r"policy must have probabilities of at least 0 that add up to 1 in each state, got \(0.5, 0.4\) in state 0"),
         ([[1.5, -0.5, 0, 0]] * 25, "policy must have probabilities of at least 0"),
         ([[float("nan"), 0, 0, 1]] * 25, "policy must have probabilities of at least 0"),
-        ([], r"policy must be 'uniform', 'optimal', one action a state or rows of probabilities, got \[\]|got \(\)"),
-        ([0.5] * 25, "policy must be 'uniform', 'optimal', one action a state or rows"),
+        ([], r"policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows of probabilities, got \[\]|got \(\)"),
+        ([0.5] * 25, "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows"),
         ([0, 1], "td_prediction does not train on Maze-v0: policy must have one entry for each of the 25 states, got 2"),
         ([0] * 24 + [4], "policy must name actions from 0 to 3, got 4 in state 24"),
         ([[0.5, 0.5]] * 25, "policy must have one probability for each of the 4 actions, got 2 in state 0"),

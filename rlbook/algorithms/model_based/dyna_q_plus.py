@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from rlbook.agent import Metrics
-from rlbook.algorithms.tabular.q_learning import q_learning_update
+from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Settings
 from rlbook.checks import check_fields, check_schedules, non_negative, non_negative_int, positive_fraction
 
@@ -68,14 +68,14 @@ def dyna_q_plus_update(
     memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
 ) -> float:
     """One real step and n planned ones, in place on Q and the model. Returns |δ| of the real one in reward units."""
-    size = q_learning_update(memory, settings, rng, state, action, reward, next_state, terminated, truncated)
+    size = q_learning_step(memory, settings, rng, state, action, reward, next_state, terminated, truncated)
     remember_when(memory, state, action, reward, next_state, terminated)
     for _ in range(settings.planning_steps):
         s = memory.states[int(rng.random() * memory.num_states[0])]
         a = int(rng.random() * len(memory.q[s]))
         bonus = settings.kappa * math.sqrt(memory.time[0] - memory.last_tried[s][a])
         imagined = memory.reward[s][a] + bonus
-        q_learning_update(memory, settings.planned, rng, s, a, imagined, memory.successor[s][a], memory.ended[s][a], False)
+        q_learning_step(memory, settings.planned, rng, s, a, imagined, memory.successor[s][a], memory.ended[s][a], False)
     return size
 
 

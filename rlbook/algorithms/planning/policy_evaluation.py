@@ -30,6 +30,7 @@ from rlbook.algorithms.planning.linear_solve import chain_values
 from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.table_planner import TablePlanner
+from rlbook.algorithms.tabular.given_policy import EPSILON_GREEDY, NAMES, OPTIMAL
 from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP, check_ends
 from rlbook.errors import TrainingError
@@ -40,7 +41,7 @@ from rlbook.fast_forms import has_fast_form
 class PolicyEvaluationConfig(PlannerConfig):
     """Hyper-parameters of policy evaluation."""
 
-    # "uniform", "epsilon-greedy", an action for each state, or [S, A] probabilities
+    # "uniform", "optimal", "epsilon-greedy", an action for each state, or [S, A] probabilities
     policy: str | tuple[Any, ...] = "uniform"
     # with "epsilon-greedy": how often an optimal policy acts at random, in [0, 1]
     epsilon: float = 0.1
@@ -61,7 +62,7 @@ class PolicyEvaluationConfig(PlannerConfig):
             tolerance=non_negative, max_sweeps=positive_int,
         )  # fmt: skip
         if isinstance(self.policy, str):
-            check_fields(self, policy=one_of("uniform", "epsilon-greedy"))
+            check_fields(self, policy=one_of(*NAMES))
         else:
             object.__setattr__(self, "policy", _as_lists(self.policy))
 
@@ -91,12 +92,10 @@ class PolicyEvaluation(TablePlanner):
         shape = (model.num_states, model.num_actions)
         if self.config.policy == "uniform":
             return np.full(shape, 1 / model.num_actions)
-        if self.config.policy == "epsilon-greedy":
+        if self.config.policy in (OPTIMAL, EPSILON_GREEDY):
             greedy = PolicyIteration.solve(model, gamma=self.config.gamma).greedy_policy()
-            return (
-                self.config.epsilon / model.num_actions
-                + (1 - self.config.epsilon) * np.eye(model.num_actions)[greedy]
-            )
+            epsilon = 0.0 if self.config.policy == OPTIMAL else self.config.epsilon
+            return epsilon / model.num_actions + (1 - epsilon) * np.eye(model.num_actions)[greedy]
         given = np.array(self.config.policy)
         return np.eye(model.num_actions)[given] if given.ndim == 1 else given.astype(np.float64)
 
@@ -197,6 +196,6 @@ def _as_lists(policy: Any) -> tuple[Any, ...]:
     except ValueError:  # rows of different lengths
         pass
     raise ValueError(
-        f'policy must be "uniform", "epsilon-greedy", an action for each state, '
+        'policy must be "uniform", "optimal", "epsilon-greedy", an action for each state, '
         f"or a row of probabilities for each state, got {policy!r}"
     )

@@ -11,10 +11,16 @@ from torch import Tensor
 from rlbook.agent import Agent, State, Step
 from rlbook.checks import at
 from rlbook.data.rollout import Batch, Rollout
+from rlbook.fast_forms import has_fast_form
 from rlbook.functional import averages
+from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.policies.build import PolicySettings, build_policy, refuse_idle
 from rlbook.policies.optimizer import Group, adam
+from rlbook.policies.policy import load_saved, saved
 from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+surrogate_loss = has_fast_form("rlbook.fast.losses:clipped_surrogate_loss")(clipped_surrogate_loss)
+"""`rlbook.functional.policy_losses.clipped_surrogate_loss`; the equations themselves know of no fast forms."""
 
 AVERAGES = ("token", "sequence", "constant")
 
@@ -92,21 +98,21 @@ class PolicyAgent(Agent):
 
     def state_dict(self) -> State:
         return {
-            "policy": dict(self.policy.state_dict()),
+            "policy": saved(self.policy),
             "optimizer": self.optimizer.state_dict(),
-            "reference": None if self.reference is None else dict(self.reference.state_dict()),
+            "reference": None if self.reference is None else saved(self.reference),
             "rngs": [rng_state(self.exploration), rng_state(self.shuffling)],
             "rollout": self.rollout_data.state_dict(),
             "acting": None if self._acting is None else self._acting.state_dict(),
         }
 
     def load_state_dict(self, state: State) -> None:
-        self.policy.load_state_dict(state["policy"])
+        load_saved(self.policy, state["policy"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.reference is not None:
-            self.reference.load_state_dict(state["reference"])
-        for rng, saved in zip((self.exploration, self.shuffling), state["rngs"], strict=True):
-            set_rng_state(rng, saved)
+            load_saved(self.reference, state["reference"])
+        for rng, kept in zip((self.exploration, self.shuffling), state["rngs"], strict=True):
+            set_rng_state(rng, kept)
         self.rollout_data.load_state_dict(state["rollout"])
         self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
         if self._acting is not None:

@@ -24,13 +24,13 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks
+from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks, surrogate_loss
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, as_rows, minibatches
 from rlbook.functional.advantages import gae, normalize
 from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.divergences import ESTIMATORS, check_estimator, k3
-from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss, regularised_loss
+from rlbook.functional.policy_losses import clip_fraction, regularised_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
@@ -222,7 +222,7 @@ class PPO(PolicyAgent):
             batch, entropy=diagnose or entropy_coef > 0, entropy_gradient=entropy_coef > 0
         )
         assert value is not None
-        policy_loss = clipped_surrogate_loss(
+        policy_loss = surrogate_loss(
             log_prob, batch.log_prob, batch.advantage, dual_clip=config.dual_clip, **clips, **over
         )
         if config.clip_value is None:

@@ -15,19 +15,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlbook.fast.compiled import on_lists
 from rlbook.functional.schedules import CONSTANT, INVERSE, scheduled
 
 KINDS = ("epsilon-greedy", "softmax", "ucb")
 EPSILON_GREEDY, SOFTMAX, UCB = range(3)
 
 
-def _greedy_on_lists(row: list[float], rng: Any) -> int:
-    best = max(row)
-    return row.index(best) if row.count(best) == 1 else greedy(row, rng)
-
-
-@on_lists(_greedy_on_lists)
 def greedy(row: Any, rng: Any) -> int:
     """One of the actions with the highest value, all equally likely. Draws only where there are several."""
     best, ties, choice = row[0], 1, 0
@@ -47,7 +40,6 @@ def greedy(row: Any, rng: Any) -> int:
     return choice
 
 
-@on_lists(max)
 def largest(row: Any) -> float:
     """max_a of a row [A]."""
     best = row[0]
@@ -65,17 +57,6 @@ def explore(memory: Any, settings: Any, rng: Any, state: int) -> int:
     return upper_confidence(memory, settings, rng, state)
 
 
-def _epsilon_greedy_on_lists(memory: Any, settings: Any, rng: Any, state: int) -> int:
-    row, epsilon = memory.q[state], settings.fixed_epsilon
-    if epsilon < 0.0:
-        epsilon = exploration_rate(memory, settings, state)
-    if rng.random() < epsilon:
-        return int(rng.random() * len(row))
-    best = max(row)
-    return row.index(best) if row.count(best) == 1 else greedy(row, rng)
-
-
-@on_lists(_epsilon_greedy_on_lists)
 def epsilon_greedy(memory: Any, settings: Any, rng: Any, state: int) -> int:
     """A random action with probability ε, otherwise one of the best."""
     row, epsilon = memory.q[state], settings.fixed_epsilon

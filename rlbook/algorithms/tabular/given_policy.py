@@ -2,6 +2,7 @@
 
     "uniform"               every action alike
     "optimal"               the best action of each state, worked out from the environment's model
+    "epsilon-greedy"        that action, but with probability ε a random one
     (0, 2, 1)               in state s the action with this number: [S]
     ((0.5, 0.5), (1, 0))    in state s these probabilities: [S][A]
 """
@@ -16,7 +17,8 @@ from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.checks import nearest
 from rlbook.envs.mdp import TabularMDP
 
-UNIFORM, OPTIMAL = "uniform", "optimal"
+UNIFORM, OPTIMAL, EPSILON_GREEDY = NAMES = ("uniform", "optimal", "epsilon-greedy")
+WANTED = "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows of probabilities, got"
 GivenPolicy = str | tuple[int, ...] | tuple[tuple[float, ...], ...]
 """What the hyper-parameter may be."""
 TOLERANCE = 1e-6
@@ -33,10 +35,10 @@ def plain_policy(policy: Any) -> GivenPolicy:
     """
     policy = policy.tolist() if isinstance(policy, np.ndarray) else policy
     if isinstance(policy, str):
-        if policy not in (UNIFORM, OPTIMAL):
-            match = nearest(policy, (UNIFORM, OPTIMAL))
+        if policy not in NAMES:
+            match = nearest(policy, NAMES)
             hint = f" (did you mean {match!r}?)" if match else ""
-            raise ValueError(f"policy must be 'uniform', 'optimal', one action a state or rows of probabilities, got {policy!r}{hint}")
+            raise ValueError(f"{WANTED} {policy!r}{hint}")
         return policy
     if isinstance(policy, tuple | list) and policy:
         if all(_is_whole(item) for item in policy):
@@ -45,7 +47,7 @@ def plain_policy(policy: Any) -> GivenPolicy:
             rows = tuple(tuple(float(item) for item in row) for row in policy)
             _check_rows(rows)
             return rows
-    raise ValueError(f"policy must be 'uniform', 'optimal', one action a state or rows of probabilities, got {_short(policy)}")
+    raise ValueError(f"{WANTED} {_short(policy)}")
 
 
 def probabilities(policy: GivenPolicy, env: Any, gamma: float, epsilon: float = 0.0) -> np.ndarray:
@@ -64,7 +66,8 @@ def probabilities(policy: GivenPolicy, env: Any, gamma: float, epsilon: float = 
     table = np.full((num_states, num_actions), 1.0 / num_actions)
     if policy == UNIFORM:
         return table
-    given = _optimal(env, num_states, num_actions, gamma) if policy == OPTIMAL else np.array(_fitting(policy, num_states, num_actions))
+    by_name = policy in (OPTIMAL, EPSILON_GREEDY)
+    given = _optimal(env, num_states, num_actions, gamma) if by_name else np.array(_fitting(policy, num_states, num_actions))
     if given.ndim == 1:
         given = np.eye(num_actions)[given]
     return epsilon * table + (1.0 - epsilon) * given / given.sum(axis=1, keepdims=True)

@@ -31,10 +31,9 @@ import numpy as np
 from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.sarsa import NONE, take_pending
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Memory, Settings
+from rlbook.algorithms.tabular.tabular_agent import NO_DELTA, ControlAgent, ControlConfig, Memory, Settings
 from rlbook.algorithms.tabular.windows import check_rows, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
 from rlbook.checks import ENDLESS, check_fields, positive_int
-from rlbook.fast.simulation import NO_DELTA
 
 ROWS = ("states", "actions", "rewards")
 """The fields of the memory that make up the window."""

@@ -36,16 +36,18 @@ import numpy as np
 from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.episode import EPISODE, EVERY, VISITS, EpisodeAgent, no_episode, record, to_returns
 from rlbook.algorithms.tabular.exploration import explore, largest, probability
-from rlbook.algorithms.tabular.given_policy import GivenPolicy, check_cumulative, cumulative, plain_policy, probabilities
+from rlbook.algorithms.tabular.given_policy import EPSILON_GREEDY, GivenPolicy, check_cumulative, cumulative, plain_policy, probabilities
 from rlbook.algorithms.tabular.tabular_agent import NO_DELTA, ControlAgent, ControlConfig, Memory, Settings
 from rlbook.checks import check_fields, one_of, positive
-from rlbook.fast.simulation import draw
+from rlbook.envs.outcomes import draw
 from rlbook.functional.schedules import Constant, Inverse, Schedule, scheduled
 
 PREDICTION, CONTROL = "prediction", "control"
 WEIGHTINGS = ("ordinary", "weighted", "truncated")
 ORDINARY, WEIGHTED, TRUNCATED = range(3)
 LARGEST = 1e100
+SOFT = 0.1
+"""ε of the target policy "epsilon-greedy"; the hyper-parameter `epsilon` is that of the policy that acts."""
 
 OffPolicySettings: Any = namedtuple("OffPolicySettings", (*Settings._fields, "every_visit", "weighting", "clip"))
 OffPolicyMemory: Any = namedtuple(
@@ -167,7 +169,7 @@ class OffPolicyMCConfig(ControlConfig):
     task: str = CONTROL                      # what is learned: control (the best policy, Q) or prediction (a given policy's V)
     weighting: str = "weighted"              # how returns are averaged: ordinary, weighted or truncated; control: weighted
     clip: float = 10.0                       # truncated: the largest weight c, > 0
-    policy: GivenPolicy = "optimal"          # prediction: the target π: uniform, optimal, an action a state, or a .json file with one
+    policy: GivenPolicy = "optimal"          # prediction: the target π: uniform, optimal, epsilon-greedy, an action a state, or a .json
     alpha: Schedule = Inverse(1.0)           # ordinary and truncated: step size, in (0, 1]; inverse(1.0) averages
     epsilon: Schedule = Constant(0.5)        # probability ε of a random action of the policy that acts, in [0, 1]; 1: it is uniform
     visits: str = "every"                    # prediction: which visits of an episode count: first or every
@@ -206,7 +208,9 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
         self.is_prediction = config.task == PREDICTION
         self.seeks_return = not self.is_prediction
         shape = int(env.observation_space.n), int(env.action_space.n)
-        self._target = probabilities(config.policy, env, config.gamma) if self.is_prediction else np.full(shape, 1.0 / shape[1])
+        self._target = np.full(shape, 1.0 / shape[1])
+        if self.is_prediction:
+            self._target = probabilities(config.policy, env, config.gamma, SOFT if config.policy == EPSILON_GREEDY else 0.0)
         super().__init__(env, config, seed)
 
     @property

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from rlbook.agent import Metrics
-from rlbook.algorithms.tabular.given_policy import GivenPolicy, check_cumulative, cumulative, plain_policy, probabilities
+from rlbook.algorithms.tabular.given_policy import EPSILON_GREEDY, GivenPolicy, check_cumulative, cumulative, plain_policy, probabilities
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.checks import at_least, boolean, check_fields, check_schedules, finite, positive_fraction, unit_interval
-from rlbook.fast.simulation import draw
+from rlbook.envs.outcomes import draw
 from rlbook.functional.schedules import CONSTANT, Constant, Inverse, Numbers, Schedule, scheduled
 
 
@@ -57,7 +57,7 @@ class PredictionConfig:
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
     alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
-    policy: GivenPolicy = "uniform"          # whose values are learned: uniform, optimal, an action a state, or a .json file with one
+    policy: GivenPolicy = "uniform"          # whose values are learned: uniform, optimal, epsilon-greedy, an action a state, or a .json
     epsilon: float = 0.0                     # share ε of uniformly random actions mixed into the policy, in [0, 1]
     initial_value: float = 0.0               # V before the first step, in reward units
     bins: int = 8                            # cells per dimension that continuous observations are cut into, at least 1
@@ -71,6 +71,8 @@ class PredictionConfig:
         )  # fmt: skip
         check_schedules(self, counted=True, alpha=positive_fraction)
         object.__setattr__(self, "policy", plain_policy(self.policy))
+        if self.policy == EPSILON_GREEDY and self.epsilon == 0:
+            raise ValueError("epsilon must be above 0 with policy 'epsilon-greedy', got 0; 'optimal' takes the best action always")
 
 
 class PredictionAgent(TableAgent):

@@ -22,17 +22,22 @@ from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 
 
 def q_learning_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
+    q: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, alpha: float, gamma: float
 ) -> float:
-    """One step, in place on Q. Returns |δ| in reward units."""
-    q, alpha = memory.q, settings.fixed_alpha
-    if alpha < 0.0:
-        alpha = step_size(memory, settings, state, action)
-    target = reward if terminated else reward + settings.gamma * largest(q[next_state])
-    row = q[state]
-    error = target - row[action]
-    row[action] += alpha * error
-    return abs(error)
+    """One step, in place on q [S, A]. Returns δ in reward units."""
+    target = reward if terminated else reward + gamma * largest(q[next_state])
+    error = target - q[state][action]
+    q[state][action] += alpha * error
+    return error
+
+
+def q_learning_step(
+    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int,
+    terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
+    """The update with the step size of now. Returns |δ| in reward units."""
+    alpha = step_size(memory, settings, state, action)
+    return abs(q_learning_update(memory.q, state, action, reward, next_state, terminated, alpha, settings.gamma))
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class QLearningConfig(ControlConfig):
 
 
 class QLearning(ControlAgent):
-    """Q-learning on a table. One stream of experience; learns at every step."""
+    """Q-learning on a table [S, A]. Acts in one environment; learns at every step."""
 
     Config = QLearningConfig
-    update = staticmethod(q_learning_update)
+    update = staticmethod(q_learning_step)

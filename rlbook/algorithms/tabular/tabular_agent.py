@@ -35,9 +35,11 @@ from rlbook.checks import (
     saved_array,
     unit_interval,
 )
-from rlbook.fast.simulation import NO_DELTA
 from rlbook.functional.schedules import Constant, Inverse, Linear, Numbers, Schedule
 from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+NO_DELTA = -1.0
+"""What `update` returns where nothing was learned."""
 
 
 class Settings(NamedTuple):

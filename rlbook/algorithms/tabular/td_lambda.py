@@ -34,9 +34,9 @@ import numpy as np
 from rlbook.agent import State
 from rlbook.algorithms.tabular import traces, windows
 from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, PredictionMemory, PredictionSettings, state_step_size
+from rlbook.algorithms.tabular.tabular_agent import NO_DELTA
 from rlbook.algorithms.tabular.traces import FIELDS, NAMES, OFFLINE, TRUE_ONLINE, fade, forget, no_traces, visit
 from rlbook.checks import ENDLESS, check_fields, one_of, unit_interval
-from rlbook.fast.simulation import NO_DELTA
 
 ROWS = ("states", "rewards")
 """The fields of the memory that hold the episode, for the offline algorithm."""

@@ -1,0 +1,31 @@
+"""A task of one's own: write three digits in ascending order. "725=" is answered by "257"."""
+
+from itertools import product
+
+import gymnasium
+
+from rlbook.llm.tasks import Task
+from rlbook.llm.token_env import TokenEnv
+
+
+class SortTask(Task):
+    name = "sort"
+
+    def all_prompts(self):
+        return ["".join(digits) + "=" for digits in product("0123456789", repeat=3)]
+
+    def answer(self, prompt):
+        return "".join(sorted(prompt.rstrip("=")))
+
+
+class Sort(TokenEnv):
+    def __init__(self, **kwargs):
+        super().__init__(SortTask(), **kwargs)
+
+
+gymnasium.register("Sort-v0", entry_point=Sort)
+
+
+def digits_in_place(completion):
+    """A reward: the share of the digits that stand where they should."""
+    return sum(a == b for a, b in zip(completion.text, completion.answer, strict=False)) / 3

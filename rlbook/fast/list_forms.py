@@ -1,0 +1,51 @@
+"""Functions of tabular algorithms as they are fastest in Python on nested lists: the same results, from the same random numbers.
+
+A test holds each equal to the function that the book shows; `compiled.linked` puts them into a loop on lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rlbook.algorithms.tabular.exploration import epsilon_greedy, exploration_rate, greedy, largest, step_size
+from rlbook.algorithms.tabular.q_learning import q_learning_step
+
+
+def greedy_on_lists(row: list[float], rng: Any) -> int:
+    """`exploration.greedy`."""
+    best = max(row)
+    return row.index(best) if row.count(best) == 1 else greedy(row, rng)
+
+
+def epsilon_greedy_on_lists(memory: Any, settings: Any, rng: Any, state: int) -> int:
+    """`exploration.epsilon_greedy`."""
+    row, epsilon = memory.q[state], settings.fixed_epsilon
+    if epsilon < 0.0:
+        epsilon = exploration_rate(memory, settings, state)
+    if rng.random() < epsilon:
+        return int(rng.random() * len(row))
+    best = max(row)
+    return row.index(best) if row.count(best) == 1 else greedy(row, rng)
+
+
+def q_learning_step_on_lists(
+    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool,
+    truncated: bool,
+) -> float:  # fmt: skip
+    """`q_learning.q_learning_step`, with the update in place of a call of it."""
+    q, alpha = memory.q, settings.fixed_alpha
+    if alpha < 0.0:
+        alpha = step_size(memory, settings, state, action)
+    row = q[state]
+    error = (reward if terminated else reward + settings.gamma * max(q[next_state])) - row[action]
+    row[action] += alpha * error
+    return abs(error)
+
+
+LIST_FORMS: dict[Callable[..., Any], Callable[..., Any]] = {
+    greedy: greedy_on_lists,
+    largest: max,
+    epsilon_greedy: epsilon_greedy_on_lists,
+    q_learning_step: q_learning_step_on_lists,
+}

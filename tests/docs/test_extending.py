@@ -1,0 +1,85 @@
+"""The pages on adding an algorithm, an environment and a task: what they show is run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import rlbook
+from rlbook.cli.main import main
+
+FOLDER = Path(__file__).parents[2] / "docs" / "extend"
+
+
+@pytest.fixture(autouse=True)
+def _can_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("page", ["algorithm", "environment", "task"])
+def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (FOLDER / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(code.replace("steps=2_000", "steps=200").replace("episodes=512", "episodes=64"), {})
+    assert capsys.readouterr().out
+
+
+def test_own_reinforce_is_short_and_finds_the_shortest_paths() -> None:
+    import my_reinforce  # type: ignore[import-not-found]
+
+    code = (FOLDER / "my_reinforce.py").read_text(encoding="utf-8").split("@dataclass")[1]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 45
+    run = rlbook.train(my_reinforce.Reinforce, "GridWorld-v0", steps=20_000, seed=0, eval_every=0)
+    best = rlbook.train("value_iteration", "GridWorld-v0", eval_every=0)
+    found, wanted = (rlbook.evaluate(each, episodes=50, seed=0).returns for each in (run, best))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_own_reinforce_resumes_bit_for_bit(tmp_path: Path) -> None:
+    import my_reinforce  # type: ignore[import-not-found]
+
+    options: dict[str, Any] = {"seed": 1, "eval_every": 0}
+    whole = rlbook.train(my_reinforce.Reinforce, "GridWorld-v0", steps=700, **options)
+    rlbook.train(my_reinforce.Reinforce, "GridWorld-v0", steps=333, folder=tmp_path / "run", **options)
+    resumed = rlbook.load(tmp_path / "run", allow_import=True).resume(steps=700)
+    np.testing.assert_array_equal(resumed.agent.theta, whole.agent.theta)  # type: ignore[attr-defined]
+    assert resumed.episode_returns == whole.episode_returns
+
+
+def test_own_algorithm_and_own_environment_train_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "my_reinforce:Reinforce", "my_environment:Corridor-v0", "--steps", "400", "--allow-import", "--out", "run", "--json"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 400
+    assert main(["evaluate", "run", "--episodes", "2", "--allow-import", "--json"]) == 0
+
+
+def test_own_environment_keeps_gymnasiums_rules_and_has_the_return_that_it_states() -> None:
+    import my_environment  # type: ignore[import-not-found]
+
+    check_env(rlbook.make("Corridor-v0").unwrapped, skip_render_check=True)
+    for length, key in ((8, 3), (5, 0)):
+        run = rlbook.train("value_iteration", my_environment.Corridor(length, key), eval_every=0)
+        assert rlbook.evaluate(run, episodes=1).mean == 10 - (length - 1) - 1
+
+
+def test_own_task_pays_for_its_answer_and_speaks_its_own_alphabet() -> None:
+    import my_task  # type: ignore[import-not-found]
+
+    env: Any = rlbook.make("Sort-v0", reward=my_task.digits_in_place)
+    rules = env.unwrapped.rules
+    assert env.action_space.n == 11 + 4                            # ten digits, "=", and four special tokens
+    env.reset(seed=0)
+    prompt = rules.texts[env.unwrapped.rows.prompt[0]]
+    answer = rules.task.answer(prompt)
+    assert list(answer) == sorted(prompt[:3])
+    wrong_end = answer[:2] + ("0" if answer[2] != "0" else "1")
+    for written, wanted in ((answer, 1.0), (wrong_end, 2 / 3)):
+        env.reset(seed=0)
+        steps = [env.step(token) for token in [*rules.codec.backend.encode(written, add_special_tokens=False).ids, rules.codec.eos]]
+        assert sum(step[1] for step in steps) == pytest.approx(wanted) and steps[-1][2]

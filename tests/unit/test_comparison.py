@@ -1,0 +1,63 @@
+"""Comparing runs: the interquartile mean by hand, groups of seeds, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlbook
+from rlbook.cli import main as cli
+from rlbook.runs.comparison import interquartile_mean
+
+
+@pytest.mark.parametrize(("scores", "expected"), [
+    ([7.0], 7.0),
+    ([1.0, 5.0], (1 + 5) / 2),
+    ([100.0, 2.0, 4.0, -50.0], (2 + 4) / 2),
+    ([0.0, 1.0, 2.0, 3.0, 90.0], (0.75 * 1 + 2 + 0.75 * 3) / 2.5),        # 5/4 of the runs are left out on each side
+    (list(range(8)), (2 + 3 + 4 + 5) / 4),
+])  # fmt: skip
+def test_the_interquartile_mean_is_the_mean_of_the_middle_half(scores: list[float], expected: float) -> None:
+    assert interquartile_mean(np.array(scores)) == pytest.approx(expected)
+
+
+def write(folder: Path, seed: int, reports: list[dict[str, float]], alpha: float = 0.1) -> str:
+    folder.mkdir()
+    config = {"algorithm": "q_learning", "env": "rlbook/Maze-v0", "seed": seed, "hyperparameters": {"alpha": alpha}}
+    (folder / "config.yaml").write_text(json.dumps(config))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports))
+    return str(folder)
+
+
+def test_runs_that_differ_in_their_seed_are_one_row(tmp_path: Path) -> None:
+    ours = [write(tmp_path / f"a{seed}", seed, [{"step": 9, "eval_return": float(seed)}]) for seed in range(4)]
+    other = write(tmp_path / "b", 0, [{"step": 9, "return": 3.0}, {"step": 10, "return": 5.0}], alpha=0.5)
+    first, second = rlbook.compare([*ours, other])
+    assert (first.algorithm, first.env, first.folders) == ("q_learning", "Maze-v0", tuple(ours))
+    assert first.interquartile_mean == (1 + 2) / 2
+    low, high = first.confidence_interval
+    assert 0 <= low < 1.5 < high <= 3 and rlbook.compare(ours)[0].confidence_interval == (low, high)
+    assert (second.interquartile_mean, second.confidence_interval) == ((3 + 5) / 2, (4.0, 4.0))
+
+
+def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [write(tmp_path / name, seed, [{"step": 9, "eval_return": -8.0}]) for seed, name in enumerate("ab")]
+    assert cli.main(["compare", *folders]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["algorithm", "environment", "runs"]
+    assert row.split() == ["q_learning", "Maze-v0", "2", "-8", "-8", "to", "-8"]
+    assert cli.main(["compare", *folders, "--json"]) == 0
+    (facts,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (facts["interquartile_mean"], facts["scores"], facts["folders"]) == (-8.0, [-8.0, -8.0], folders)
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(rlbook.RequestError, match="needs the folder of a run"):
+        rlbook.compare([])
+    with pytest.raises(rlbook.RequestError, match="is not a run folder"):
+        rlbook.compare(tmp_path)
+    with pytest.raises(rlbook.RequestError, match="no episode was played"):
+        rlbook.compare(write(tmp_path / "run", 0, [{"step": 1}]))
