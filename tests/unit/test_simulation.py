@@ -60,6 +60,15 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("watkins_q_lambda", {"epsilon": 0.1}),
     ("watkins_q_lambda", {"traces": "accumulating", "trace_decay": 0.5, "gamma": 1.0, "alpha": "linear(0.5, 0.1)"}),
 ]
+
+
+def compiled_again(algorithm: str, config: dict[str, Any]) -> bool:
+    """Whether these settings put another way to choose into the loop, so that it is compiled once more."""
+    return algorithm != "q_learning" and ("exploration" in config or "exploring_starts" in config)
+
+
+COMPILED = [pytest.param(*learner, marks=[pytest.mark.slow] if compiled_again(*learner) else []) for learner in LEARNERS]
+"""Every update is compiled in the quick suite, with the usual way to choose; every way to choose with Q-learning."""
 ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
     ("FrozenLake-v1", {}), ("Maze-v0", {}), ("Taxi-v4", {"max_episode_steps": 40}), ("MaximizationBias-v0", {}),
 ]  # fmt: skip
@@ -112,7 +121,7 @@ def test_many_steps_at_once_leave_the_table_that_single_steps_leave(
 
 
 @needs_numba
-@pytest.mark.parametrize(("algorithm", "config"), LEARNERS, ids=ids)
+@pytest.mark.parametrize(("algorithm", "config"), COMPILED, ids=ids)
 def test_compiled_code_leaves_the_table_that_plain_code_leaves(algorithm: str, config: dict[str, Any]) -> None:
     for env, env_kwargs in ENVIRONMENTS:
         chunks = env == "FrozenLake-v1"      # more steps, and more episodes, than one call takes
