@@ -27,7 +27,7 @@ def test_the_gradient_is_clipped_to_max_grad_norm(stage: Make, scripted: Make, a
     assert theatre.agent.optimizer.grad.norm().item() == pytest.approx(1e-3, rel=1e-3)     # g · 1e-3 / (‖g‖ + 1e-6)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "reinforce"])
 def test_the_entropy_bonus_descends_minus_its_coefficient_times_the_entropy(stage: Make, arms: Make, algorithm: str) -> None:
     """Every arm pays the same, so that nothing but the bonus has a gradient: -c ∂H/∂logit_i = c p_i (log p_i + H)."""
     options = AGENTS[algorithm] | ({"value_coef": 0.0} if algorithm == "ppo" else {})
@@ -38,8 +38,9 @@ def test_the_entropy_bonus_descends_minus_its_coefficient_times_the_entropy(stag
         actor.weights[1].copy_(torch.tensor([1.0, 0.0, -1.0]))
     p = np.exp([1.0, 0.0, -1.0]) / np.exp([1.0, 0.0, -1.0]).sum()
     expected = 0.3 * p * (np.log(p) - (p * np.log(p)).sum())
-    theatre.round() if algorithm == "grpo" else theatre.collect(4)
-    batch = theatre.agent.prepare()[0]
+    theatre.collect(4) if algorithm == "ppo" else theatre.round()
+    prepared = theatre.agent.prepare()
+    batch = prepared if algorithm == "reinforce" else prepared[0]
     batch.weight = batch.mask / batch.mask.sum()
     if algorithm == "ppo":
         batch.advantage = torch.zeros_like(batch.advantage)
