@@ -2,9 +2,10 @@
 
 From random weights no completion is ever right, and a reward of 0 teaches nothing. So the built-in model has been taught about half of each
 built-in task before, and the weights ship with the package (`weights/TASK.safetensors`): 0.1 M parameters, the same on every machine. They
-were made by behaviour cloning of the right answers, and so they can be made again:
+were trained on the right answers with behaviour cloning's loss and stopped early. This trains another such model from random weights:
 
-    rlbook train sft Addition-v0 --env.model new --steps 240 --learning-rate "cosine(0.003, 0.0, 1.0, warmup=0.3)"
+    rlbook train sft Addition-v0 --env.model new --steps 420 --anneal-learning-rate false --learning-rate \\
+        "cosine(0.003, 0.0, 1.0, warmup=0.1)"
 """
 
 from __future__ import annotations
