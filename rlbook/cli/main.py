@@ -47,6 +47,7 @@ commands:
   watch FOLDER          see the agent act, in the terminal or as a GIF
   plot FOLDER...        draw learning curves, and value maps; several seeds become a band
   compare FOLDER...     interquartile means over seeds, with intervals
+  doctor FOLDER         say what is wrong with a run's folder
   animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
   list                  algorithms, environments, and which trains on which
   explain ALGORITHM     idea, equation, hyper-parameters, logged numbers, source
@@ -283,6 +284,19 @@ def compare(words: Sequence[str]) -> int:
     return 0
 
 
+def doctor(words: Sequence[str]) -> int:
+    """`rlbook doctor`."""
+    from rlbook.cli.options import Doctor, parse, word
+
+    options = parse(Doctor, words, "rlbook doctor")
+    from rlbook.runs.doctor import complaints
+
+    folder = str(word(options.folder))
+    found = complaints(folder, allow_import=options.allow_import)
+    show(options.json, ({"folder": folder, "complaints": found}, "\n".join(found) or f"{folder} is sound"))
+    return 1 if found else 0
+
+
 def animate(words: Sequence[str]) -> int:
     """`rlbook animate`."""
     from rlbook.cli.animate import parse_animate
@@ -317,7 +331,7 @@ def figure(words: Sequence[str]) -> int:
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "compare": compare, "animate": animate,
+    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "compare": compare, "doctor": doctor, "animate": animate,
     "list": list_, "explain": explain,
     "figure": figure, "record": record,
 }  # fmt: skip

@@ -142,6 +142,19 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class Doctor:
+    """Say what is wrong with a run's folder, one line each; the exit code is 1 where something is.
+
+    Example:  rlbook doctor runs/ppo-Maze-v0-0
+    """
+
+    folder: Positional[Folder]  # a run's folder
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    allow_import: Flag = False  # let an environment id of the form module:Name import that module
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
 class List:
     """Show the algorithms, the environments, and which trains on which, with the reason where it does not.
 

@@ -162,6 +162,7 @@ WRONG = {
     "evaluate nowhere --checkpoint worst": ["'worst'", "best"],
     "plot": ["folder"],
     "compare": ["folder"],
+    "doctor nowhere": ["nowhere", "is not a folder"],
     "compare nowhere": ["nowhere", "not a run folder"],
     "plot nowhere": ["nowhere"],
     "plot a b --values": ["--values", "2 folders"],

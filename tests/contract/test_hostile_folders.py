@@ -296,3 +296,26 @@ def test_the_best_step_is_a_step(copy: Path, content: str) -> None:
     (copy / "checkpoints" / "best.json").write_text('{"step": 7, "score": 1.0}')
     with pytest.raises(CheckpointError, match="no checkpoint of step 7"):
         rlbook.load(copy, checkpoint="best")
+
+
+def test_the_doctor_says_what_is_wrong_and_changes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", str(copy)]) == 0
+    assert capsys.readouterr().out == f"{copy} is sound\n"
+    with open(copy / "metrics.jsonl", "ab") as file:
+        file.write(b"[]\n")
+    (copy / "checkpoints" / "best.json").write_text('{"step": 7, "score": 1.0}')
+    (copy / "checkpoints" / "300" / "arrays.safetensors").write_bytes(b"")
+    (copy / "config.yaml").write_text((copy / "config.yaml").read_text() + "\n")
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert cli.main(["doctor", str(copy)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    reasons = ("is not what a run writes", "do not match their checksum", "best.json names step 7")
+    assert all(any(reason in line for line in said) for reason in reasons)
+    assert any("belongs to another config.yaml" in line for line in said)
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_the_doctor_sees_parts_that_do_not_fit_together(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forge(copy, lambda state: state["source"].update(obs=999))
+    assert cli.main(["doctor", str(copy)]) == 1
+    assert "source/obs is no observation" in capsys.readouterr().out

@@ -1,0 +1,62 @@
+"""What is wrong with a run's folder, in sentences; nothing in it is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rlbook.errors import RequestError, TrainingError
+from rlbook.runs.checkpoints import list_checkpoints, load_checkpoint, read_best
+from rlbook.runs.files import CheckpointError
+from rlbook.runs.folder import read_config
+from rlbook.runs.log import read_episodes, read_metrics
+from rlbook.runs.run import load
+
+
+def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
+    """One sentence for each thing that is wrong; none for a folder that can be evaluated and resumed.
+
+    Args:
+        folder: a run folder.
+        allow_import: let an environment id of the form "module:Name" import that module.
+
+    Raises:
+        RequestError: there is no such folder.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is not a folder")
+    found = list(dict.fromkeys(_complaints(folder)))
+    if not found:                                     # each part is sound: do they fit together, and with this version?
+        found += _said(lambda: load(folder, allow_import=allow_import))
+    return found
+
+
+def _complaints(folder: Path) -> Iterator[str]:
+    sealed: list[str] = []
+    yield from _said(lambda: sealed.append(read_config(folder)[1]))
+    yield from _said(lambda: read_metrics(folder))
+    yield from _said(lambda: read_episodes(folder))
+    steps: list[int] = []
+    yield from _said(lambda: steps.extend(list_checkpoints(folder)))
+    if not steps:
+        yield f"{folder} has no checkpoint"
+    for step in steps:
+        yield from _said(lambda: load_checkpoint(folder, step, config=sealed[0] if sealed else None))      # noqa: B023 - called at once
+    if steps:
+        yield from _said(lambda: _check_best(folder, steps))
+
+
+def _check_best(folder: Path, steps: list[int]) -> None:
+    best = read_best(folder)
+    if best is not None and best[0] not in steps:
+        raise CheckpointError(f"{folder / 'checkpoints' / 'best.json'} names step {best[0]}, of which there is no checkpoint")
+
+
+def _said(look: Callable[[], object]) -> list[str]:
+    """What is said where looking fails."""
+    try:
+        look()
+    except (RequestError, CheckpointError, TrainingError, ValueError, OSError) as error:
+        return [" ".join(str(error).split()).removesuffix(".")]
+    return []
