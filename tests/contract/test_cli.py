@@ -324,14 +324,14 @@ def test_a_flag_goes_before_the_config_file_and_the_file_before_the_default(empt
     (empty_folder / "run.yaml").write_text(
         yaml.safe_dump({
             "algorithm": "ppo", "env": "Maze-v0", "steps": 512, "seed": 3, "env_kwargs": {"slip": 0.1, "rewards": "shaped"},
-            "hyperparameters": {"gamma": 0.5, "hidden_sizes": [16], "clip": 0.3},
+            "hyperparameters": {"gamma": 0.5, "hidden_sizes": [16], "gae_lambda": 0.3},
         })
     )  # fmt: skip
-    training = parse_train(["--config", "run.yaml", "--seed", "4", "--clip", "0.2", "--env.slip", "0.2"])
+    training = parse_train(["--config", "run.yaml", "--seed", "4", "--gae-lambda", "0.2", "--env.slip", "0.2"])
     assert (training.algorithm, training.env) == ("ppo", "Maze-v0")
     assert training.options == {"steps": 512, "seed": 4}
     assert training.env_kwargs == {"slip": 0.2, "rewards": "shaped"}
-    assert training.hyperparameters == {"gamma": 0.5, "hidden_sizes": (16,), "clip": 0.2}
+    assert training.hyperparameters == {"gamma": 0.5, "hidden_sizes": (16,), "gae_lambda": 0.2}
 
 
 @pytest.mark.parametrize(
@@ -507,7 +507,7 @@ def test_resume_takes_a_folder_or_stands_alone(empty_folder: Path) -> None:
     (empty_folder / "f").mkdir()
     (empty_folder / "f" / "config.yaml").write_text("{algorithm: ppo, env: Maze-v0}")
     assert parse_train(["--resume", "f"]).resume == "f"
-    assert parse_train(["--resume=f", "--clip", "0.1"]).hyperparameters == {"clip": 0.1}
+    assert parse_train(["--resume=f", "--gae-lambda", "0.1"]).hyperparameters == {"gae_lambda": 0.1}
     assert parse_train(["ppo", "Maze-v0", "--resume", "--out", "f"]).resume == "f"
     assert parse_train(["--resume", "ppo", "Maze-v0", "--out", "f"]).resume == "f"
     assert parse_train(["ppo", "Maze-v0", "--out", "f"]).resume is None
@@ -518,7 +518,8 @@ def test_switches_are_given_with_or_without_a_value() -> None:
         (["--normalize-reward"], True), (["--no-normalize-reward"], False), (["--normalize_reward", "true"], True),
         (["--normalize-reward=false"], False), (["--normalize-reward", "False"], False),
     ):  # fmt: skip
-        assert parse_train(["ppo", "Maze-v0", *words, "--clip", "0.1"]).hyperparameters == {"normalize_reward": value, "clip": 0.1}
+        given = parse_train(["ppo", "Maze-v0", *words, "--gae-lambda", "0.1"]).hyperparameters
+        assert given == {"normalize_reward": value, "gae_lambda": 0.1}
 
 
 def test_the_model_option_is_an_argument_of_the_environment_too() -> None:
