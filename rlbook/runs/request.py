@@ -173,6 +173,8 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
             raise RequestError(f"{name} has no use for {part}, got {getattr(asked, part)!r}"[:300])
     if asked.reward_model is not None and "environment" not in sources:
         raise RequestError(f"{name} is paid by no environment, so it has no use for a reward_model")
+    if asked.reward_model is not None:
+        raise RequestError("a reward_model cannot pay in the environment's place yet; leave reward_model out")
 
 
 def _check_names(what: str, arguments: Mapping[Any, Any]) -> None:

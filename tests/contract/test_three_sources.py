@@ -111,6 +111,7 @@ def test_an_agent_with_two_sources_learns_from_data_where_it_is_given_some() -> 
     ("q_learning", {"device": "cuda"}, "q_learning has no use for device, got 'cuda'"),
     ("q_learning", {"device": "tpu"}, "device must be one of cpu, cuda, auto, got 'tpu'"),
     ("value_iteration", {"reward_model": "x"}, "value_iteration is paid by no environment, so it has no use for a reward_model"),
+    ("q_learning", {"reward_model": "x"}, "a reward_model cannot pay in the environment's place yet; leave reward_model out"),
     (Counter, {"episodes": 3}, "plays no episodes while it learns from recorded data; give passes or steps"),
     (Counter, {"data": "nowhere"}, "nowhere does not exist"),
     (Counter, {"data": walks(), "expert": "nowhere"}, "expert: nowhere"),
