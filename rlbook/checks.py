@@ -132,7 +132,8 @@ def check_rates(config: Any, **kinds: Kind) -> None:
                 value = float(str(value))
                 object.__setattr__(config, name, value)
         if isinstance(value, Schedule | str) and "(" in str(value):
-            check_schedules(config, **{name: non_negative if kind is positive else kind})
+            kinds_now: dict[str, Any] = {name: non_negative if kind is positive else kind}
+            check_schedules(config, **kinds_now)
         else:
             check(name, value, kind)
 
@@ -173,9 +174,9 @@ def check_memory(name: str, count: int, size: int) -> None:
 
 def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
     """The value as an int. Raises RequestError where it is none, or outside its range."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
-    if most is not None and value > most:
+    if most is not None and int(value) > most:
         raise RequestError(f"{name} must be an integer of at most {most:,}, got {int(value):,}")
     return int(value)
 

@@ -175,7 +175,7 @@ def evaluate(words: Sequence[str]) -> int:
     from rlbook.cli.options import Evaluate, integer, parse, word
 
     options = parse(Evaluate, words, "rlbook evaluate")
-    counts = {name: value for name in ("episodes", "seed") if (value := integer(name, getattr(options, name))) is not None}
+    counts: dict[str, Any] = {name: value for name in ("episodes", "seed") if (value := integer(name, getattr(options, name))) is not None}
     folder = str(word(options.folder))
     import rlbook
 

@@ -149,8 +149,8 @@ class TabularMDP:
         inner: Any = env.unwrapped
         if callable(getattr(inner, "model", None)):
             return inner.model()
-        entries, *sizes, initial, observable = listed_transitions(env, max_transitions)
-        arrays, columns = arrays_of_entries(entries, *sizes, initial)
+        entries, num_states, num_actions, initial, observable = listed_transitions(env, max_transitions)
+        arrays, columns = arrays_of_entries(entries, num_states, num_actions, initial)
         return cls(
             arrays.transitions, arrays.rewards, arrays.continues, arrays.initial, observable, columns
         )

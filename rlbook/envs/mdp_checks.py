@@ -163,9 +163,10 @@ def _check_indices(rows: sparse.csr_array) -> None:
             "transitions must be a CSR matrix whose indptr begins with 0, does not fall, and "
             "ends with the number of entries."
         )
-    if len(indices) and not 0 <= indices.min() <= indices.max() < rows.shape[1]:
+    _, successors = rows.shape  # type: ignore[misc]
+    if len(indices) and not 0 <= indices.min() <= indices.max() < successors:
         raise ValueError(
-            f"transitions must name successors from 0 to {rows.shape[1] - 1}, "
+            f"transitions must name successors from 0 to {successors - 1}, "
             f"got {indices.min()} to {indices.max()}."
         )
 

@@ -120,7 +120,8 @@ class TableInteraction(ChunkedInteraction):
     def step(self, action: int) -> Step:
         """One step, sampled from the model: the plain form of `simulate`."""
         world, rng, state = self._outcomes, self.world_rng, self.obs
-        outcome = draw(world.cumulative, world.first[state * world.num_actions + action], rng)
+        first = int(world.first[state * world.num_actions + action])
+        outcome = draw(world.cumulative, first, rng)
         reward, terminated = float(world.reward[outcome]), bool(world.ends[outcome])
         if self.noisy and world.reward_std[outcome] > 0.0:
             reward += float(world.reward_std[outcome]) * normal(rng.random(), rng.random())
@@ -155,6 +156,7 @@ class TableInteraction(ChunkedInteraction):
         return error, updates
 
     def state_dict(self) -> State:
+        assert self.rng is not None
         return {
             "obs": self.obs, "return": self._return, "length": self._length, "steps": self.steps, "episodes": self.episodes,
             "rng": rng_state(self.rng), "world_rng": rng_state(self.world_rng), "finished": episode_table(self.finished),
@@ -162,6 +164,7 @@ class TableInteraction(ChunkedInteraction):
 
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`. Raises ValueError where the state does not fit this model."""
+        assert self.rng is not None
         self._load_counts(state)
         set_rng_state(self.rng, state["rng"])
         set_rng_state(self.world_rng, state["world_rng"])

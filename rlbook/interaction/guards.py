@@ -162,14 +162,14 @@ def _numbers(space: spaces.Box, batched: bool) -> Check:
     """What lies between the bounds is finite too, where a bound at infinity is taken to be the largest number."""
     shape, axes = space.shape, int(batched)
     if space.dtype is not None and space.dtype.kind == "f":
-        most = np.finfo(space.dtype).max
+        most = float(np.finfo(str(space.dtype)).max)
         margin = 8 * np.finfo(np.float32).eps
         low, high = (np.clip(bound.astype(np.float64), -most, most) for bound in (space.low, space.high))
         low, high = low - margin * np.minimum(np.abs(low), 1e30), high + margin * np.minimum(np.abs(high), 1e30)
         low, high = (np.clip(bound, -most, most).astype(space.dtype) for bound in (low, high))
     else:
         low, high = space.low, space.high
-        limits = np.iinfo(space.dtype) if space.dtype is not None and space.dtype.kind in "iu" else None
+        limits = np.iinfo(str(space.dtype)) if space.dtype is not None and space.dtype.kind in "iu" else None
         if limits is not None and (low == limits.min).all() and (high == limits.max).all():
             low = high = None                                        # an image: its type is its bounds
 

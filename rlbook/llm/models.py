@@ -49,10 +49,11 @@ def folder_model(folder: str | Path) -> Any:
     try:
         check_folder(folder)
         with torch.random.fork_rng(devices=[]):
-            model, info = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32,
                 output_loading_info=True,
             )
+            model, info = loaded
         check_loaded(folder, info)
     except FolderError:
         raise

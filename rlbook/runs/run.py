@@ -168,8 +168,7 @@ class Run:
             interaction = self._source.interaction
             check_alike(state["source"], interaction.state_dict(), "source")
             if state["source"]["obs"] is not None:
-                space = getattr(interaction.env, "observation_space", None) or self.agent.adaptation.observation_space
-                check_shown(space, state["source"]["obs"], "source/obs")
+                check_shown(interaction.env.observation_space, state["source"]["obs"], "source/obs")
 
     def _read_log(self) -> None:
         assert self.folder is not None

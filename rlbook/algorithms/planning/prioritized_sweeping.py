@@ -209,7 +209,8 @@ class Columns(NamedTuple):
 def is_dense(model: TabularMDP) -> bool:
     """Whether at least half of all transitions are possible."""
     rows = model.continues_by_state
-    return 2 * rows.nnz >= rows.shape[0] * rows.shape[1]
+    size, columns = rows.shape  # type: ignore[misc]
+    return 2 * rows.nnz >= size * columns
 
 
 def arrays_of(model: TabularMDP) -> np.ndarray:
@@ -222,6 +223,5 @@ def columns_of(model: TabularMDP) -> Columns:
     """The lists of a model."""
     by_successor = sparse.csc_array(model.continues_by_state)
     by_successor.sum_duplicates()
-    return Columns(
-        by_successor.indptr.tolist(), by_successor.indices.tolist(), by_successor.data.tolist()
-    )
+    lists: list[Any] = [item.tolist() for item in (by_successor.indptr, by_successor.indices, by_successor.data)]
+    return Columns(*lists)

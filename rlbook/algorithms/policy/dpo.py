@@ -184,7 +184,7 @@ class DPO(PolicyAgent):
         log_prob, _, _ = self.policy.evaluate(better, entropy=False)
         chosen = sequence_log_prob(log_prob, better.mask)                              # [P]
         rejected = sequence_log_prob(self.policy.evaluate(worse, entropy=False)[0], worse.mask)
-        references = [self.reference_of(rows) for rows in (better, worse)]
+        references = self.reference_of(better), self.reference_of(worse)
         average = given(torch.full_like(chosen, 1.0 / pairs))
         preference = self.preference_loss(chosen, rejected, *references, average)
         weight = given(better.weight)
