@@ -28,15 +28,16 @@ class ReplayBuffer:
     Args:
         capacity: transitions.
         observation_size: numbers in an observation.
+        device: where minibatches are to be; the transitions themselves stay in the machine's memory.
 
     Raises:
         ValueError: so many transitions need more memory than the machine has.
     """
 
-    def __init__(self, capacity: int, observation_size: int) -> None:
+    def __init__(self, capacity: int, observation_size: int, device: torch.device | str = "cpu") -> None:
         check_memory("buffer_size", capacity, 4 * (2 * observation_size + 2))      # float32: two observations, action and reward
         self.capacity, self.size, self.position = capacity, 0, 0
-        self.observation_size = observation_size
+        self.observation_size, self.device = observation_size, device
         self.rows: Transitions | None = None         # [capacity, ...] each; the first step says of which shapes and types
 
     def add(self, step: Step) -> None:
@@ -62,7 +63,7 @@ class ReplayBuffer:
         """`size` transitions, uniformly and with replacement."""
         assert self.rows is not None
         drawn = torch.from_numpy(rng.integers(self.size, size=size))
-        return Transitions(*(field.index_select(0, drawn) for field in self.rows))
+        return Transitions(*(field.index_select(0, drawn).to(self.device) for field in self.rows))
 
     def state_dict(self) -> State:
         rows = None if self.rows is None else {name: field[: self.size] for name, field in self.rows._asdict().items()}

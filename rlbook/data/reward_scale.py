@@ -18,7 +18,7 @@ class RewardScale:
 
     def __call__(self, reward: Tensor, ended: Tensor) -> Tensor:
         """reward [T, N], ended [T, N] bool → [T, N]. Takes the rewards in first."""
-        returns = []
+        returns, self.running = [], self.running.to(reward.device)
         for r, over in zip(reward, ended, strict=True):
             self.running = self.gamma * self.running + r
             returns.append(self.running)

@@ -33,6 +33,10 @@ class Batch:
     def __getitem__(self, rows: Any) -> Batch:
         return Batch(**{field.name: _rows(getattr(self, field.name), rows) for field in dataclasses.fields(self)})
 
+    def to(self, device: torch.device | str) -> Batch:
+        """The same rows on a device; tensors that are there already are not copied."""
+        return Batch(**{field.name: _moved(getattr(self, field.name), device) for field in dataclasses.fields(self)})
+
 
 def _rows(value: Any, rows: Any) -> Any:
     if value is None:
@@ -40,6 +44,12 @@ def _rows(value: Any, rows: Any) -> Any:
     if isinstance(value, dict):
         return {key: item[rows] for key, item in value.items()}
     return value[rows]
+
+
+def _moved(value: Any, device: torch.device | str) -> Any:
+    if isinstance(value, dict):
+        return {key: item.to(device) for key, item in value.items()}
+    return None if value is None else value.to(device)
 
 
 def as_rows(value: Tensor, mask: Tensor, unit: str) -> Tensor:
@@ -58,10 +68,15 @@ def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[B
 
 
 class Rollout:
-    """T vector steps of N streams, in the order they happened."""
+    """T vector steps of N environments, in the order they happened: arrays, and tensors on the device where they are learned from.
 
-    def __init__(self, stores: str = "all") -> None:
-        self.stores = stores
+    Args:
+        stores: which observations are kept, as in `Policy.stores`.
+        device: where the tensors are to be.
+    """
+
+    def __init__(self, stores: str = "all", device: torch.device | str = "cpu") -> None:
+        self.stores, self.device = stores, device
         self.clear()
 
     def clear(self) -> None:
@@ -84,11 +99,15 @@ class Rollout:
 
     def tensor(self, name: str) -> Tensor:
         """One field of all steps as a tensor: [T, N, ...]."""
-        return torch.from_numpy(self.stacked(name))
+        return self.moved(self.stacked(name))
 
     def log_prob(self) -> Tensor:
         """log π(a|s) when the action was drawn: [T, N], in nats."""
-        return torch.from_numpy(np.stack(self.log_probs))
+        return self.moved(np.stack(self.log_probs))
+
+    def moved(self, array: np.ndarray) -> Tensor:
+        """An array as a tensor on the rollout's device."""
+        return torch.from_numpy(array).to(self.device)
 
     def state_dict(self) -> State:
         return {"steps": [dict(step._asdict()) for step in self.steps], "log_probs": list(self.log_probs)}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from rlbook.agent import State
 from rlbook.llm.causal_lm import Decoder, decoder
 from rlbook.llm.rows import rows_of
+from rlbook.policies.policy import module_device
 
 
 class ActingState:
@@ -66,7 +67,7 @@ class ActingState:
         assert self.decoder is not None
         newest = torch.from_numpy(np.where(grown, tokens[np.arange(len(length)), length - 1], 0))
         logits = self.decoder.step(newest)
-        self._logits = logits if grown.all() else torch.where(torch.from_numpy(grown)[:, None], logits, self._logits)
+        self._logits = logits if grown.all() else torch.where(torch.from_numpy(grown).to(logits.device)[:, None], logits, self._logits)
         self._tokens, self._length = tokens.copy(), length.copy()
         self._skipped |= ~grown
 
@@ -76,17 +77,20 @@ class ActingState:
             return {}
         return {
             "tokens": self._tokens.copy(), "length": self._length.copy(), "skipped": self._skipped.copy(),
-            "logits": self._logits.clone(), "decoder": self.decoder.state_dict(),
+            "logits": self._logits.clone(), "decoder": self.decoder.state_dict(), "form": type(self.decoder).__name__,
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`; the policy's weights are loaded before."""
-        if not state:
+        """The inverse of `state_dict`; the policy's weights are loaded before.
+
+        The cache of another decoder, as on another device, is dropped: the next observation is read from its beginning.
+        """
+        self.decoder = decoder(self.model) if state else None
+        if self.decoder is None or state.get("form", type(self.decoder).__name__) != type(self.decoder).__name__:
             self.decoder = None
             return
         self._tokens, self._length, self._skipped = (np.array(state[name]) for name in ("tokens", "length", "skipped"))
-        self._logits, self._signature = state["logits"].clone(), signature(self.model)
-        self.decoder = decoder(self.model)
+        self._logits, self._signature = state["logits"].to(module_device(self.model), copy=True), signature(self.model)
         self.decoder.load_state_dict(state["decoder"])
 
 

@@ -11,13 +11,14 @@ from torch import Tensor
 from rlbook.agent import State
 from rlbook.fast_forms import has_fast_form
 from rlbook.llm.rows import Rows, positions
+from rlbook.policies.policy import module_device
 
 
 def _inputs(model: Any, rows: Rows, tokens: Tensor) -> dict[str, Any]:
     """Token ids [B, P or P + T], which of them are real, and where each stands; architectures without position ids infer them."""
     prompt, completion = positions(rows)
     position = torch.cat([prompt[rows.index], completion], dim=1)[:, : tokens.shape[1]]
-    mask = (torch.arange(tokens.shape[1]) >= rows.padding[rows.index][:, None]).long()
+    mask = (torch.arange(tokens.shape[1], device=tokens.device) >= rows.padding[rows.index][:, None]).long()
     inputs = {"input_ids": tokens, "attention_mask": mask}
     return {**inputs, "position_ids": position} if _takes(model, "position_ids") else inputs
 
@@ -28,7 +29,8 @@ def _takes(model: Any, name: str) -> bool:
 
 @has_fast_form("rlbook.fast.llama:logits")
 def logits(model: Any, rows: Rows) -> Tensor:
-    """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with gradients."""
+    """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with gradients, on the model's device."""
+    rows = rows.to(module_device(model))
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
     columns = rows.completion.shape[1] + 1
     keep = {"logits_to_keep": columns} if _takes(model, "logits_to_keep") else {}
@@ -38,6 +40,7 @@ def logits(model: Any, rows: Rows) -> Tensor:
 @has_fast_form("rlbook.fast.llama:hidden_states")
 def hidden_states(trunk: Any, rows: Rows) -> Tensor:
     """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with gradients."""
+    rows = rows.to(module_device(trunk))
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
     output = trunk(**_inputs(trunk, rows, tokens), use_cache=False)
     return output.last_hidden_state[:, -rows.completion.shape[1] - 1 :]
@@ -72,7 +75,8 @@ class CausalDecoder:
         """Reads the prompts (`rows.completion` is ignored). Returns logits [N, V]. The cache grows by itself."""
         from transformers import DynamicCache
 
-        distinct = rows._replace(index=torch.arange(len(rows.prompt)), completion=rows.prompt[:, :0])
+        rows = rows.to(module_device(self.model))
+        distinct = rows._replace(index=torch.arange(len(rows.prompt), device=rows.index.device), completion=rows.prompt[:, :0])
         self.cache = DynamicCache(config=self.model.config)
         self.padding, self.column = rows.padding[rows.index], rows.prompt.shape[1]
         output = self.model(**_inputs(self.model, distinct, rows.prompt), past_key_values=self.cache, use_cache=True)
@@ -82,7 +86,8 @@ class CausalDecoder:
     @torch.inference_mode()
     def step(self, token: Tensor) -> Tensor:
         """Appends one token to each row: int64 [N] → logits [N, V]."""
-        mask = (torch.arange(self.column + 1) >= self.padding[:, None]).long()
+        token = token.to(self.padding.device)
+        mask = (torch.arange(self.column + 1, device=token.device) >= self.padding[:, None]).long()
         position = {"position_ids": (self.column - self.padding)[:, None]} if _takes(self.model, "position_ids") else {}
         output = self.model(input_ids=token[:, None], attention_mask=mask, past_key_values=self.cache, use_cache=True, **position)
         self.column += 1
@@ -98,12 +103,13 @@ class CausalDecoder:
         """The inverse of `state_dict`."""
         from transformers import DynamicCache
 
-        self.cache = DynamicCache(config=self.model.config)
-        self.padding, self.column = state["padding"].clone(), state["column"]
+        self.cache, device = DynamicCache(config=self.model.config), module_device(self.model)
+        self.padding, self.column = state["padding"].to(device, copy=True), state["column"]
         for layer, fields in zip(self.cache.layers, state["layers"], strict=True):
+            fields = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in fields.items()}
             tensors = [value for value in fields.values() if isinstance(value, Tensor)]
             if tensors:
-                fields = {"dtype": tensors[0].dtype, "device": tensors[0].device, **fields}
+                fields = {"dtype": tensors[0].dtype, "device": device, **fields}
             vars(layer).update({name: _saved(value) for name, value in fields.items()})
 
 

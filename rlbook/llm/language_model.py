@@ -77,7 +77,7 @@ class LanguageModelPolicy(Policy):
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         if unit == "step":
             raise ValueError("unit must be 'episode' for a language model, got 'step'")
-        prompts = {name: torch.from_numpy(np.asarray(rollout.steps[0].obs[name])) for name in ("tokens", "length")}
+        prompts = {name: rollout.moved(np.asarray(rollout.steps[0].obs[name])) for name in ("tokens", "length")}
         action, log_prob, mask = (x.T.contiguous() for x in (rollout.tensor("action"), rollout.log_prob(), rollout.tensor("valid")))
         return Batch(obs=prompts, action=action, log_prob=log_prob, mask=mask)
 

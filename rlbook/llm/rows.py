@@ -24,6 +24,10 @@ class Rows(NamedTuple):
         """Whether any prompt is padded."""
         return bool(self.padding.any())
 
+    def to(self, device: torch.device | str) -> Rows:
+        """The same rows on a device; tensors that are there already are not copied."""
+        return Rows(*(tensor.to(device) for tensor in self))
+
 
 def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> Rows:
     """Rows from right-padded prompts.
@@ -35,7 +39,7 @@ def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> Rows:
     """
     width = int(length.max())
     padding = width - length                                                        # [B]
-    source = torch.arange(width) - padding[:, None]                                 # [B, P]
+    source = torch.arange(width, device=tokens.device) - padding[:, None]                                 # [B, P]
     aligned = tokens.gather(1, source.clamp(min=0)).masked_fill(source < 0, 0)
     distinct, index = torch.unique(torch.cat([padding[:, None], aligned], dim=1), dim=0, return_inverse=True)
     return Rows(distinct[:, 1:], distinct[:, 0], index, completion)
@@ -68,6 +72,7 @@ def completion_mask(rows: Rows) -> Tensor:
 def positions(rows: Rows) -> tuple[Tensor, Tensor]:
     """Position of each token in its own text: prompts [U, P] (0 on padding), completions [B, T]."""
     width = rows.prompt.shape[1]
-    prompt = (torch.arange(width) - rows.padding[:, None]).clamp(min=0)
-    completion = (width - rows.padding[rows.index])[:, None] + torch.arange(rows.completion.shape[1])
+    device = rows.prompt.device
+    prompt = (torch.arange(width, device=device) - rows.padding[:, None]).clamp(min=0)
+    completion = (width - rows.padding[rows.index])[:, None] + torch.arange(rows.completion.shape[1], device=device)
     return prompt, completion

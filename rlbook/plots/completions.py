@@ -73,6 +73,7 @@ def write(
     """
     from rlbook.algorithms.policy.policy_agent import PolicyAgent
     from rlbook.interaction.playing import adapted_vector
+    from rlbook.policies.policy import as_array
 
     assert isinstance(agent, PolicyAgent), "see `writes`"
     count = samples or (agent.group_size if agent.group_size > 1 else SAMPLES)
@@ -87,16 +88,17 @@ def write(
     for row, reward in enumerate(rewards.tolist()):
         ids, prompt = rows.completion(row).tolist(), rules.texts[rows.prompt[row]]
         texts = [rules.codec.decode([token]) for token in ids]
-        probability = np.exp(batch.log_prob[row, : len(ids)].numpy())
-        completions.append(Completion(prompt, rules.task.answer(prompt), texts, probability, advantage[row, : len(ids)].numpy(), reward))
+        probability = np.exp(as_array(batch.log_prob[row, : len(ids)]))
+        completions.append(Completion(prompt, rules.task.answer(prompt), texts, probability, as_array(advantage[row, : len(ids)]), reward))
     return Written(completions, meaning)
 
 
 def _played(policy: Policy, env: VectorEnv, starts: list[int], rng: np.random.Generator | None) -> Rollout:
     """One round of whole episodes, in a rollout of its own."""
     from rlbook.data.rollout import Rollout
+    from rlbook.policies.policy import module_device
 
-    rollout, state, log_prob = Rollout(policy.stores), policy.initial_state(), np.zeros(0)
+    rollout, state, log_prob = Rollout(policy.stores, module_device(policy)), policy.initial_state(), np.zeros(0)
 
     def act(obs: np.ndarray) -> np.ndarray:
         nonlocal log_prob

@@ -117,7 +117,7 @@ class MLPPolicy(Policy):
             noise = rng.standard_normal(output.shape, dtype=np.float32)
             action = output + noise * np.exp(as_array(self.log_std.detach()))
         with torch.inference_mode():
-            log_prob = Gaussian(torch.from_numpy(output), self.log_std).log_prob(torch.from_numpy(action))
+            log_prob = Gaussian(torch.from_numpy(output), self.log_std.cpu()).log_prob(torch.from_numpy(action))
         return action, as_array(log_prob.float())
 
     def distribution(self, obs: Tensor) -> Distribution:
@@ -192,7 +192,7 @@ class Normalizer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., size] → [..., size], within ±10."""
         scale = (self.variance + 1e-8).rsqrt()
-        return ((x - self.mean.float()) * scale.float()).clamp(-10.0, 10.0)
+        return ((x.to(scale.device) - self.mean.float()) * scale.float()).clamp(-10.0, 10.0)
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:

@@ -158,9 +158,9 @@ class Adam:
                 raise TrainingError(REPLACED)
 
     def state_dict(self) -> State:
-        """The moments, flattened and joined. The parameters belong to their modules."""
+        """The moments, flattened and joined, under the names of the fast form. The parameters belong to their modules."""
         mean, square = (torch.cat([moment.reshape(-1) for moment in moments]) for moments in zip(*self.moments, strict=True))
-        return {"mean": mean, "square": square, "steps": torch.tensor(float(self.steps))}
+        return {"mean": mean, "square": square, "steps": torch.tensor(float(self.steps)), "matrix_library": "torch"}
 
     def load_state_dict(self, state: State) -> None:
         self.steps = int(state["steps"])

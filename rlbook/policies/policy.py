@@ -26,6 +26,11 @@ def as_array(tensor: Tensor) -> np.ndarray:
     return (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).cpu().numpy()
 
 
+def module_device(module: nn.Module) -> torch.device:
+    """Where the module's parameters are."""
+    return next(module.parameters()).device
+
+
 def saved(module: nn.Module) -> State:
     """The module's tensors by name, one that goes by several names (a tied output layer) under the first alone."""
     state: State = {}

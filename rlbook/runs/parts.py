@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,16 +46,24 @@ def agent_of(name: str, value: object, load: Callable[[Path], Agent]) -> Agent |
 
 
 def device_of(name: str | None) -> str:
-    """ "cpu" or "cuda": what "auto" stands for here, and whether there is what was asked for."""
+    """ "cpu" or "cuda": where networks are on this machine.
+
+    A run that was trained on a GPU acts without one as well; `check_device` is for training.
+    """
     if name in (None, "cpu"):
         return "cpu"
     import torch
 
-    if torch.cuda.is_available():
-        return "cuda"
-    if name == "cuda":
-        raise RequestError("device 'cuda' is not available here; allowed: cpu, auto")
-    return "cpu"
+    if not torch.cuda.is_available():
+        return "cpu"
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")                        # else cuBLAS sums in an order of its own
+    return "cuda"
+
+
+def check_device(name: str | None) -> None:
+    """Raises RequestError where networks are to be trained on a device that is not here."""
+    if name not in (None, "auto", device_of(name)):
+        raise RequestError(f"device {name!r} is not available here; allowed: cpu, auto")
 
 
 def digests_of(options: RunOptions, data: Any) -> dict[str, str]:

@@ -15,7 +15,7 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.episodes import Episode
 from rlbook.interaction.loop import Budget
 from rlbook.interaction.playing import play
-from rlbook.interaction.threads import single_threaded
+from rlbook.interaction.threads import repeatable, single_threaded
 from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError
@@ -23,7 +23,7 @@ from rlbook.runs.folder import check_free, locked, read_config, seal, told, writ
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
 from rlbook.runs.options import RunOptions
-from rlbook.runs.parts import check_digests, digests_of
+from rlbook.runs.parts import check_device, check_digests, device_of, digests_of
 from rlbook.runs.request import Request
 from rlbook.runs.setup import set_up
 from rlbook.runs.sources import DataSource, EnvironmentSource
@@ -64,8 +64,9 @@ class Run:
         """Reads what training needs and acting does not, such as recorded data; checks that it is what the run was started with.
 
         Raises:
-            RequestError: it cannot be read, or has changed.
+            RequestError: it cannot be read, or has changed, or the device is not here.
         """
+        check_device(self.request.options.device)
         found = digests_of(self.request.options, self._source.data if isinstance(self._source, DataSource) else None)
         check_digests(self.request.digests, found)
         self.request = dataclasses.replace(self.request, digests=found)
@@ -189,6 +190,7 @@ class Run:
         self._untouched = False
         with contextlib.ExitStack() as stack:
             stack.enter_context(single_threaded())
+            stack.enter_context(repeatable(device_of(self.request.options.device)))
             if self.folder is not None:
                 stack.enter_context(locked(self.folder))
                 with told(self.folder):

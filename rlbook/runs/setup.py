@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -64,7 +65,7 @@ def _environment(request: Request) -> Adapted:
 
 def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     kind, notes = request.agent, env.adaptation.notes
-    given = {"parts": parts} if kind.uses else {}
+    given = _given(kind, parts)
     source = _source_name(request)
     if source == "model":
         return _planning(request, env, given)
@@ -77,6 +78,21 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     else:
         interaction = VectorInteraction(env, rng, rollout=agent.rollout, group_size=agent.group_size)
     return Ready(agent, EnvironmentSource(interaction), notes + ((interaction.note,) if interaction.note else ()))
+
+
+def _given(kind: type[Agent], parts: Parts) -> dict[str, Parts]:
+    """What the agent's constructor is given of `parts`: nothing where it takes none, as in a subclass that builds as it always has.
+
+    Raises:
+        RequestError: the user named something that would not reach the agent.
+    """
+    taken = inspect.signature(kind).parameters.values()
+    if not kind.uses or any(item.name == "parts" or item.kind is item.VAR_KEYWORD for item in taken):
+        return {"parts": parts} if kind.uses else {}
+    for name in kind.uses:
+        if getattr(parts, name) != getattr(Parts, name):
+            raise RequestError(f"{kind.__name__}.__init__ takes no parts, so {name} cannot be given to it")
+    return {}
 
 
 def _source_name(request: Request) -> str:

@@ -58,7 +58,7 @@ class BehaviorCloning(PolicyAgent):
 
     Config = BehaviorCloningConfig
     data_kinds = ("Episodes",)
-    uses = ("expert",)
+    uses = ("expert", "device")
     budget = {"passes": 20}
     presets = for_sequence_tasks(passes=5, batch_size=128, anneal_learning_rate=True)
     METRICS = {
@@ -68,15 +68,14 @@ class BehaviorCloning(PolicyAgent):
     }
 
     def __init__(
-        self, env: AdaptedVectorEnv, config: BehaviorCloningConfig, seed: int = 0, parts: Parts | None = None
+        self, env: AdaptedVectorEnv, config: BehaviorCloningConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
-        super().__init__(env, config, seed)
+        super().__init__(env, config, seed, parts)
         self.config: BehaviorCloningConfig = config
-        self.parts = parts or Parts()
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         for batch in data.minibatches(self.config.batch_size):
-            yield self.train_on(batch)
+            yield self.train_on(batch.to(self.parts.device))
 
     def train_on(self, batch: Batch) -> Metrics:
         """One gradient step on recorded actions: a batch of steps [B], or of texts [B, T]."""

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from rlbook import checks
-from rlbook.agent import Data, Metrics, State, Step
+from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import Average, averaged, given, per_token
@@ -114,8 +114,10 @@ class DPO(PolicyAgent):
         "learning_rate": "Adam's step size in this update",
     }
 
-    def __init__(self, env: Any, config: DPOConfig, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
+    def __init__(
+        self, env: Any, config: DPOConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
         self.config: DPOConfig = config
         self.rounds = 0
 
@@ -147,7 +149,8 @@ class DPO(PolicyAgent):
             if (value := getattr(self.config, name)) != getattr(DPOConfig, name):
                 refusal = f"{name} has no effect on recorded pairs; got {value!r}, leave it out"
                 raise ValueError(refusal)
-        for better, worse in data.minibatches(self.config.batch_size):
+        for pairs in data.minibatches(self.config.batch_size):
+            better, worse = (rows.to(self.parts.device) for rows in pairs)
             rate = self.anneal()
             for rows in (better, worse):
                 rows.reference_log_prob = self.reference_log_prob(rows)
@@ -259,7 +262,8 @@ def ranked_pairs(returns: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
     """
     half = group_size // 2
     order = returns.view(-1, group_size).argsort(dim=1, descending=True, stable=True)
-    order = order + torch.arange(0, len(returns), group_size)[:, None]
+    starts = torch.arange(0, len(returns), group_size, device=returns.device)
+    order = order + starts[:, None]
     better, worse = order[:, :half].reshape(-1), order.flip(1)[:, :half].reshape(-1)
     differs = returns[better] > returns[worse]
     return better[differs], worse[differs]

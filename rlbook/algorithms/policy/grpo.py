@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from rlbook import checks
-from rlbook.agent import Metrics, Step
+from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.functional.advantages import group_advantage
@@ -128,8 +128,10 @@ class GRPO(PolicyAgent):
         "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0)",
     }
 
-    def __init__(self, env: Any, config: GRPOConfig, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
+    def __init__(
+        self, env: Any, config: GRPOConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
         self.config: GRPOConfig = config
 
     def learn(self, step: Step) -> Metrics:

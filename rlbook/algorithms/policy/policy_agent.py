@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlbook.agent import Agent, State, Step
+from rlbook.agent import Agent, Parts, State, Step
 from rlbook.checks import at
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast_forms import has_fast_form
@@ -36,10 +36,11 @@ class PolicyAgent(Agent):
     batched = True
     observations = "policy"
     default_num_envs = 8
+    uses = ("device",)
     critic: bool = False
 
-    def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
+    def __init__(self, env: Any, config: Any, seed: int = 0, parts: Parts = Parts()) -> None:
+        super().__init__(env, config, seed, parts)
         self.group_size = getattr(config, "group_size", 1)
         if env.num_envs % self.group_size:
             raise ValueError(f"group_size must divide num_envs {env.num_envs}, got {self.group_size}")
@@ -48,12 +49,12 @@ class PolicyAgent(Agent):
             shared=not getattr(config, "separate_networks", True), orthogonal=getattr(config, "orthogonal_init", True),
             normalize_observation=getattr(config, "normalize_observation", False),
         )  # fmt: skip
-        self.policy = build_policy(env, rng_for(seed, "initialisation"), settings)
+        self.policy = build_policy(env, rng_for(seed, "initialisation"), settings).to(parts.device)
         refuse_idle(self.policy, config)
         self.reference = self.policy.frozen_copy() if self.needs_reference(config) else None
         self.optimizer = adam([Group([self.policy])], at(config.learning_rate, 0.0), eps=config.adam_eps)
         self.exploration, self.shuffling = rng_for(seed, "exploration"), rng_for(seed, "minibatches")
-        self.rollout_data = Rollout(self.policy.stores)
+        self.rollout_data = Rollout(self.policy.stores, parts.device)
         self._log_prob = np.zeros(0, dtype=np.float32)
         self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
 
@@ -72,7 +73,7 @@ class PolicyAgent(Agent):
         self._acting = self.policy.initial_state()
 
     def round_over(self, step: Step) -> bool:
-        """Whether the last stream of this round has just ended (`rollout = "episodes"`)."""
+        """Whether the last environment of this round has just ended (`rollout = "episodes"`)."""
         return not (step.valid & ~(step.terminated | step.truncated)).any()
 
     @torch.no_grad()

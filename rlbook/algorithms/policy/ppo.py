@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from rlbook import checks
-from rlbook.agent import Metrics, State, Step
+from rlbook.agent import Metrics, Parts, State, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks, surrogate_loss
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, as_rows, minibatches
@@ -34,6 +34,7 @@ from rlbook.functional.policy_losses import clip_fraction, regularised_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.policies.policy import as_array
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,10 @@ class PPO(PolicyAgent):
         "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0)",
     }
 
-    def __init__(self, env: Any, config: PPOConfig, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
+    def __init__(
+        self, env: Any, config: PPOConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
         self.config: PPOConfig = config
         self.rollout = self.policy.rollout
         self.reward_scale = RewardScale(env.num_envs, config.gamma) if config.normalize_reward else None
@@ -134,8 +137,8 @@ class PPO(PolicyAgent):
         """V of the environment's observations: [N, ...] → [N], in reward units."""
         fitted = self.adapted(observations)
         if isinstance(fitted, dict):
-            return self.policy.value({name: torch.as_tensor(part) for name, part in fitted.items()}).numpy()
-        return self.policy.value(torch.as_tensor(fitted, dtype=torch.float32)).numpy()
+            return as_array(self.policy.value({name: torch.as_tensor(part) for name, part in fitted.items()}))
+        return as_array(self.policy.value(torch.as_tensor(fitted, dtype=torch.float32)))
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from rlbook import checks
-from rlbook.agent import Metrics, Step
+from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch, as_rows
 from rlbook.functional.advantages import leave_one_out_advantage
@@ -85,11 +85,13 @@ class Reinforce(PolicyAgent):
         "learning_rate": "Adam's step size",
     }
 
-    def __init__(self, env: Any, config: ReinforceConfig, seed: int = 0) -> None:
+    def __init__(
+        self, env: Any, config: ReinforceConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
         if config.baseline == "leave-one-out" and env.num_envs < 2:
             raise ValueError("baseline = leave-one-out needs num_envs of at least 2, got 1")
         self.config, self.critic = config, config.baseline == "learned"
-        super().__init__(env, config, seed)
+        super().__init__(env, config, seed, parts)
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)

@@ -24,13 +24,14 @@ import torch
 from torch import Tensor
 
 from rlbook import checks
-from rlbook.agent import Agent, Metrics, State, Step
+from rlbook.agent import Agent, Metrics, Parts, State, Step
 from rlbook.checks import at
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.policies.mlp import MLP
 from rlbook.policies.optimizer import Group, adam
+from rlbook.policies.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 
@@ -82,6 +83,7 @@ class DQN(Agent):
     batched = True
     observations = "vector"
     actions = "discrete"
+    uses = ("device",)
     METRICS = {
         "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, last minibatch of the update",
         "q": "mean Q(s, a) of that minibatch, in reward units; far above any possible return means divergence",
@@ -89,23 +91,24 @@ class DQN(Agent):
         "epsilon": "probability of a random action",
     }
 
-    def __init__(self, env: Any, config: DQNConfig, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
+    def __init__(self, env: Any, config: DQNConfig, seed: int = 0, parts: Parts = Parts()) -> None:
+        super().__init__(env, config, seed, parts)
         self.config: DQNConfig = config
         size, self.num_actions = env.single_observation_space.shape[0], int(env.single_action_space.n)
         if env.num_envs > config.buffer_size:
             raise ValueError(f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}")
         sizes = (size, *config.hidden_sizes, self.num_actions)
-        self.q = MLP(sizes, torch_generator(rng_for(seed, "initialisation")), activation="relu", orthogonal=False)
+        network = MLP(sizes, torch_generator(rng_for(seed, "initialisation")), activation="relu", orthogonal=False)
+        self.q = network.to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         self.optimizer = adam([Group([self.q])], at(config.learning_rate, 0.0), eps=config.adam_eps)
-        self.replay = ReplayBuffer(config.buffer_size, size)
+        self.replay = ReplayBuffer(config.buffer_size, size, parts.device)
         self.exploration, self.sampling = rng_for(seed, "exploration"), rng_for(seed, "minibatches")
         self.steps = 0
 
     def act(self, observation: np.ndarray, *, explore: bool = True) -> np.ndarray:
         with torch.inference_mode():
-            action = self.q(torch.from_numpy(observation)).argmax(-1).numpy()
+            action = as_array(self.q(torch.from_numpy(observation)).argmax(-1))
         if not explore:
             return action
         random = self.exploration.random(len(action)) < self.config.epsilon(self.progress)
@@ -114,7 +117,7 @@ class DQN(Agent):
     def action_values(self, observations: Any) -> np.ndarray:
         """Q of the environment's observations: [N, ...] → [N, A], in reward units."""
         with torch.inference_mode():
-            return self.q(torch.as_tensor(self.adapted(observations), dtype=torch.float32)).numpy()
+            return as_array(self.q(torch.as_tensor(self.adapted(observations), dtype=torch.float32)))
 
     def learn(self, step: Step) -> Metrics:
         self.replay.add(step)

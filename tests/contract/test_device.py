@@ -1,0 +1,160 @@
+"""`--device`: the same training where the networks are on another device. The cases on "cuda" run where there is a GPU.
+
+What needs no GPU to be wrong is tested without one: what a GPU is given is the plain code, and a run goes from one form to the other.
+"""
+
+from __future__ import annotations
+
+import copy
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import rlbook
+from rlbook.agent import Step
+from rlbook.algorithms.policy.ppo import PPO
+from rlbook.data.rollout import Rollout
+from rlbook.errors import RequestError
+from rlbook.fast_forms import plain_forms
+from rlbook.interaction.loop import act_step_reset
+from rlbook.policies.policy import module_device
+from rlbook.runs.checkpoints import load_checkpoint
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run
+from rlbook.runs.state_encoding import encode
+
+DEVICES = [
+    "cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")),
+]  # fmt: skip
+
+# (algorithm, environment) → options, steps of the whole run, step at which it is cut; nothing follows the budget
+Case = tuple[str, str, dict[str, Any], int, int]
+CASES: list[Case] = [
+    ("ppo", "CartPole-v1", {"num_envs": 4, "rollout_steps": 16, "epochs": 2, "normalize_observation": True, "kl_coef": 0.1}, 256, 100),
+    ("ppo", "Pendulum-v1", {"num_envs": 2, "rollout_steps": 16, "epochs": 2, "normalize_reward": True}, 128, 36),
+    ("ppo", "Maze-v0", {"num_envs": 4, "rollout_steps": 16, "separate_networks": False}, 256, 100),
+    ("dqn", "CartPole-v1", {"learning_starts": 50, "train_every": 50, "gradient_steps": 4, "double": True, "epsilon": 0.1}, 300, 130),
+    ("dqn", "Maze-v0", {"learning_starts": 50, "train_every": 50, "gradient_steps": 4, "epsilon": 0.1}, 300, 130),
+    ("reinforce", "CartPole-v1", {"num_envs": 4, "baseline": "learned"}, 300, 40),
+    ("dpo", "CartPole-v1", {"num_envs": 4, "group_size": 2}, 300, 40),
+    ("behavior_cloning", "Maze-v0", {"demonstrations": 200}, 8, 3),
+    ("grpo", "Addition-v0", {"num_envs": 8, "group_size": 4, "kl_coef": 0.01}, 200, 70),
+    ("ppo", "Addition-v0", {"num_envs": 8}, 100, 50),
+    ("dpo", "Addition-v0", {"num_envs": 8, "group_size": 4}, 100, 50),
+]  # fmt: skip
+
+
+def name_of(case: Case) -> str:
+    return f"{case[0]}-{case[1]}"
+
+
+def numbers(run: Run) -> dict[str, bytes]:
+    """Every array of the agent's state."""
+    return {name: array.tobytes() for name, array in encode(run.agent.state_dict())[1].items()}
+
+
+def network(run: Run) -> torch.nn.Module:
+    return run.agent.q if hasattr(run.agent, "q") else run.agent.policy  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_a_run_trains_saves_and_goes_on_bit_for_bit_on_its_device(case: Case, device: str, tmp_path: Path) -> None:
+    algorithm, env, options, steps, cut = case
+    annealed = {} if algorithm == "dqn" else {"anneal_learning_rate": False}           # the cut run has a smaller budget
+    options = {"eval_every": 0, "seed": 3, "device": device, **annealed, **options}
+    whole = rlbook.train(algorithm, env, steps=steps, folder=tmp_path / "whole", **options)
+    assert module_device(network(whole)).type == device
+    rlbook.train(algorithm, env, steps=cut, folder=tmp_path / "cut", **options)
+    resumed = rlbook.load(tmp_path / "cut").resume(steps=steps)
+    assert numbers(resumed) == numbers(whole)
+    _, state = load_checkpoint(tmp_path / "cut")
+    tensors = list(tensors_in(state))
+    assert tensors and all(tensor.device.type == "cpu" for tensor in tensors)
+    returns = [rlbook.evaluate(run, episodes=4).mean for run in (tmp_path / "whole", resumed)]
+    assert returns[0] == returns[1]
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
+    return [tensor for item in items for tensor in tensors_in(item)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", [case for case in CASES if case[0] == "ppo"], ids=name_of)
+def test_log_probabilities_and_values_are_those_of_the_plain_code_on_the_cpu(case: Case, device: str) -> None:
+    """Within float32's rounding: a sum of 64 products of size 1 loses about 64 · 2⁻²⁴ = 4e-6, and these sums are small."""
+    algorithm, env, options, steps, _ = case
+    agent: Any = rlbook.train(algorithm, env, steps=steps, eval_every=0, device=device, **options).agent
+    interaction = Run(Request.build(algorithm, env, num_envs=options["num_envs"]))._source.interaction  # type: ignore[attr-defined]
+    there, here = Rollout(agent.policy.stores, device), Rollout(agent.policy.stores)
+
+    def learn(step: Step) -> None:
+        for rollout in (there, here):
+            rollout.add(step, agent._log_prob)
+
+    agent.begin()
+    for _ in islice(act_step_reset(interaction, agent.act, learn), 3):
+        pass
+    plain = copy.deepcopy(agent.policy).to("cpu")
+    with torch.no_grad():
+        found = agent.policy.evaluate(agent.policy.batch(there))
+        with plain_forms():
+            expected = plain.evaluate(plain.batch(here))
+    for one, other in zip(found, expected, strict=True):
+        assert one.device.type == device
+        torch.testing.assert_close(one.cpu(), other, rtol=1e-5, atol=2e-5)
+    drawn = agent.policy.batch(there)
+    torch.testing.assert_close(drawn.log_prob[drawn.mask], found[0][drawn.mask], rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("plain_first", [False, True], ids=["fast then plain", "plain then fast"])
+@pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[8]], ids=name_of)
+def test_a_run_of_one_form_is_loaded_by_the_other(case: Case, plain_first: bool, tmp_path: Path) -> None:
+    """A GPU is given the plain forms, so this is what a run does that comes from one, or goes there, in the middle of an episode."""
+    algorithm, env, options, steps, cut = case
+    with plain_forms(plain_first):
+        run = rlbook.train(algorithm, env, steps=cut, eval_every=0, folder=tmp_path / "run", **options)
+    with plain_forms(not plain_first):
+        loaded = rlbook.load(tmp_path / "run")
+        for name, tensor in network(loaded).state_dict().items():
+            assert torch.equal(tensor, network(run).state_dict()[name])
+        assert loaded.resume(steps=steps).steps >= steps
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_run_of_a_gpu_plays_without_one_and_does_not_go_on(tmp_path: Path) -> None:
+    sentence = "device 'cuda' is not available here; allowed: cpu, auto"
+    with pytest.raises(RequestError, match=sentence):
+        rlbook.train("dqn", "Maze-v0", steps=10, device="cuda", folder=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    Run(Request.build("dqn", "Maze-v0", steps=10, device="cuda")).claim(tmp_path / "run")
+    assert rlbook.evaluate(tmp_path / "run", episodes=1).mean <= 0
+    with pytest.raises(RequestError, match=sentence):
+        rlbook.load(tmp_path / "run").resume()
+
+
+def test_a_network_is_the_same_before_training_whatever_the_device() -> None:
+    first, second = (Run(Request.build("ppo", "CartPole-v1", device=device)) for device in ("cpu", "auto"))
+    for one, other in zip(network(first).parameters(), network(second).parameters(), strict=True):
+        assert torch.equal(one.cpu(), other.cpu())
+
+
+class AsItWas(PPO):
+    """Builds as subclasses did before there were parts."""
+
+    def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
+        super().__init__(env, config, seed)
+
+
+def test_a_subclass_without_parts_trains_and_is_given_none_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rlbook.train(AsItWas, "Maze-v0", steps=64, num_envs=4, rollout_steps=16).steps == 64
+    monkeypatch.setattr("rlbook.runs.parts.device_of", lambda name: name or "cpu")
+    with pytest.raises(RequestError, match=r"AsItWas.__init__ takes no parts, so device cannot be given to it"):
+        rlbook.train(AsItWas, "Maze-v0", steps=64, device="cuda")
