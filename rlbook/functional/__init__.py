@@ -1,6 +1,9 @@
-"""The book's equations, one pure function each. Nothing here knows an agent, an environment or a random number.
+"""The book's equations, one pure function each.
 
-`rlbook.functional.gae` is short for `rlbook.functional.advantages.gae`, and so for every other name.
+None of them depends on an agent, on an environment or on random numbers.
+
+`rlbook.functional.gae` is short for `rlbook.functional.advantages.gae`, and so for every other
+name.
 """
 
 from __future__ import annotations
@@ -8,11 +11,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_MODULES = ("advantages", "averages", "divergences", "policy_losses", "preference_losses", "returns", "schedules", "value_losses")
+_MODULES = (
+    "advantages", "averages", "divergences", "policy_losses", "preference_losses", "returns",
+    "schedules", "value_losses",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """A module, or what a module defines; loaded on first use, so that `import rlbook` does not load torch."""
+    """A module, or a name that one defines; loaded on first use, so `import rlbook` is fast."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if not name.startswith("_"):

@@ -11,7 +11,8 @@ FLAGS = frozenset({"mask", "valid", "terminated", "truncated"})
 def same_shape(**tensors: Tensor | None) -> None:
     """Refuses tensors of different shapes, and flags that are not bool; None is skipped.
 
-    `[3, 1] * [3]` is silently `[3, 3]`, and `~mask` on an integer mask flips bits: both are wrong numbers, not errors.
+    `[3, 1] * [3]` is silently `[3, 3]`, and `~mask` on an integer mask flips bits: PyTorch would
+    compute a wrong number from either without an error.
     """
     first_name, first = "", None
     for name, tensor in tensors.items():
@@ -22,9 +23,12 @@ def same_shape(**tensors: Tensor | None) -> None:
         if first is None:
             first_name, first = name, tensor
         elif tensor.shape != first.shape:
-            raise ValueError(f"{name} must have the shape of {first_name}, {list(first.shape)}, got {list(tensor.shape)}")
+            raise ValueError(
+                f"{name} must have the shape of {first_name}, {list(first.shape)}, "
+                f"got {list(tensor.shape)}"
+            )
 
 
 def where_masked(tensor: Tensor, mask: Tensor | None) -> Tensor:
-    """The tensor with 0 outside the mask, in value and in gradient, whatever stood there."""
+    """The tensor with 0 outside the mask, in value and in gradient, even in place of a NaN."""
     return tensor if mask is None else tensor.masked_fill(~mask, 0.0)

@@ -23,19 +23,21 @@ def gae(
 
     A_t = δ_t + γλ A_{t+1},   δ_t = r_t + γ V(s_{t+1}) - V(s_t)
 
-    The recursion is cut where the episode ended, by either flag; the bootstrap only where it terminated. λ = 0 is the TD error,
+    Either flag ends the recursion, but only termination stops bootstrapping. λ = 0 is the TD error,
     λ = 1 the discounted return minus V(s_t).
 
-    Steps that are not valid are passed over as if they were absent (a tool's tokens between two of the model's; a stream that waits):
-    the running advantage and the value to bootstrap from go through them unchanged and undiscounted, and they get 0. So the last
-    valid step before a gap bootstraps from `value` at the first valid step behind it, not from its own `next_value`, which looks
-    into the gap. If the episode ends within the gap, or the data do, the `next_value` of that row serves instead.
-    Rewards in a gap are not counted.
+    Steps that are not valid are skipped as if they were absent: a tool's tokens between two of the
+    model's, or an environment that waits for the others. The running advantage and the value to
+    bootstrap from pass through such a gap unchanged and undiscounted, and the steps in it get 0. So
+    the last valid step before a gap bootstraps from `value` at the first valid step after it; its
+    own `next_value` belongs to a state within the gap. If the episode or the data end within the
+    gap, the `next_value` of that row is used instead. Rewards in a gap are not counted.
 
     Args:
         reward: [T] or [T, N], in reward units.
         value: same shape. V(s_t), in reward units.
-        next_value: same shape. V at the true successor, also where the episode was cut by a time limit.
+        next_value: same shape. V at the true successor, also where the episode was cut by a
+            time limit.
         terminated, truncated: same shape, bool. Both at once count as terminated.
         gamma: γ, discount per environment step, in [0, 1].
         gae_lambda: λ, dimensionless, in [0, 1].
@@ -44,9 +46,13 @@ def gae(
     Returns:
         Same shape, in reward units, without gradient. A + V is the λ-return, the critic's target.
 
-    Source: Schulman et al. 2016, arXiv:1506.02438, eq. 16. Gaps: as verl's `compute_gae_advantage_return`.
+    Source: Schulman et al. 2016, arXiv:1506.02438, eq. 16. Gaps: as verl's
+    `compute_gae_advantage_return`.
     """
-    same_shape(reward=reward, value=value, next_value=next_value, terminated=terminated, truncated=truncated, valid=valid)
+    same_shape(
+        reward=reward, value=value, next_value=next_value, terminated=terminated,
+        truncated=truncated, valid=valid,
+    )  # fmt: skip
     ended = terminated | truncated
     if valid is not None:
         next_value = _value_behind_gaps(value, next_value, terminated, ended, valid)
@@ -54,8 +60,12 @@ def gae(
     return backward_sum(delta, ended, gamma * gae_lambda, valid)
 
 
-def _value_behind_gaps(value: Tensor, next_value: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor) -> Tensor:
-    """`next_value`, where a valid step is followed by a gap replaced by the value behind the gap."""
+def _value_behind_gaps(
+    value: Tensor, next_value: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor
+) -> Tensor:
+    """`next_value`, but for the last valid step before a gap the value of the step after the
+    gap.
+    """
     before_gap = torch.zeros_like(valid)
     before_gap[:-1] = valid[:-1] & ~valid[1:] & ~ended[:-1]
     if not before_gap.any():
@@ -74,7 +84,7 @@ def group_advantage(
     reward: Tensor, group_size: int, *,
     scale: Scale = "std", baseline: Baseline = "mean", ddof: int = 1, eps: float = 1e-4,
 ) -> Tensor:
-    """GRPO's advantage: how much better than the others that started from the same place.
+    """GRPO's advantage: how much better an episode was than those with the same starting point.
 
     A_i = (r_i - b_i) / (std(r) + ε)   within each group,   b_i = mean(r), or the mean of the others
 
@@ -82,9 +92,10 @@ def group_advantage(
 
     r_i - mean of r_j over j ≠ i  =  G / (G - 1) · (r_i - mean(r))
 
-    With the mean of the others the gradient is unbiased. With the mean of all, which holds r_i
-    itself, it is (G - 1) / G of that: a smaller step, and a penalty beside it that has the full
-    weight (GRPO's KL term in the loss) is G / (G - 1) times as strong as its coefficient says.
+    With the mean of the others the gradient is unbiased. With the mean of all, which includes r_i
+    itself, the gradient is (G - 1) / G times that. The step is then smaller, and a penalty that is
+    not scaled with it (GRPO's KL term in the loss) acts G / (G - 1) times as strongly as its
+    coefficient says.
     Special cases: scale="none" is Dr. GRPO; eps=1e-6 is verl's; ddof=0 the paper's.
 
     Args:
@@ -140,18 +151,28 @@ def leave_one_out_advantage(reward: Tensor, group_size: int) -> Tensor:
 
 
 def _grouped(reward: Tensor, group_size: int) -> Tensor:
-    """[B] → [B / G, G], measured from each group's first reward: equal rewards are then exactly 0, whatever rounding does to a mean."""
+    """[B] → [B / G, G], relative to each group's first reward.
+
+    Equal rewards are then exactly 0, even where rounding moves their mean.
+    """
     if group_size < 2:
         raise ValueError(f"group_size must be an integer of at least 2, got {group_size!r}")
     if reward.dim() != 1 or len(reward) % group_size:
-        raise ValueError(f"reward must have shape [B] with B a multiple of group_size {group_size}, got {list(reward.shape)}")
+        raise ValueError(
+            f"reward must have shape [B] with B a multiple of group_size {group_size}, "
+            f"got {list(reward.shape)}"
+        )
     group = reward.view(-1, group_size)
     return group - group[:, :1]
 
 
 @torch.no_grad()
-def normalize(advantage: Tensor, mask: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
-    """Zero mean, unit variance over the unmasked elements; fewer than two of them have no variance and stay as they are.
+def normalize(
+    advantage: Tensor, mask: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-8
+) -> Tensor:
+    """Shifts and scales the unmasked elements to zero mean and unit variance.
+
+    Fewer than two elements have no variance; they stay as they are.
 
     Args:
         advantage: any shape, in reward units.
@@ -168,6 +189,7 @@ def normalize(advantage: Tensor, mask: Tensor | None = None, *, ddof: int = 1, e
     counted = advantage.flatten() if mask is None else advantage[mask]
     if len(counted) < 2:
         return where_masked(advantage, mask)
-    origin = counted[0]                     # equal advantages give exactly 0, whatever rounding does to their mean
+    # Measured from one of them, equal advantages give exactly 0, whatever their mean rounds to.
+    origin = counted[0]
     std, mean = torch.std_mean(counted - origin, correction=ddof)
     return where_masked((advantage - origin - mean) / (std + eps), mask)

@@ -1,7 +1,8 @@
-"""How the elements of a loss become one number. It is a choice, and it is part of the algorithm.
+"""How the elements of a loss become one number: a choice that is part of the algorithm.
 
-An average turns a mask into weights, so that loss = (values * weights).sum(). Micro-batches then add up: compute the weights
-once for the whole batch and give each micro-batch its rows of them (`given`).
+An average turns a mask into weights, so that loss = (values * weights).sum(). The losses of
+micro-batches then add up to that of the whole batch: compute the weights once for the whole batch
+and give each micro-batch its rows of them (`given`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Average = Callable[[Tensor], Tensor]
 
 
 def per_token(mask: Tensor) -> Tensor:
-    """Every unmasked element counts the same: 1 / (number of them). All zero where nothing is unmasked.
+    """Every unmasked element counts the same: 1 / (number of them). All zero where nothing is
+    unmasked.
 
     Args:
         mask: [B] or [B, T], bool.
@@ -29,12 +31,15 @@ def per_token(mask: Tensor) -> Tensor:
 
 
 def per_sequence(mask: Tensor) -> Tensor:
-    """The mean within each row, then the mean over rows; a row without an unmasked element is padding and does not count.
+    """The mean within each row, then the mean over rows.
+
+    A row without an unmasked element is padding and does not count.
 
     Args:
         mask: [B, T], bool; [B] is B sequences of one element, which makes it the plain mean.
 
-    Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, eq. 3; TRL's `grpo`, verl's `seq-mean-token-mean`.
+    Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, eq. 3; TRL's `grpo`, verl's
+    `seq-mean-token-mean`.
     """
     if mask.dim() == 1:
         return per_token(mask)
@@ -43,12 +48,16 @@ def per_sequence(mask: Tensor) -> Tensor:
 
 
 def constant(divisor: float) -> Average:
-    """Sum over everything, divided by B * divisor: a long answer is not discounted for being long.
+    """The sum over all elements, divided by B * divisor.
+
+    A token of a long answer then weighs as much as a token of a short one.
 
     Args:
-        divisor: elements per row to divide by, > 0; usually the longest completion allowed, in tokens.
+        divisor: elements per row to divide by, > 0; usually the longest completion allowed, in
+            tokens.
 
-    Source: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783, section 3.2 and listing 1; TRL's `dr_grpo`.
+    Source: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783, section 3.2 and listing 1; TRL's
+    `dr_grpo`.
     """
     if not divisor > 0:
         raise ValueError(f"divisor must be a number above 0, got {divisor!r}")
@@ -60,7 +69,7 @@ def constant(divisor: float) -> Average:
 
 
 def given(weights: Tensor) -> Average:
-    """Weights that were decided earlier: a micro-batch's rows of the whole batch's, or importance weights.
+    """Weights computed earlier: the whole batch's, in a micro-batch's rows, or importance weights.
 
     Args:
         weights: [B] or [B, T], float; the share of each element in the sum.

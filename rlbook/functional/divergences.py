@@ -39,7 +39,9 @@ def k1(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None)
 
 
 def k2(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
-    """k2 = ½ (log π - log π_ref)²: biased, never negative; its gradient is unbiased. Shapes as in `k1`.
+    """k2 = ½ (log π - log π_ref)²: biased, never negative; its gradient is unbiased.
+
+    Shapes as in `k1`.
 
     Source: Schulman 2020, "Approximating KL Divergence", the estimator k2.
     """
@@ -47,12 +49,13 @@ def k2(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None)
 
 
 def k3(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
-    """k3 = exp(-x) - 1 + x with x = log π - log π_ref: unbiased, never negative, of low variance. Shapes as in `k1`.
+    """k3 = exp(-x) - 1 + x with x = log π - log π_ref: unbiased, never negative, of low variance.
 
-    expm1 keeps its digits near x = 0, where the plain form loses them. Not clamped: a token that π_ref finds e^80 times likelier is
-    worth seeing.
+    Shapes as in `k1`. expm1 is accurate near x = 0, where exp(-x) - 1 loses its digits. The result
+    is not clamped, so that a token which π_ref finds e^80 times likelier can be seen in the log.
 
-    Source: Schulman 2020, "Approximating KL Divergence", the estimator k3; Shao et al. 2024 (GRPO), arXiv:2402.03300, eq. 4.
+    Source: Schulman 2020, "Approximating KL Divergence", the estimator k3; Shao et al. 2024
+    (GRPO), arXiv:2402.03300, eq. 4.
     """
     x = k1(log_prob, reference_log_prob, mask)
     return torch.expm1(-x) + x
@@ -61,9 +64,11 @@ def k3(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None)
 def k1_plus(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
     """The value of k1 with the gradient of k2. Shapes as in `k1`.
 
-    Source: Tang and Munos 2025, arXiv:2506.09477 (why k2's gradient); the straight-through form is verl's `k1+`.
+    Source: Tang and Munos 2025, arXiv:2506.09477 (why k2's gradient); the straight-through form
+    is verl's `k1+`.
     """
-    return _straight_through(k1(log_prob, reference_log_prob, mask), k2(log_prob, reference_log_prob, mask))
+    value, gradient = (k(log_prob, reference_log_prob, mask) for k in (k1, k2))
+    return _straight_through(value, gradient)
 
 
 def k3_plus(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -71,7 +76,8 @@ def k3_plus(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = 
 
     Source: as `k1_plus`; verl's `k3+`.
     """
-    return _straight_through(k3(log_prob, reference_log_prob, mask), k2(log_prob, reference_log_prob, mask))
+    value, gradient = (k(log_prob, reference_log_prob, mask) for k in (k3, k2))
+    return _straight_through(value, gradient)
 
 
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k1+": k1_plus, "k3+": k3_plus}
@@ -79,7 +85,7 @@ ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k1+": k1_plus
 
 
 def check_estimator(name: str, where: str) -> None:
-    """Refuses k1 as a term of the loss (`where` = "loss"), where it would pull nowhere.
+    """Refuses k1 as a term of the loss (`where` = "loss"), where its mean gradient would be zero.
 
     Raises:
         ValueError: in one sentence.
@@ -89,8 +95,8 @@ def check_estimator(name: str, where: str) -> None:
     if where == "loss" and name == "k1":
         allowed = ", ".join(repr(other) for other in ESTIMATORS if other != "k1")
         raise ValueError(
-            f"kl_estimator must be one of {allowed} where kl_in is 'loss', got 'k1': the mean of its "
-            "gradient is zero, so that it would hold the policy to nothing"
+            f"kl_estimator must be one of {allowed} where kl_in is 'loss', got 'k1': the mean of "
+            "its gradient is zero, so that it would hold the policy to nothing"
         )
 
 
@@ -100,7 +106,9 @@ def _straight_through(value: Tensor, gradient: Tensor) -> Tensor:
 
 
 def categorical_entropy(logits: Tensor) -> Tensor:
-    """H = -Σ_a π(a) log π(a); finite, and so is its gradient, where forbidden actions have a logit of -inf.
+    """H = -Σ_a π(a) log π(a).
+
+    It is finite, and so is its gradient, where forbidden actions have a logit of -inf.
 
     Args:
         logits: [..., A], unnormalised log-probabilities; at least one finite in each row.
@@ -108,7 +116,8 @@ def categorical_entropy(logits: Tensor) -> Tensor:
     Returns:
         [...], in nats, in [0, log A].
 
-    Source: Shannon 1948, section 6; as a bonus, Mnih et al. 2016 (A3C), arXiv:1602.01783, section 4.
+    Source: Shannon 1948, section 6; as a bonus, Mnih et al. 2016 (A3C), arXiv:1602.01783,
+    section 4.
     """
     log_prob = logits.log_softmax(-1)
     prob = log_prob.exp()
@@ -122,7 +131,8 @@ def gaussian_entropy(log_std: Tensor) -> Tensor:
         log_std: [..., A]. log σ of each action component.
 
     Returns:
-        [...], in nats (a differential entropy: it depends on the actions' unit and may be negative).
+        [...], in nats (a differential entropy: it depends on the actions' unit and may be
+        negative).
 
     Source: Shannon 1948, section 20.
     """

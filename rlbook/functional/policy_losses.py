@@ -9,7 +9,10 @@ from rlbook.functional._shapes import same_shape, where_masked
 from rlbook.functional.averages import Average, averaged, per_token
 
 MAX_LOG_RATIO = 20.0
-"""exp(20) = 4.9e8. Beyond it a ratio overflows to inf, and the gradient of even a clipped element turns NaN."""
+"""The largest log ρ; exp(20) = 4.9e8.
+
+An overflow of ρ to inf would turn the gradient of even a clipped element into NaN.
+"""
 
 
 def clipped_surrogate_loss(
@@ -34,8 +37,9 @@ def clipped_surrogate_loss(
     Returns:
         A scalar; zero if nothing is unmasked.
 
-    Source: Schulman et al. 2017, arXiv:1707.06347, eq. 7. clip_high: Yu et al. 2025, arXiv:2503.14476, eq. 10.
-    dual_clip: Ye et al. 2020, arXiv:1912.09729, eq. 5. The mask is ours, and so is the bound on log ρ (`MAX_LOG_RATIO`, as in verl).
+    Source: Schulman et al. 2017, arXiv:1707.06347, eq. 7. clip_high: Yu et al. 2025,
+    arXiv:2503.14476, eq. 10. dual_clip: Ye et al. 2020, arXiv:1912.09729, eq. 5. The mask is
+    ours, and so is the bound on log ρ (`MAX_LOG_RATIO`, as in verl).
     """
     same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, mask=mask)
     advantage = where_masked(advantage, mask)
@@ -49,9 +53,12 @@ def clipped_surrogate_loss(
 
 def clip_fraction(
     log_prob: Tensor, old_log_prob: Tensor, *,
-    clip: float = 0.2, clip_high: float | None = None, mask: Tensor | None = None, average: Average = per_token,
+    clip: float = 0.2, clip_high: float | None = None,
+    mask: Tensor | None = None, average: Average = per_token,
 ) -> Tensor:
-    """The share of elements whose ratio lies outside [1-ε, 1+ε]: a diagnostic in [0, 1], without gradient.
+    """The share of elements whose ratio ρ lies outside [1-ε, 1+ε].
+
+    A diagnostic in [0, 1], without gradient.
 
     Args:
         log_prob, old_log_prob: [B] or [B, T], in nats.
@@ -66,7 +73,10 @@ def clip_fraction(
 
 
 def _ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor | None) -> Tensor:
-    """ρ, and 1 outside the mask. Masked before the exponential: after it, a NaN in the padding would reach the gradient."""
+    """ρ, and 1 outside the mask.
+
+    Masked before the exponential: after it, a NaN in the padding would reach the gradient.
+    """
     return where_masked(log_prob - old_log_prob, mask).clamp(max=MAX_LOG_RATIO).exp()
 
 
@@ -99,14 +109,17 @@ def regularised_loss(
     return loss
 
 
-def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, *, mask: Tensor | None = None, average: Average = per_token) -> Tensor:
-    """The policy-gradient theorem as a loss: its gradient is minus the gradient of the expected return.
+def policy_gradient_loss(
+    log_prob: Tensor, advantage: Tensor, *, mask: Tensor | None = None, average: Average = per_token
+) -> Tensor:
+    """The policy-gradient theorem as a loss: its gradient is minus that of the expected return.
 
     L = -mean( A log π(a|s) )
 
     Args:
         log_prob: [B] or [B, T]. log π(a|s), in nats; carries gradient.
-        advantage: same shape, in reward units or normalised; the return itself makes this REINFORCE.
+        advantage: same shape, in reward units or normalised; the return itself makes this
+            REINFORCE.
         mask, average: as in `clipped_surrogate_loss`, of which this is the gradient at ρ = 1.
 
     Returns:
@@ -118,7 +131,9 @@ def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, *, mask: Tensor | 
     return -averaged(where_masked(log_prob, mask) * where_masked(advantage, mask), mask, average)
 
 
-def negative_log_likelihood_loss(log_prob: Tensor, *, mask: Tensor | None = None, average: Average = per_token) -> Tensor:
+def negative_log_likelihood_loss(
+    log_prob: Tensor, *, mask: Tensor | None = None, average: Average = per_token
+) -> Tensor:
     """Cross-entropy with the actions taken: imitates them. In nats per element.
 
     L = -mean( log π(a|s) )
@@ -130,7 +145,8 @@ def negative_log_likelihood_loss(log_prob: Tensor, *, mask: Tensor | None = None
     Returns:
         A scalar; zero if nothing is unmasked.
 
-    Source: Pomerleau 1991 (behaviour cloning); as DPO's anchor, Pang et al. 2024, arXiv:2404.19733, eq. 1.
+    Source: Pomerleau 1991 (behaviour cloning); as DPO's anchor, Pang et al. 2024,
+    arXiv:2404.19733, eq. 1.
     """
     same_shape(log_prob=log_prob, mask=mask)
     return -averaged(where_masked(log_prob, mask), mask, average)

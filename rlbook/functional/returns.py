@@ -1,7 +1,8 @@
-"""Returns and targets. Time is the first axis: [T] for one stream, [T, N] for N of them.
+"""Returns and targets. Time is the first axis: [T] for one environment, [T, N] for N of them.
 
-Two flags, two jobs, kept apart everywhere in this book: only `terminated` stops bootstrapping, because nothing comes after it;
-either flag stops the recursion, because the next row belongs to another episode. Both at once count as terminated.
+The two flags of a step have different meanings. Only `terminated` stops bootstrapping, because no
+reward comes after it. Either flag stops the recursion, because the next row belongs to another
+episode. Both at once count as terminated.
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ from rlbook.functional._shapes import same_shape, where_masked
 
 
 def td_target(reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: float) -> Tensor:
-    """What V(s) should have been, judged one step later. The one place that says what stops bootstrapping.
+    """The one-step target of V(s). The one place that says what stops bootstrapping.
 
-    y = r + γ V(s')   while the episode can go on, a time limit included;   y = r   where it terminated
+    y = r + γ V(s')   where the episode did not terminate, even if a time limit ended it
+    y = r             where it terminated
 
     Args:
         reward: any shape, in reward units.
         terminated: same shape, bool.
-        next_value: same shape. V at the true successor, in reward units; of no influence where terminated, even as NaN.
+        next_value: same shape. V at the true successor, in reward units; of no influence where
+            terminated, even as NaN.
         gamma: γ, discount per environment step, in [0, 1].
 
     Returns:
         Same shape, in reward units, without gradient: a target is a constant.
 
-    Source: Sutton and Barto 2018, eq. 6.2. The time-limit case: partial-episode bootstrapping, Pardo et al. 2018, arXiv:1712.00378.
+    Source: Sutton and Barto 2018, eq. 6.2. The time-limit case: partial-episode bootstrapping,
+    Pardo et al. 2018, arXiv:1712.00378.
     """
     same_shape(reward=reward, terminated=terminated, next_value=next_value)
     return (reward + gamma * next_value.masked_fill(terminated, 0.0)).detach()
@@ -37,7 +41,7 @@ def discounted_returns(
     reward: Tensor, terminated: Tensor, truncated: Tensor, gamma: float, *,
     next_value: Tensor | None = None, valid: Tensor | None = None,
 ) -> Tensor:
-    """What was really earned from each step on.
+    """The discounted sum of the rewards from each step to the end of its episode.
 
     G_t = r_t + γ G_{t+1},   G = r at the last step of an episode
 
@@ -45,16 +49,20 @@ def discounted_returns(
         reward: [T] or [T, N], in reward units.
         terminated, truncated: same shape, bool.
         gamma: γ, discount per environment step, in [0, 1].
-        next_value: same shape. V at the true successor; completes returns cut by a time limit or by the end of the data.
-            None counts nothing after the cut.
-        valid: same shape, bool. A step that is not valid is passed over as if it were absent, and gets 0.
+        next_value: same shape. V at the true successor; completes returns cut by a time limit
+            or by the end of the data. None counts nothing after the cut.
+        valid: same shape, bool. A step that is not valid is passed over as if it were absent,
+            and gets 0.
 
     Returns:
         Same shape, in reward units, without gradient.
 
     Source: Sutton and Barto 2018, eq. 3.9.
     """
-    same_shape(reward=reward, terminated=terminated, truncated=truncated, next_value=next_value, valid=valid)
+    same_shape(
+        reward=reward, terminated=terminated, truncated=truncated, next_value=next_value,
+        valid=valid,
+    )  # fmt: skip
     ended = terminated | truncated
     if next_value is not None:
         last = ended.clone()
@@ -64,8 +72,10 @@ def discounted_returns(
 
 
 @torch.no_grad()
-def n_step_returns(reward: Tensor, terminated: Tensor, truncated: Tensor, next_value: Tensor, gamma: float, n: int) -> Tensor:
-    """n rewards, then an estimate of the rest.
+def n_step_returns(
+    reward: Tensor, terminated: Tensor, truncated: Tensor, next_value: Tensor, gamma: float, n: int
+) -> Tensor:
+    """The sum of n discounted rewards, and the value of the state after them.
 
     G_t^(n) = r_t + γ r_{t+1} + … + γ^{n-1} r_{t+n-1} + γ^n V(s_{t+n})
 
@@ -76,7 +86,8 @@ def n_step_returns(reward: Tensor, terminated: Tensor, truncated: Tensor, next_v
         terminated, truncated: same shape, bool.
         next_value: same shape. V at the true successor of each step, in reward units.
         gamma: γ, discount per environment step, in [0, 1].
-        n: number of rewards, at least 1. n = 1 is `td_target`; n ≥ T is `discounted_returns` with `next_value`.
+        n: number of rewards, at least 1. n = 1 is `td_target`; n ≥ T is `discounted_returns`
+            with `next_value`.
 
     Returns:
         Same shape, in reward units, without gradient.
@@ -100,9 +111,9 @@ def backward_sum(term: Tensor, ended: Tensor, decay: float, valid: Tensor | None
 
     Args:
         term: [T] or [T, N].
-        ended: same shape, bool; S starts afresh behind such a row.
+        ended: same shape, bool; S starts again from 0 before such a row, going backwards.
         decay: factor per step, in [0, 1].
-        valid: same shape, bool. At a row that is not valid, S is handed through undecayed, and the row itself gets 0.
+        valid: same shape, bool. A row that is not valid passes S on undecayed and gets 0 itself.
 
     Returns:
         Same shape.
@@ -112,7 +123,8 @@ def backward_sum(term: Tensor, ended: Tensor, decay: float, valid: Tensor | None
     factor = factor * decay if valid is None else torch.where(valid, factor * decay, factor)
     running = torch.zeros_like(term[0]) if len(term) else term
     rows = []
-    for row, keep in zip(reversed(where_masked(term, valid).unbind()), reversed(factor.unbind()), strict=True):
+    terms, factors = where_masked(term, valid).unbind(), factor.unbind()
+    for row, keep in zip(reversed(terms), reversed(factors), strict=True):
         running = torch.addcmul(row, keep, running)
         rows.append(running)
     return where_masked(torch.stack(rows[::-1]), valid) if rows else term.clone()

@@ -1,7 +1,9 @@
-"""Numbers that change while training goes on. A schedule maps progress, the fraction of the budget used so far, to a value.
+"""Hyper-parameters that change during training.
 
-A number alone is a constant schedule; in text, `linear(1.0, 0.05, 0.1)` goes from 1.0 to 0.05 over the first tenth and stays there.
-`inverse(1.0)` follows a count in place of the budget: with step size 1/N, an entry that was updated N times is the average of N targets.
+A schedule maps progress, the fraction of the budget used so far, to a value. A number alone is a
+constant schedule. In text, `linear(1.0, 0.05, 0.1)` goes from 1.0 to 0.05 over the first tenth of
+the budget and stays there. `inverse(1.0)` follows a count in place of the budget: with step size
+1/N, an entry that was updated N times is the average of N targets.
 """
 
 from __future__ import annotations
@@ -25,9 +27,15 @@ class Numbers(NamedTuple):
 
 
 def scheduled(numbers: Numbers, progress: float, count: int) -> float:
-    """The value of any schedule. `progress` in [0, 1]; `count` at least 1, which only an inverse schedule reads.
+    """The value of any schedule.
 
-    Source: inverse: Robbins & Monro 1951, doi:10.1214/aoms/1177729586; cosine: Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5.
+    Args:
+        numbers: the schedule.
+        progress: the fraction of the budget used so far, in [0, 1].
+        count: at least 1; only an inverse schedule reads it.
+
+    Source: inverse: Robbins & Monro 1951, doi:10.1214/aoms/1177729586; cosine: Loshchilov &
+    Hutter 2017, arXiv:1608.03983, eq. 5.
     """
     if numbers.kind == CONSTANT:
         return numbers.start
@@ -43,17 +51,19 @@ def scheduled(numbers: Numbers, progress: float, count: int) -> float:
     return numbers.start ** (1.0 - used) * numbers.end**used
 
 
-def _check(name: str, value: Any, *, above: float = -math.inf, most: float = math.inf) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if number and above < value <= most:
+def _check(name: str, value: object, *, above: float = -math.inf, most: float = math.inf) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number and math.isfinite(value) and above < value <= most:
         return
-    allowed = "a finite number" if above == -math.inf else "a number above 0" if most == math.inf else "a number in (0, 1]"
+    allowed = "a number above 0" if most == math.inf else "a number in (0, 1]"
+    if above == -math.inf:
+        allowed = "a finite number"
     raise ValueError(f"{name} of a schedule must be {allowed}, got {value!r}")
 
 
 @dataclass(frozen=True)
 class Constant:
-    """Always the same."""
+    """The same value throughout."""
 
     value: float                             # in the unit of what is scheduled
 
@@ -79,7 +89,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Linear:
-    """In a straight line from start to end; from there on it stays."""
+    """A straight line from start to end, constant afterwards."""
 
     start: float                             # value at progress 0
     end: float                               # value from progress = fraction on
@@ -109,7 +119,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Exponential:
-    """By the same factor in equal times, from start to end; from there on it stays. Both are above 0."""
+    """From start to end by the same factor in equal times, constant afterwards; both above 0."""
 
     start: float                             # value at progress 0, > 0
     end: float                               # value from progress = fraction on, > 0
@@ -139,12 +149,17 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Cosine:
-    """From start to end along half a period of a cosine, slowly at both ends; after a warm-up, if there is one, from 0 to start."""
+    """From start to end along half a period of a cosine, slowly at both ends, constant afterwards.
 
-    start: float                             # value behind the warm-up
+    With a warm-up, a straight line from 0 to start comes first.
+    """
+
+    start: float                             # value after the warm-up
     end: float = 0.0                         # value from progress = fraction on
-    fraction: float = 1.0                    # share of the budget after which it stays, in (0, 1]
-    warmup: float = 0.0                      # share of the budget in which it rises from 0 to start, in [0, fraction)
+    # share of the budget until it reaches the end, in (0, 1]
+    fraction: float = 1.0
+    # share of the budget in which it rises from 0 to start, in [0, fraction)
+    warmup: float = 0.0
 
     def __post_init__(self) -> None:
         _check("start", self.start)
@@ -152,7 +167,10 @@ class Cosine:
         _check("fraction", self.fraction, above=0.0, most=1.0)
         _check("warmup", self.warmup)
         if not 0.0 <= self.warmup < self.fraction:
-            raise ValueError(f"warmup of a schedule must be a number in [0, {self.fraction:g}), got {self.warmup!r}")
+            raise ValueError(
+                f"warmup of a schedule must be a number in [0, {self.fraction:g}), "
+                f"got {self.warmup!r}"
+            )
 
     def __call__(self, progress: float) -> float:
         return scheduled(self.numbers, progress, 1)
@@ -160,11 +178,12 @@ class Cosine:
     @property
     def numbers(self) -> Numbers:
         """For compiled code."""
-        return Numbers(COSINE, float(self.start), float(self.end), float(self.fraction), float(self.warmup))
+        numbers = (self.start, self.end, self.fraction, self.warmup)
+        return Numbers(COSINE, *map(float, numbers))
 
     @property
     def range(self) -> tuple[float, float]:
-        """The lowest and the highest value it takes behind the warm-up."""
+        """The lowest and the highest value it takes after the warm-up."""
         return float(min(self.start, self.end)), float(max(self.start, self.end))
 
     def __str__(self) -> str:
@@ -173,10 +192,11 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Inverse:
-    """start / N^power, where N counts from 1: for a step size the updates of this entry, for ε the visits of this state.
+    """start / N^power, where N counts from 1.
 
-    Step sizes with power in (0.5, 1] have an infinite sum and a finite sum of squares, which is what convergence asks for
-    (Robbins & Monro 1951, doi:10.1214/aoms/1177729586).
+    Of a step size, N counts the updates of this entry; of ε, the visits of this state. Step
+    sizes with power in (0.5, 1] have an infinite sum and a finite sum of squares, which is what
+    convergence needs (Robbins & Monro 1951, doi:10.1214/aoms/1177729586).
     """
 
     start: float                             # value at N = 1, > 0
@@ -196,7 +216,7 @@ class Inverse:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The lowest value there can be short of 0, and the highest."""
+        """The smallest positive number, which it stays above, and the highest value."""
         return math.ulp(0.0), float(self.start)
 
     def __str__(self) -> str:
@@ -206,7 +226,10 @@ class Inverse:
 Schedule = Constant | Linear | Exponential | Cosine | Inverse
 """progress in [0, 1] → value; `Inverse` follows a count instead."""
 
-NAMES: dict[str, Any] = {"constant": Constant, "linear": Linear, "exponential": Exponential, "cosine": Cosine, "inverse": Inverse}
+NAMES: dict[str, Any] = {
+    "constant": Constant, "linear": Linear, "exponential": Exponential, "cosine": Cosine,
+    "inverse": Inverse,
+}  # fmt: skip
 _MOST_NUMBERS = {Constant: 1, Linear: 3, Exponential: 3, Cosine: 4, Inverse: 2}
 
 
@@ -215,7 +238,9 @@ def _text(name: str, schedule: Linear | Exponential | Cosine | Inverse) -> str:
 
 
 def parse_schedule(text: str | float | Schedule) -> Schedule:
-    """A schedule from a number, from text such as "0.1" or "linear(1.0, 0.05, 0.1)", or from a schedule. `str` is the inverse.
+    """A schedule from a number, from text such as "linear(1.0, 0.05, 0.1)", or from a schedule.
+
+    `str` is the inverse.
 
     Raises:
         ValueError: in one sentence, if it is none of these.
@@ -233,7 +258,8 @@ def parse_schedule(text: str | float | Schedule) -> Schedule:
         named = re.fullmatch(r"\s*warmup\s*=(.*)", last) if kind is Cosine else None
         numbers = [float(number) for number in (parts if named else [*parts, last])]
         warmup = {"warmup": float(named[1])} if named else {}
-        if not numbers or (len(numbers) == 1 and kind in (Linear, Exponential)) or len(numbers) + len(warmup) > _MOST_NUMBERS[kind]:
+        least = 2 if kind in (Linear, Exponential) else 1
+        if len(numbers) < least or len(numbers) + len(warmup) > _MOST_NUMBERS[kind]:
             raise KeyError
     except (ValueError, KeyError):
         forms = (

@@ -1,6 +1,7 @@
-"""Losses that make a critic right, and the targets of Q-learning with a network. All losses are minimised.
+"""Losses of critics, and the targets of Q-learning with a network. All losses are minimised.
 
-The squared losses carry the factor ½, as the Huber loss does: switching between them, or clipping, does not change the scale.
+The squared losses carry the factor ½, as the Huber loss does: switching between them, or clipping,
+does not change the scale.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from rlbook.functional.averages import Average, averaged, per_token
 from rlbook.functional.returns import td_target
 
 
-def squared_value_loss(value: Tensor, target: Tensor, *, mask: Tensor | None = None, average: Average = per_token) -> Tensor:
+def squared_value_loss(
+    value: Tensor, target: Tensor, *, mask: Tensor | None = None, average: Average = per_token
+) -> Tensor:
     """Half the mean squared error; lower is better.
 
     L = ½ mean( (V - y)² )
@@ -36,9 +39,11 @@ def squared_value_loss(value: Tensor, target: Tensor, *, mask: Tensor | None = N
 
 
 def clipped_value_loss(
-    value: Tensor, old_value: Tensor, target: Tensor, *, clip: float = 0.2, mask: Tensor | None = None, average: Average = per_token,
+    value: Tensor, old_value: Tensor, target: Tensor, *,
+    clip: float = 0.2, mask: Tensor | None = None, average: Average = per_token,
 ) -> Tensor:
-    """Half the mean squared error, without credit for moving V further than ε from where it was.
+    """Half the mean squared error, which V cannot lower by moving further than ε from its old
+    value.
 
     L = ½ mean( max( (V - y)², (V_old + clip(V - V_old, -ε, ε) - y)² ) )
 
@@ -52,19 +57,21 @@ def clipped_value_loss(
     Returns:
         A scalar, in reward units squared; zero if nothing is unmasked.
 
-    Source: Huang et al. 2022, "The 37 Implementation Details of PPO", detail 9, as in CleanRL and verl. Stable-Baselines3 leaves
-    out the max.
+    Source: Huang et al. 2022, "The 37 Implementation Details of PPO", detail 9, as in CleanRL
+    and verl. Stable-Baselines3 leaves out the max.
     """
     same_shape(value=value, old_value=old_value, target=target, mask=mask)
     near = old_value + (value - old_value).clamp(-clip, clip)
-    worse = torch.maximum(where_masked(value - target, mask).square(), where_masked(near - target, mask).square())
-    return 0.5 * averaged(worse, mask, average)
+    square = where_masked(value - target, mask).square()
+    clipped = where_masked(near - target, mask).square()
+    return 0.5 * averaged(torch.maximum(square, clipped), mask, average)
 
 
 def huber_loss(
-    value: Tensor, target: Tensor, *, delta: float = 1.0, mask: Tensor | None = None, average: Average = per_token,
+    value: Tensor, target: Tensor, *,
+    delta: float = 1.0, mask: Tensor | None = None, average: Average = per_token,
 ) -> Tensor:
-    """Squared for small errors, linear for large ones, so that one surprise does not throw the network.
+    """Squared for small errors, linear for large ones, so that an outlier's gradient is bounded.
 
     L = mean( ½ e² if |e| ≤ δ else δ (|e| - ½ δ) ),   e = V - y
 
@@ -72,15 +79,18 @@ def huber_loss(
         value: [B] or [B, T]. Q(s, a) or V(s), in reward units; carries gradient.
         target: same shape, in reward units.
         delta: δ, where the square becomes a line, in reward units.
-        mask, average: as in `squared_value_loss`; `given(weights)` makes it prioritised replay's weighted loss.
+        mask, average: as in `squared_value_loss`; `given(weights)` makes it prioritised
+            replay's weighted loss.
 
     Returns:
         A scalar; zero if nothing is unmasked.
 
-    Source: Huber 1964; with δ = 1 the error clipping of Mnih et al. 2015 (DQN), doi:10.1038/nature14236, Methods.
+    Source: Huber 1964; with δ = 1 the error clipping of Mnih et al. 2015 (DQN),
+    doi:10.1038/nature14236, Methods.
     """
     same_shape(value=value, target=target, mask=mask)
-    loss = F.huber_loss(where_masked(value, mask), where_masked(target, mask), reduction="none", delta=delta)
+    value, target = where_masked(value, mask), where_masked(target, mask)
+    loss = F.huber_loss(value, target, reduction="none", delta=delta)
     return averaged(loss, mask, average)
 
 
@@ -103,8 +113,12 @@ def q_target(reward: Tensor, terminated: Tensor, next_q: Tensor, gamma: float) -
     return td_target(reward, terminated, next_q.amax(-1), gamma)
 
 
-def double_q_target(reward: Tensor, terminated: Tensor, next_q: Tensor, next_q_online: Tensor, gamma: float) -> Tensor:
-    """Double DQN's target: one network chooses, the other judges, so that no noise is both chosen and believed.
+def double_q_target(
+    reward: Tensor, terminated: Tensor, next_q: Tensor, next_q_online: Tensor, gamma: float
+) -> Tensor:
+    """Double DQN's target: one network chooses the action, the other gives its value.
+
+    The error that makes an action look best to one is then not also in the value of the other.
 
     y = r + γ Q⁻(s', argmax_a' Q(s', a'))
 
@@ -118,7 +132,8 @@ def double_q_target(reward: Tensor, terminated: Tensor, next_q: Tensor, next_q_o
     Returns:
         [B], in reward units, without gradient.
 
-    Source: van Hasselt et al. 2016, arXiv:1509.06461, eq. 4, with the target network as the judge.
+    Source: van Hasselt et al. 2016, arXiv:1509.06461, eq. 4, with the target network as the
+    one that evaluates.
     """
     same_shape(next_q=next_q, next_q_online=next_q_online)
     chosen = next_q_online.argmax(-1, keepdim=True)
