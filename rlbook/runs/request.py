@@ -20,6 +20,8 @@ from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RunOptions
 from rlbook.runs.plain_yaml import parse_yaml
 
 EVAL_EPISODES = 20
+PASSES = 10
+"""Over recorded data, of an agent whose own budget is one of steps in an environment."""
 _MAPPINGS = ("env_kwargs", "hyperparameters", "digests")
 
 
@@ -58,6 +60,8 @@ class Request:
         held = {name: settings.pop(name) for name in NAMES if name in settings}
         if asked.steps or asked.episodes or asked.passes:
             held |= {"steps": None, "episodes": None, "passes": None}
+        elif asked.data is not None and "passes" not in held:      # the budget is one of environment steps
+            held |= {"steps": None, "episodes": None, "passes": PASSES}
         held = {"seed": 0, "num_envs": agent.default_num_envs, "eval_episodes": EVAL_EPISODES} | held
         options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.given()}
         config = _config(agent, {**settings, **(hyperparameters or {})})

@@ -49,6 +49,8 @@ class Counter(Agent):
 class Both(Counter):
     """Learns from an environment too."""
 
+    budget = {"steps": 300}
+
     def learn(self, step: Step) -> Metrics:
         self.counts += np.bincount(step.action, minlength=len(self.counts))
         return {}
@@ -101,7 +103,8 @@ def test_evaluating_needs_no_data(tmp_path: Path) -> None:
 def test_an_agent_with_two_sources_learns_from_data_where_it_is_given_some() -> None:
     assert Both.sources() == ("environment", "data")
     assert rlbook.train(Both, "Maze-v0", steps=40).unit == "steps"
-    assert rlbook.train(Both, "Maze-v0", data=walks()).unit == "minibatches"
+    run = rlbook.train(Both, "Maze-v0", data=walks())
+    assert (run.unit, run.passes) == ("minibatches", 10)       # not its 300 steps in an environment
 
 
 @pytest.mark.parametrize(("kind", "options", "sentence"), [
