@@ -6,6 +6,7 @@ the headers of the weight files, and only then does `rlbook.llm.models.folder_mo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from typing import Any, NoReturn
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_JSON = 64 * 2**20                                 # bytes of config.json, of an index
+CONTENT = (".json", ".safetensors", ".txt", ".model", ".jinja")  # of a model and its tokenizer; a README may change
 ATTENTION = (None, "eager", "sdpa")                   # what transformers brings along
 LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 BUFFER_LIMIT = 2**28                                  # numbers in a model's buffers, such as GPT-2's causal mask
@@ -58,6 +60,22 @@ def check_folder(folder: str | Path) -> None:
         if name in LAYERS and not (type(value) is int and 1 <= value <= len(shapes)):
             _refuse(folder, f"has {name} {str(value)[:40]} in its config.json and {len(shapes)} weights in its files")
     _check_size(folder, shapes)
+
+
+def folder_digest(folder: str | Path) -> str:
+    """The sha256 of what makes the model and its tokens: the weights, the settings and the tokenizer's files, each with its name.
+
+    Raises:
+        FolderError: a file cannot be read.
+    """
+    hashed = hashlib.sha256()
+    try:
+        for path in sorted(path for path in Path(folder).iterdir() if path.suffix in CONTENT and path.is_file()):
+            with path.open("rb") as file:
+                hashed.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+    except OSError as error:
+        _refuse(folder, f"cannot be read ({error.strerror})")
+    return hashed.hexdigest()
 
 
 def check_loaded(folder: str | Path, info: dict[str, Any]) -> None:

@@ -6,13 +6,12 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rlbook.agent import Agent, Parts
+from rlbook.agent import Agent, Data, Parts
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
-    from rlbook.runs.options import RunOptions
     from rlbook.runs.request import Request
 
 AGENTS = ("expert", "teacher", "reference", "reward_model")
@@ -66,13 +65,18 @@ def check_device(name: str | None) -> None:
         raise RequestError(f"device {name!r} is not available here; allowed: cpu, auto")
 
 
-def digests_of(options: RunOptions, data: Any) -> dict[str, str]:
-    """Option → sha256 of what it names: of the data's rows, and of the last checkpoint of each run that was named."""
+def digests_of(request: Request, data: Data | None) -> dict[str, str]:
+    """Option → sha256 of what it names: the data's rows, the last checkpoint of each run, the files of a model's folder."""
     found = {} if data is None else {"data": data.digest()}
     for name in AGENTS:
-        folder = getattr(options, name)
+        folder = getattr(request.options, name)
         if isinstance(folder, str | Path):
             found[name] = _digest_of_run(Path(folder))
+    model = request.recipe.kwargs.get("model")
+    if isinstance(model, str | Path) and (Path(model) / "config.json").is_file():
+        from rlbook.llm.model_folder import folder_digest  # which tables do without
+
+        found["model"] = folder_digest(model)
     return found
 
 

@@ -67,7 +67,7 @@ class Run:
             RequestError: it cannot be read, or has changed, or the device is not here.
         """
         check_device(self.request.options.device)
-        found = digests_of(self.request.options, self._source.data if isinstance(self._source, DataSource) else None)
+        found = digests_of(self.request, self._source.data if isinstance(self._source, DataSource) else None)
         check_digests(self.request.digests, found)
         self.request = dataclasses.replace(self.request, digests=found)
         return self

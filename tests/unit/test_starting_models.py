@@ -13,6 +13,7 @@ from rlbook.errors import RequestError
 from rlbook.llm import starting_models
 from rlbook.llm.starting_models import DIGESTS, starting_model
 from rlbook.llm.tasks import TASKS, AdditionTask
+from rlbook.llm.tokenizer import character_tokenizer
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 
@@ -44,3 +45,39 @@ def test_changed_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "addition.safetensors").unlink()
     with pytest.raises(RequestError, match="cannot be read"):
         starting_model(AdditionTask(), None, np.random.default_rng(0))
+
+
+def started(seed: int, model: str | None = "new") -> dict[str, torch.Tensor]:
+    """The weights of PPO's policy and critic before training."""
+    run = Run(Request.build("ppo", "Addition-v0", env_kwargs={} if model is None else {"model": model}, seed=seed))
+    return run.agent.policy.state_dict()  # type: ignore[attr-defined]
+
+
+def test_the_seed_of_a_run_draws_new_weights_and_leaves_torch_s_generator_alone() -> None:
+    """Every matrix, those of the critic's trunk among them; norms are 1 and the critic's head is 0 at first, whatever the seed."""
+    before = torch.get_rng_state()
+    first, same, other = started(0), started(0), started(1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    drawn = [name for name in first if first[name].ndim == 2 and name != "critic.weight"]
+    assert len(drawn) > 20 and any(name.startswith("critic.trunk") for name in drawn)
+    assert not any(torch.equal(first[name], other[name]) for name in drawn)
+    assert not first["critic.weight"].any()
+
+
+def test_the_shipped_weights_are_the_same_for_every_seed() -> None:
+    first, other = started(0, None), started(1, None)
+    assert all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_a_run_does_not_go_on_from_another_model(tmp_path: Path) -> None:
+    """A byte of the weights or of the settings; a page about the model is no part of it."""
+    starting_model(AdditionTask(), None, np.random.default_rng(0)).save_pretrained(tmp_path / "model")
+    character_tokenizer().save_pretrained(tmp_path / "model")
+    rlbook.train("grpo", "Addition-v0", model=tmp_path / "model", steps=40, num_envs=4, eval_every=0, folder=tmp_path / "run")
+    (tmp_path / "model" / "README.md").write_text("about")
+    assert rlbook.load(tmp_path / "run").resume(steps=60).steps >= 60
+    starting_model(AdditionTask(), "new", np.random.default_rng(0)).save_pretrained(tmp_path / "model")
+    with pytest.raises(RequestError, match=r"model has changed since the run was started: its sha256 was [0-9a-f]{12}…, now [0-9a-f]{12}…"):
+        rlbook.load(tmp_path / "run").resume(steps=80)
+    assert 0 <= rlbook.evaluate(tmp_path / "run", episodes=4).mean <= 1
