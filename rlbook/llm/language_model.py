@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.llm import causal_lm
 from rlbook.llm.acting import ActingState
+from rlbook.llm.adapters import DecoderWithoutAdapters, adapters_off, trains_adapters_alone
 from rlbook.llm.rows import Rows, rows_of
 from rlbook.policies.distributions import Categorical, mode_categorical, sample_categorical
 from rlbook.policies.policy import Policy, Unit, as_array
@@ -107,11 +108,53 @@ class LanguageModelPolicy(Policy):
         assert self.critic is not None
         return self.critic(rows_of(obs["tokens"], obs["length"], obs["tokens"][:, :0]))[:, 0]
 
+    def reference(self) -> LanguageModelPolicy:
+        """What a KL penalty holds this policy to, without a critic.
+
+        Where peft's adapters are all that is trained, it is the model without them, on the same weights; else a copy of the weights.
+        """
+        return WithoutAdapters(self) if trains_adapters_alone(self.model) else self.frozen_copy()
+
     def frozen_copy(self) -> LanguageModelPolicy:
-        """A reference policy: the same weights, never trained, without the critic."""
+        """A policy of the same weights, never trained, without the critic."""
         reference = LanguageModelPolicy(copy.deepcopy(self.model), temperature=self.temperature)
         reference.requires_grad_(False)
         return reference
+
+
+class WithoutAdapters(LanguageModelPolicy):
+    """The language model of another policy with its adapters off. It has no weights of its own, so a checkpoint holds none of it."""
+
+    def __init__(self, policy: LanguageModelPolicy) -> None:
+        Policy.__init__(self)
+        self.shared = (policy.model,)                        # in a tuple, so that it is no part of this module
+        self.critic, self.temperature = None, policy.temperature
+
+    @property
+    def model(self) -> Any:
+        """The model of the other policy, adapters and all."""
+        return self.shared[0]
+
+    def decoder(self) -> causal_lm.Decoder:
+        return DecoderWithoutAdapters(self.model)
+
+    def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        with adapters_off(self.model):
+            return super().act(obs, rng, state)
+
+    def distribution(self, obs: dict[str, Tensor]) -> Categorical:
+        with adapters_off(self.model):
+            return super().distribution(obs)
+
+    def evaluate(
+        self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        with adapters_off(self.model):
+            return super().evaluate(batch, entropy=entropy, entropy_gradient=entropy_gradient)
+
+    def logits(self, batch: Batch) -> Tensor:
+        with adapters_off(self.model):
+            return super().logits(batch)
 
 
 def _completions(batch: Batch) -> Tensor:

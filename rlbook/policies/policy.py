@@ -109,8 +109,12 @@ class Policy(nn.Module):
         with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
             return distribution.entropy()
 
+    def reference(self) -> Policy:
+        """What a KL penalty holds this policy to: its weights as they are now, shared where they stay what they are."""
+        return self.frozen_copy()
+
     def frozen_copy(self) -> Policy:
-        """A reference policy: the same weights, never trained."""
+        """A policy of the same weights, never trained."""
         import copy
 
         reference = copy.deepcopy(self)

@@ -26,6 +26,7 @@ from rlbook.fast_forms import plain_forms
 from rlbook.llm.generation import generate
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.llm.models import folder_model
+from rlbook.llm.rows import Rows, rows_of
 from rlbook.policies.mlp import MLP, MLPPolicy
 from rlbook.policies.optimizer import Adam, Group, adam
 from rlbook.policies.policy import load_saved, saved
@@ -358,6 +359,73 @@ def test_peft_adapters_are_honoured(lively_llama: Callable[..., Any]) -> None:
         assert (state.logits(tokens, length) - plain).abs().max() < 3e-5
     check(policy, state, 3e-5)
     check(LanguageModelPolicy(wrapped, critic=True), LanguageModelPolicy(wrapped).initial_state(), 3e-5)
+
+
+def with_lora(model: Any, **settings: Any) -> Any:
+    """The model in a `PeftModel` whose adapters change nothing yet."""
+    peft = pytest.importorskip("peft", reason="peft is in the extra [lora]")
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.manual_seed(0)
+        return peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj", "up_proj"], **settings))
+
+
+def completions() -> Batch:
+    """Three tokens behind each of the texts."""
+    tokens, length = map(torch.from_numpy, texts())
+    action = torch.arange(3 * len(tokens)).reshape(len(tokens), 3) % 10 + 3
+    nothing = torch.zeros(action.shape)
+    return Batch(obs={"tokens": tokens, "length": length}, action=action, log_prob=nothing, mask=nothing == 0)
+
+
+def test_the_reference_of_an_adapted_model_is_the_model_without_adapters(lively_llama: Callable[..., Any]) -> None:
+    """The same tensors, not a second copy; the base model's log-probabilities while the adapters are trained; nothing to save."""
+    batch, (tokens, length) = completions(), texts()
+    before = LanguageModelPolicy(lively_llama()).evaluate(batch)[0].detach()
+    policy = LanguageModelPolicy(with_lora(lively_llama()))
+    reference, optimizer = policy.reference(), FlatAdam([policy], 0.05)
+    assert reference.model is policy.model and not list(reference.parameters()) and reference.state_dict() == {}
+    trained = [name for name, parameter in policy.named_parameters() if parameter.requires_grad]
+    assert len(trained) == 2 * 2 * 2 and all("lora_" in name for name in trained)          # A and B, two matrices, two layers
+    for _ in range(3):
+        optimizer.step(policy.evaluate(batch)[0].mean())
+        found = reference.evaluate(batch)[0]
+        assert not found.requires_grad and (found - before).abs().max() < 3e-5
+        assert [name for name, parameter in policy.named_parameters() if parameter.requires_grad] == trained
+    assert (policy.evaluate(batch)[0] - before).abs().max() > 0.1
+    plain = lively_llama()
+    np.testing.assert_allclose(reference.decoder().prefill(prompts(), 1), next_logits(plain, tokens, length), atol=3e-5)
+    np.testing.assert_allclose(reference.distribution(batch.obs).logits.detach(), next_logits(plain, tokens, length), atol=3e-5)
+    assert (reference.act(batch_of_arrays(), None)[0] == LanguageModelPolicy(plain).act(batch_of_arrays(), None)[0]).all()
+
+
+def test_a_layer_that_peft_trains_beside_its_adapters_is_off_with_them(lively_llama: Callable[..., Any]) -> None:
+    batch, before = completions(), LanguageModelPolicy(lively_llama()).evaluate(completions())[0].detach()
+    policy = LanguageModelPolicy(with_lora(lively_llama(), modules_to_save=["lm_head"]))
+    reference = policy.reference()
+    FlatAdam([policy], 0.05).step(policy.evaluate(batch)[0].mean())
+    assert reference.model is policy.model and (reference.evaluate(batch)[0] - before).abs().max() < 3e-5
+    assert (policy.evaluate(batch)[0] - before).abs().max() > 0.1
+
+
+def prompts() -> Rows:
+    tokens, length = map(torch.from_numpy, texts())
+    return rows_of(tokens, length, tokens[:, :0])
+
+
+def batch_of_arrays() -> dict[str, Any]:
+    return dict(zip(("tokens", "length"), texts(), strict=True))
+
+
+def test_a_model_that_trains_more_than_adapters_gets_a_copy_as_its_reference(lively_llama: Callable[..., Any]) -> None:
+    plain, more = LanguageModelPolicy(lively_llama()), LanguageModelPolicy(with_lora(lively_llama()))
+    more.model.get_base_model().lm_head.weight.requires_grad_(True)
+    for policy in (plain, more):
+        reference, batch = policy.reference(), completions()
+        held = reference.evaluate(batch)[0]
+        FlatAdam([policy], 0.05).step(policy.evaluate(batch)[0].mean())
+        assert reference.model is not policy.model and torch.equal(reference.evaluate(batch)[0], held)
+        assert not torch.equal(policy.evaluate(batch)[0], held)
 
 
 def test_a_copy_is_as_plain_as_what_it_was_copied_from(lively_llama: Callable[..., Any]) -> None:

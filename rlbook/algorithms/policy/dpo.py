@@ -44,6 +44,7 @@ from rlbook.functional.preference_losses import (
 )
 from rlbook.functional.schedules import Schedule
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.policies.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,11 @@ class DPO(PolicyAgent):
     @staticmethod
     def needs_reference(config: DPOConfig) -> bool:
         return True
+
+    def make_reference(self) -> Policy:
+        if self.config.reference_period:                      # it gets other weights than the first
+            return self.policy.frozen_copy()
+        return super().make_reference()
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)

@@ -16,7 +16,7 @@ from rlbook.functional import averages
 from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.policies.build import PolicySettings, build_policy, refuse_idle
 from rlbook.policies.optimizer import Group, adam
-from rlbook.policies.policy import load_saved, saved
+from rlbook.policies.policy import Policy, load_saved, saved
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 surrogate_loss = has_fast_form("rlbook.fast.losses:clipped_surrogate_loss")(clipped_surrogate_loss)
@@ -51,7 +51,7 @@ class PolicyAgent(Agent):
         )  # fmt: skip
         self.policy = build_policy(env, rng_for(seed, "initialisation"), settings).to(parts.device)
         refuse_idle(self.policy, config)
-        self.reference = self.policy.frozen_copy() if self.needs_reference(config) else None
+        self.reference = self.make_reference() if self.needs_reference(config) else None
         self.optimizer = adam([Group([self.policy])], at(config.learning_rate, 0.0), eps=config.adam_eps)
         self.exploration, self.shuffling = rng_for(seed, "exploration"), rng_for(seed, "minibatches")
         self.rollout_data = Rollout(self.policy.stores, parts.device)
@@ -60,8 +60,12 @@ class PolicyAgent(Agent):
 
     @staticmethod
     def needs_reference(config: Any) -> bool:
-        """Whether a frozen copy of the first policy is kept."""
+        """Whether the first policy is kept."""
         return getattr(config, "kl_coef", 0.0) != 0.0
+
+    def make_reference(self) -> Policy:
+        """The policy of this moment, to compare later ones with."""
+        return self.policy.reference()
 
     def act(self, observation: Any, *, explore: bool = True) -> np.ndarray:
         if not explore:
