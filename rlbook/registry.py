@@ -150,11 +150,35 @@ def why_not(algorithm: str, env_name: str) -> str | None:
         fitted = AdaptedEnv(env, adapt_to(agent, env, agent.Config()))
         if issubclass(agent, Planner):
             agent(fitted, agent.Config()).check_model(model_of(env))
+        elif agent.sources() == ("data",):
+            check_teachable(agent, env)
     except NoModel:                          # then a planner has one estimated
         return None
     except ValueError as error:
         return str(error)
     return None
+
+
+def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
+    """Raises ValueError where an agent that learns from data alone has nobody to learn from: no data set, no expert, no exact answer."""
+    if "expert" not in agent.uses:
+        raise ValueError("it learns from recorded data alone (--data)")
+    if hasattr(env.unwrapped, "answers"):
+        return
+    try:
+        exact_planner(env)
+    except ValueError as error:
+        raise ValueError(f"it needs recorded data or an expert (--data, --expert), since {error}") from None
+
+
+def exact_planner(env: gymnasium.Env) -> tuple[Planner, TabularMDP]:
+    """A planner that could act in `env`, and the model to plan in. Raises ValueError where there is no model, or none that helps to act."""
+    kind = agent_class("value_iteration")
+    model, config = model_of(env), kind.Config()
+    planner = kind(AdaptedEnv(env, adapt_to(kind, env, config)), config)
+    assert isinstance(planner, Planner)
+    planner.check_model(model)
+    return planner, model
 
 
 def model_of(env: gymnasium.Env) -> TabularMDP:

@@ -9,17 +9,15 @@ import gymnasium
 import numpy as np
 
 from rlbook.agent import Agent, Parts, State
-from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.data.episodes import Episode, Episodes
 from rlbook.data.recorded import Recorded
-from rlbook.envs.enumeration import NoModel
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.threads import single_threaded
-from rlbook.registry import model_of
+from rlbook.registry import check_teachable, exact_planner
 from rlbook.runs.request import Request
 from rlbook.seeding import rng_for
 
@@ -108,10 +106,12 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
     answers = getattr(env.unwrapped, "answers", None)
     if parts.expert is None and answers is not None:
         return Episodes([Episode(prompt, answer) for prompt, answer in answers()])
-    try:
-        expert = parts.expert or exact_expert(request.recipe)
-    except RequestError as error:
-        raise RequestError(f"{request.algorithm} needs recorded data or an expert here (--data, --expert): {error}") from None
+    if parts.expert is None:
+        try:
+            check_teachable(request.agent, request.recipe.make())
+        except ValueError as error:
+            raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from None
+    expert = parts.expert or exact_expert(request.recipe)
     steps, episodes, wanted = 0, [], request.config.demonstrations
     raw = request.recipe.make()
     with single_threaded():
@@ -130,13 +130,10 @@ def exact_expert(recipe: Recipe) -> Agent:
     Raises:
         RequestError: the environment has no model.
     """
-    env = recipe.make()
-    config = ValueIteration.Config()
     try:
-        model = model_of(env)
-        planner = ValueIteration(AdaptedEnv(env, adapt_to(ValueIteration, env, config)), config)
+        planner, model = exact_planner(recipe.make())
         for _ in planner.plan(model):
             pass
-    except (NoModel, ValueError) as error:
+    except ValueError as error:
         raise RequestError(f"policy 'optimal' is not known here: {error}") from None
     return planner

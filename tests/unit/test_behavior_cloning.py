@@ -85,7 +85,7 @@ def test_an_expert_that_is_named_is_the_one_that_is_cloned() -> None:
 
 
 def test_where_there_is_nobody_to_imitate_the_refusal_says_what_to_name() -> None:
-    with pytest.raises(RequestError, match=r"needs recorded data or an expert here \(--data, --expert\)"):
+    with pytest.raises(RequestError, match=r"needs recorded data or an expert \(--data, --expert\)"):
         rlbook.train("behavior_cloning", "CartPole-v1")
 
 
