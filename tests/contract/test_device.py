@@ -6,30 +6,34 @@ What needs no GPU to be wrong is tested without one: what a GPU is given is the 
 from __future__ import annotations
 
 import copy
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 import rlbook
 from rlbook.agent import Step
+from rlbook.algorithms.policy.policy_agent import surrogate_loss
 from rlbook.algorithms.policy.ppo import PPO
-from rlbook.data.rollout import Rollout
+from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
 from rlbook.fast_forms import plain_forms
+from rlbook.functional.value_losses import squared_value_loss
 from rlbook.interaction.loop import act_step_reset
+from rlbook.policies.mlp import MLPPolicy
+from rlbook.policies.optimizer import Adam, Group, adam
 from rlbook.policies.policy import module_device
 from rlbook.runs.checkpoints import load_checkpoint
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 from rlbook.runs.state_encoding import encode
 
-DEVICES = [
-    "cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")),
-]  # fmt: skip
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"))
 
 # (algorithm, environment) → options, steps of the whole run, step at which it is cut; nothing follows the budget
 Case = tuple[str, str, dict[str, Any], int, int]
@@ -48,6 +52,13 @@ CASES: list[Case] = [
 ]  # fmt: skip
 
 
+TEXTS = pytest.mark.skipif(find_spec("transformers") is None, reason="a machine with a GPU may have torch alone")
+
+
+def params(cases: list[Case]) -> list[Any]:
+    return [pytest.param(case, id=name_of(case), marks=[TEXTS] if case[1] == "Addition-v0" else []) for case in cases]
+
+
 def name_of(case: Case) -> str:
     return f"{case[0]}-{case[1]}"
 
@@ -61,8 +72,8 @@ def network(run: Run) -> torch.nn.Module:
     return run.agent.q if hasattr(run.agent, "q") else run.agent.policy  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), GPU])
+@pytest.mark.parametrize("case", params(CASES))
 def test_a_run_trains_saves_and_goes_on_bit_for_bit_on_its_device(case: Case, device: str, tmp_path: Path) -> None:
     algorithm, env, options, steps, cut = case
     annealed = {} if algorithm == "dqn" else {"anneal_learning_rate": False}           # the cut run has a smaller budget
@@ -86,8 +97,8 @@ def tensors_in(value: Any) -> list[Tensor]:
     return [tensor for item in items for tensor in tensors_in(item)]
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("case", [case for case in CASES if case[0] == "ppo"], ids=name_of)
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("case", params([case for case in CASES if case[0] == "ppo"]))
 def test_log_probabilities_and_values_are_those_of_the_plain_code_on_the_cpu(case: Case, device: str) -> None:
     """Within float32's rounding: a sum of 64 products of size 1 loses about 64 · 2⁻²⁴ = 4e-6, and these sums are small."""
     algorithm, env, options, steps, _ = case
@@ -114,8 +125,51 @@ def test_log_probabilities_and_values_are_those_of_the_plain_code_on_the_cpu(cas
     torch.testing.assert_close(drawn.log_prob[drawn.mask], found[0][drawn.mask], rtol=1e-5, atol=2e-5)
 
 
+# ---- torch's device "meta" has shapes and no numbers, is on every machine, and mixes with the CPU as little as a GPU does
+
+
+def on_meta(*shape: int) -> Tensor:
+    return torch.zeros(shape, device="meta")
+
+
+@pytest.mark.parametrize("action_space", [spaces.Discrete(2), spaces.Box(-1, 1, (2,))], ids=["discrete", "continuous"])
+def test_an_update_of_an_mlp_stays_on_its_device(action_space: spaces.Space) -> None:
+    policy = MLPPolicy(4, action_space, torch.Generator().manual_seed(0), critic=True, normalize_observation=True).to("meta")
+    action = on_meta(16).long() if isinstance(action_space, spaces.Discrete) else on_meta(16, 2)
+    batch = Batch(obs=on_meta(16, 4), action=action, log_prob=on_meta(16), mask=on_meta(16) == 0, advantage=on_meta(16))
+    optimizer = adam([Group([policy])], 1e-3)
+    assert isinstance(optimizer, Adam)
+    log_prob, entropy, value = policy.evaluate(batch)
+    assert entropy is not None and value is not None and batch.advantage is not None
+    loss = surrogate_loss(log_prob, batch.log_prob, batch.advantage) - entropy.mean() + squared_value_loss(value, on_meta(16))
+    assert optimizer.step(loss).is_meta and policy.value(torch.zeros(3, 4)).is_meta
+    assert policy.normalizer.update(batch.obs) is None
+
+
+def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> None:
+    pytest.importorskip("transformers", reason="a machine with a GPU may have torch alone")
+    from rlbook.llm.causal_lm import logits
+    from rlbook.llm.language_model import LanguageModelPolicy
+    from rlbook.llm.models import small_llama
+    from rlbook.llm.rows import Rows
+
+    model = small_llama(torch.Generator().manual_seed(0))
+    model.set_attn_implementation("eager")                   # the other one looks at the mask's numbers
+    policy = LanguageModelPolicy(model, critic=True).to("meta")
+    here = Rows(torch.ones(3, 5).long(), torch.tensor([0, 1, 2]), torch.zeros(8).long(), torch.ones(8, 4).long())
+    decoder = policy.decoder()
+    for rows in (here, here.to("meta")):
+        assert logits(policy.model, rows).is_meta and policy.critic(rows).is_meta          # type: ignore[misc]
+        assert decoder.prefill(rows, 3).is_meta and decoder.step(torch.zeros(8).long()).is_meta
+    log_prob = policy._distribution(logits(policy.model, here)[:, :4]).log_prob(here.completion.to("meta"))
+    assert adam([Group([policy.model])], 1e-3).step(log_prob.mean()).is_meta
+
+
+# ---- between devices
+
+
 @pytest.mark.parametrize("plain_first", [False, True], ids=["fast then plain", "plain then fast"])
-@pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[8]], ids=name_of)
+@pytest.mark.parametrize("case", params([CASES[0], CASES[3], CASES[8]]))
 def test_a_run_of_one_form_is_loaded_by_the_other(case: Case, plain_first: bool, tmp_path: Path) -> None:
     """A GPU is given the plain forms, so this is what a run does that comes from one, or goes there, in the middle of an episode."""
     algorithm, env, options, steps, cut = case
