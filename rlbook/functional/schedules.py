@@ -51,7 +51,7 @@ def scheduled(numbers: Numbers, progress: float, count: int) -> float:
     return numbers.start ** (1.0 - used) * numbers.end**used
 
 
-def _check(name: str, value: object, *, above: float = -math.inf, most: float = math.inf) -> None:
+def _check(name: str, value: float, *, above: float = -math.inf, most: float = math.inf) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if number and math.isfinite(value) and above < value <= most:
         return

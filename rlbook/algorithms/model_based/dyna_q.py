@@ -1,25 +1,28 @@
-"""Dyna-Q: learn from each step, remember what it led to, and learn from memories between two steps.
+"""Dyna-Q: learn from each step, store its outcome in a model, and learn from the model between
+steps.
 
     Q ← 0;   Model ← empty
     for each step
         a ← a random action with probability ε, otherwise argmax_a Q(s, a)
         take a, see r and s'
         Q(s, a) ← Q(s, a) + α [ r + γ max_a' Q(s', a') - Q(s, a) ]        Q-learning
-        Model(s, a) ← r, s'                                              and whether the episode terminated
+        Model(s, a) ← r, s', and whether the episode terminated
         repeat n times
             s ← a random state of those met so far
             a ← a random action of those taken in s so far
             r, s' ← Model(s, a)
-            Q(s, a) ← Q(s, a) + α [ r + γ max_a' Q(s', a') - Q(s, a) ]    the same update, from memory
+            Q(s, a) ← Q(s, a) + α [ r + γ max_a' Q(s', a') - Q(s, a) ]    the same update
 
-Learning, model learning and planning are one and the same update, fed from the world or from memory. With n = 0 nothing is drawn and
-nothing is planned: what is left is Q-learning, bit for bit.
+Learning and planning are the same update, of real steps and of steps from the model. With n = 0
+nothing is drawn and nothing is planned: what is left is Q-learning, bit for bit.
 
-The model is what the pair led to last. In a deterministic world that is the truth. Where outcomes are random it is one sample that stays
-until the pair is tried again, so planning repeats one outcome as if it were sure: Q then wavers, the more so the larger α and n are.
+The model holds the last outcome of each pair. In a deterministic environment that is exact. Where
+outcomes are random it is one sample, which stays until the pair is tried again; planning repeats it
+as if it were certain, so that Q fluctuates, the more the larger α and n are.
 
-Source: Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4; Sutton & Barto 2018, section 8.2, the box on page 164. No deliberate
-difference; that the model remembers ends, and α = 1/N counts real steps only, is left open there.
+Source: Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4; Sutton & Barto 2018, section 8.2,
+the box on page 164. No deliberate difference; that the model remembers ends, and α = 1/N counts
+real steps only, is left open there.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.q_learning import q_learning_step
@@ -40,25 +45,30 @@ UNTRIED = -1
 
 
 DynaSettings = namedtuple("DynaSettings", (*Settings._fields, "planned", "planning_steps"))
-"""`Settings`; then the same once more for planned updates, which are no visits and so are not counted; then n."""
+"""`Settings`; `Settings` for planned updates, which are not counted as visits; and n."""
 
 
 class DynaMemory(NamedTuple):
     """`Memory`, and the model."""
 
-    q: Any                                   # [S, A] float, in reward units
-    visits: Any                              # [S, A] int: real updates of each entry, where they are counted
-    clock: Any                               # [1] float: progress in [0, 1]
-    reward: Any                              # [S, A] float: the last reward of each pair, in reward units
-    successor: Any                           # [S, A] int: its last successor, or UNTRIED
-    ended: Any                               # [S, A] bool: whether the episode terminated there
-    states: Any                              # [S] int: the states met so far, in the order of their first visit
-    num_states: Any                          # [1] int: how many
-    tried: Any                               # [S, A] int: the actions taken in a state so far, in the order of the first time
-    num_tried: Any                           # [S] int: how many
+    q: NDArray[np.float64]                   # [S, A], in reward units
+    # [S, A]: real updates of each entry, where they are counted
+    visits: NDArray[np.int64]
+    clock: NDArray[np.float64]               # [1]: progress in [0, 1]
+    reward: NDArray[np.float64]              # [S, A]: the last reward of each pair, in reward units
+    successor: NDArray[np.int64]             # [S, A]: its last successor, or UNTRIED
+    ended: NDArray[np.bool_]                 # [S, A]: whether the episode terminated there
+    # [S]: the states met so far, in the order of their first visit
+    states: NDArray[np.int64]
+    num_states: NDArray[np.int64]            # [1]: how many
+    # [S, A]: the actions taken in a state so far, in the order of the first time
+    tried: NDArray[np.int64]
+    num_tried: NDArray[np.int64]             # [S]: how many
 
 
-def remember(memory: Any, state: int, action: int, reward: float, next_state: int, terminated: bool) -> None:
+def remember(
+    memory: DynaMemory, state: int, action: int, reward: float, next_state: int, terminated: bool
+) -> None:
     """Model(s, a) ← r, s'; the pair joins those that planning draws from."""
     if memory.successor[state][action] == UNTRIED:
         if memory.num_tried[state] == 0:
@@ -72,15 +82,22 @@ def remember(memory: Any, state: int, action: int, reward: float, next_state: in
 
 
 def dyna_q_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
-    """One real step and n planned ones, in place on Q and the model. Returns |δ| of the real one in reward units."""
-    size = q_learning_step(memory, settings, rng, state, action, reward, next_state, terminated, truncated)
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
+    """One real step and n planned ones, in place on Q and the model.
+
+    Returns |δ| of the real one in reward units.
+    """
+    size = q_learning_step(
+        memory, settings, rng, state, action, reward, next_state, terminated, truncated
+    )
     remember(memory, state, action, reward, next_state, terminated)
     for _ in range(settings.planning_steps):
         s = memory.states[int(rng.random() * memory.num_states[0])]
         a = memory.tried[s][int(rng.random() * memory.num_tried[s])]
-        q_learning_step(memory, settings.planned, rng, s, a, memory.reward[s][a], memory.successor[s][a], memory.ended[s][a], False)
+        r, successor, ended = memory.reward[s][a], memory.successor[s][a], memory.ended[s][a]
+        q_learning_step(memory, settings.planned, rng, s, a, r, successor, ended, False)
     return size
 
 
@@ -88,7 +105,8 @@ def dyna_q_update(
 class DynaQConfig(ControlConfig):
     """Hyper-parameters of Dyna-Q."""
 
-    planning_steps: int = 10                 # n: updates from memory after each step, at least 0; with 0 it is Q-learning
+    # n: updates from memory after each step, at least 0; with 0 it is Q-learning
+    planning_steps: int = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,31 +118,38 @@ class DynaQ(ControlAgent):
 
     budget = {"episodes": 100}
     Config = DynaQConfig
-    METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {"known_pairs": "pairs of state and action tried so far"}
+    METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
+        "known_pairs": "pairs of state and action tried so far",
+    }
     update = staticmethod(dyna_q_update)
 
     def make_settings(self) -> DynaSettings:
         shared = self.shared_settings()
-        return DynaSettings(*shared, Settings(*shared)._replace(counting=False), int(self.config.planning_steps))
+        planned = Settings(*shared)._replace(counting=False)
+        return DynaSettings(*shared, planned, int(self.config.planning_steps))
 
     def make_memory(self) -> DynaMemory:
         shape = (self.num_states, self.num_actions)
         return DynaMemory(
-            *self.shared_memory(), reward=np.zeros(shape), successor=np.full(shape, UNTRIED), ended=np.zeros(shape, dtype=bool),
-            states=np.zeros(shape[0], dtype=np.int64), num_states=np.zeros(1, dtype=np.int64), tried=np.zeros(shape, dtype=np.int64),
+            *self.shared_memory(), reward=np.zeros(shape), successor=np.full(shape, UNTRIED),
+            ended=np.zeros(shape, dtype=bool), states=np.zeros(shape[0], dtype=np.int64),
+            num_states=np.zeros(1, dtype=np.int64), tried=np.zeros(shape, dtype=np.int64),
             num_tried=np.zeros(shape[0], dtype=np.int64),
         )  # fmt: skip
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         super().check_saved(tables)
-        known, count, met = tables["successor"] != UNTRIED, int(tables["num_states"][0]), tables["states"]
+        known, met = tables["successor"] != UNTRIED, tables["states"]
+        count = int(tables["num_states"][0])
         right = (tables["num_tried"] == known.sum(axis=1)).all()
         right = right and np.array_equal(np.sort(met[:count]), np.flatnonzero(known.any(axis=1)))
         for state in met[:count] if right else ():
             tried = tables["tried"][state, : tables["num_tried"][state]]
             right = right and np.array_equal(np.sort(tried), np.flatnonzero(known[state]))
         if not right:
-            raise ValueError("the saved model and the saved lists of what was tried contradict each other")
+            raise ValueError(
+                "the saved model and the saved lists of what was tried contradict each other"
+            )
 
     def rates(self) -> Metrics:
         return super().rates() | {"known_pairs": float(self.memory.num_tried.sum())}

@@ -1,4 +1,4 @@
-"""Dyna-Q+: Dyna-Q that wonders what has become of the things it has not tried for long.
+"""Dyna-Q+: Dyna-Q with a bonus in planning for actions that were not tried for long.
 
     as Dyna-Q, but planning draws
         s ← a random state of those met so far
@@ -7,14 +7,16 @@
         r ← r + κ √τ(s, a)                        τ: real steps since the pair was last tried
         Q(s, a) ← Q(s, a) + α [ r + γ max_a' Q(s', a') - Q(s, a) ]
 
-The bonus is paid in memory alone. It grows while a pair is left alone, and planning carries it to other states, so that the agent will
-travel a long way to look after a thing. In a world that changes this finds the new way; in one that does not it costs a little for ever.
+Only planned updates get the bonus. It grows while a pair is not tried, and planning carries it to
+other states, so that the agent goes a long way to try the pair again. In an environment that
+changes, it so finds what has become better; in one that does not, the exploration costs a little.
 τ counts real steps, from the beginning where the pair was never tried.
 
-As in Dyna-Q the model is what a pair led to last: the truth in a deterministic world, one sample where outcomes are random.
+As in Dyna-Q the model holds the last outcome of each pair: exact in a deterministic environment,
+one sample where outcomes are random.
 
-Source: Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4; Sutton & Barto 2018, section 8.3, page 168, and its footnote on actions never
-tried. No deliberate difference.
+Source: Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4; Sutton & Barto 2018, section 8.3,
+page 168, and its footnote on actions never tried. No deliberate difference.
 """
 
 from __future__ import annotations
@@ -25,33 +27,55 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Settings
-from rlbook.checks import check_fields, check_schedules, non_negative, non_negative_int, positive_fraction
+from rlbook.checks import (
+    check_fields,
+    check_schedules,
+    non_negative,
+    non_negative_int,
+    positive_fraction,
+)
 
-DynaPlusSettings = namedtuple("DynaPlusSettings", (*Settings._fields, "planned", "planning_steps", "kappa"))
-"""`Settings`; then the same once more for planned updates, which are no visits and so are not counted; then n and κ."""
+DynaPlusSettings = namedtuple(
+    "DynaPlusSettings", (*Settings._fields, "planned", "planning_steps", "kappa")
+)
+"""`Settings`; `Settings` for planned updates, which are not counted as visits; n; and κ."""
 
 
 class DynaPlusMemory(NamedTuple):
     """`Memory`, and the model."""
 
-    q: Any                                   # [S, A] float, in reward units
-    visits: Any                              # [S, A] int: real updates of each entry, where they are counted
-    clock: Any                               # [1] float: progress in [0, 1]
-    reward: Any                              # [S, A] float: the last reward of each pair, in reward units; 0 before
-    successor: Any                           # [S, A] int: its last successor; before that the state itself
-    ended: Any                               # [S, A] bool: whether the episode terminated there
-    states: Any                              # [S] int: the states met so far, in the order of their first visit
-    num_states: Any                          # [1] int: how many
-    met: Any                                 # [S] bool: whether a state is among them
-    time: Any                                # [1] int: real steps so far
-    last_tried: Any                          # [S, A] int: the real step a pair was last tried at; 0 for never
+    q: NDArray[np.float64]                   # [S, A], in reward units
+    # [S, A]: real updates of each entry, where they are counted
+    visits: NDArray[np.int64]
+    clock: NDArray[np.float64]               # [1]: progress in [0, 1]
+    # [S, A]: the last reward of each pair, in reward units; 0 before
+    reward: NDArray[np.float64]
+    # [S, A]: its last successor; before that the state itself
+    successor: NDArray[np.int64]
+    ended: NDArray[np.bool_]                 # [S, A]: whether the episode terminated there
+    # [S]: the states met so far, in the order of their first visit
+    states: NDArray[np.int64]
+    num_states: NDArray[np.int64]            # [1]: how many
+    met: NDArray[np.bool_]                   # [S]: whether a state is among them
+    time: NDArray[np.int64]                  # [1]: real steps so far
+    # [S, A]: the real step a pair was last tried at; 0 for never
+    last_tried: NDArray[np.int64]
 
 
-def remember_when(memory: Any, state: int, action: int, reward: float, next_state: int, terminated: bool) -> None:
+def remember_when(
+    memory: DynaPlusMemory,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+) -> None:
     """Model(s, a) ← r, s', and the time."""
     if not memory.met[state]:
         memory.met[state] = True
@@ -65,17 +89,24 @@ def remember_when(memory: Any, state: int, action: int, reward: float, next_stat
 
 
 def dyna_q_plus_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
-    """One real step and n planned ones, in place on Q and the model. Returns |δ| of the real one in reward units."""
-    size = q_learning_step(memory, settings, rng, state, action, reward, next_state, terminated, truncated)
+    memory: DynaPlusMemory, settings: Any, rng: Generator, state: int, action: int,
+    reward: float, next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
+    """One real step and n planned ones, in place on Q and the model.
+
+    Returns |δ| of the real one in reward units.
+    """
+    size = q_learning_step(
+        memory, settings, rng, state, action, reward, next_state, terminated, truncated
+    )
     remember_when(memory, state, action, reward, next_state, terminated)
     for _ in range(settings.planning_steps):
         s = memory.states[int(rng.random() * memory.num_states[0])]
         a = int(rng.random() * len(memory.q[s]))
         bonus = settings.kappa * math.sqrt(memory.time[0] - memory.last_tried[s][a])
         imagined = memory.reward[s][a] + bonus
-        q_learning_step(memory, settings.planned, rng, s, a, imagined, memory.successor[s][a], memory.ended[s][a], False)
+        successor, ended = memory.successor[s][a], memory.ended[s][a]
+        q_learning_step(memory, settings.planned, rng, s, a, imagined, successor, ended, False)
     return size
 
 
@@ -84,12 +115,14 @@ class DynaQPlusConfig(ControlConfig):
     """Hyper-parameters of Dyna-Q+."""
 
     planning_steps: int = 10                 # n: updates from memory after each step, at least 0
-    kappa: float = 1e-4                      # weight κ of the bonus κ √τ for what was not tried for τ steps, in reward units, at least 0
+    # weight κ of the bonus κ √τ for what was not tried for τ steps, in reward units, at least 0
+    kappa: float = 1e-4
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(self, planning_steps=non_negative_int, kappa=non_negative)
-        check_schedules(self, alpha=positive_fraction)                     # planning updates pairs that were never visited
+        # Planning updates pairs that were never visited, so α cannot be counted.
+        check_schedules(self, alpha=positive_fraction)
 
 
 class DynaQPlus(ControlAgent):
@@ -97,26 +130,33 @@ class DynaQPlus(ControlAgent):
 
     budget = {"episodes": 100}
     Config = DynaQPlusConfig
-    METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {"known_pairs": "pairs of state and action tried so far"}
+    METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
+        "known_pairs": "pairs of state and action tried so far",
+    }
     update = staticmethod(dyna_q_plus_update)
 
     def make_settings(self) -> DynaPlusSettings:
         shared = self.shared_settings()
         planned = Settings(*shared)._replace(counting=False)
-        return DynaPlusSettings(*shared, planned, int(self.config.planning_steps), float(self.config.kappa))
+        return DynaPlusSettings(
+            *shared, planned, int(self.config.planning_steps), float(self.config.kappa)
+        )
 
     def make_memory(self) -> DynaPlusMemory:
         shape = (self.num_states, self.num_actions)
         return DynaPlusMemory(
-            *self.shared_memory(), reward=np.zeros(shape), successor=np.arange(shape[0])[:, None].repeat(shape[1], axis=1),
-            ended=np.zeros(shape, dtype=bool), states=np.zeros(shape[0], dtype=np.int64), num_states=np.zeros(1, dtype=np.int64),
-            met=np.zeros(shape[0], dtype=bool), time=np.zeros(1, dtype=np.int64), last_tried=np.zeros(shape, dtype=np.int64),
+            *self.shared_memory(), reward=np.zeros(shape),
+            successor=np.arange(shape[0])[:, None].repeat(shape[1], axis=1),
+            ended=np.zeros(shape, dtype=bool), states=np.zeros(shape[0], dtype=np.int64),
+            num_states=np.zeros(1, dtype=np.int64), met=np.zeros(shape[0], dtype=bool),
+            time=np.zeros(1, dtype=np.int64), last_tried=np.zeros(shape, dtype=np.int64),
         )  # fmt: skip
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         super().check_saved(tables)
         count, met = int(tables["num_states"][0]), tables["states"]
-        right = np.array_equal(np.sort(met[:count]), np.flatnonzero(tables["met"])) and tables["successor"].min() >= 0
+        right = np.array_equal(np.sort(met[:count]), np.flatnonzero(tables["met"]))
+        right = right and tables["successor"].min() >= 0
         if not right or tables["last_tried"].max() > tables["time"][0]:
             raise ValueError("the saved model and the saved list of states contradict each other")
 

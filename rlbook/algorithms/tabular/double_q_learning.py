@@ -1,23 +1,30 @@
-"""Double Q-learning: two tables, one to say which action is best, the other to say how good it is.
+"""Double Q-learning: one table chooses the best action, the other gives its value.
 
     Q₁, Q₂ ← initial value
     for each step
         a ← an action for s, by (Q₁ + Q₂) / 2 and the exploration
         take a, see r and s'
         with probability 1/2 swap the names Q₁ and Q₂
-        Q₁(s, a) ← Q₁(s, a) + α [ r + γ Q₂(s', argmax_a' Q₁(s', a')) - Q₁(s, a) ]        Q₂ counts as 0 where the episode terminated
+        Q₁(s, a) ← Q₁(s, a) + α [ r + γ Q₂(s', argmax_a' Q₁(s', a')) - Q₁(s, a) ]
 
-The largest of many noisy estimates is on average larger than the largest of the true values, and Q-learning passes this on from state
-to state. Here the noise that makes an action look best in one table is not in the other, so its value there is not too large.
+Q₂ counts as 0 where the episode terminated. The largest of many noisy estimates is on average
+larger than the largest of the true values, and Q-learning passes this error on from state to state.
+Here the noise that makes an action look best in one table is not in the other table, so the value
+there is not too large.
 
-Source: van Hasselt 2010 (NeurIPS 23); Sutton & Barto 2018, section 6.7, the box on page 136. Deliberate difference: acts by the mean of
-the tables where the box has the sum, which is the same for ε-greedy and keeps the unit that softmax and UCB need.
+Source: van Hasselt 2010 (NeurIPS 23); Sutton & Barto 2018, section 6.7, the box on page 136.
+Deliberate difference: acts by the mean of the tables where the box has the sum, which is the
+same for ε-greedy and keeps the unit that softmax and UCB need.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.exploration import greedy
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
@@ -27,36 +34,45 @@ from rlbook.functional.schedules import CONSTANT, scheduled
 class DoubleMemory(NamedTuple):
     """`Memory`, whose q is the mean, and the two tables."""
 
-    q: Any                                   # [S, A] float: (Q₁ + Q₂) / 2, in reward units
-    visits: Any                              # [S, A] int: updates of either table, where they are counted
-    clock: Any                               # [1] float: progress in [0, 1]
-    first: Any                               # [S, A] float: Q₁, in reward units
-    second: Any                              # [S, A] float: Q₂, in reward units
-    first_visits: Any                        # [S, A] int: updates of Q₁ alone, where they are counted
+    q: NDArray[np.float64]                   # [S, A]: (Q₁ + Q₂) / 2, in reward units
+    # [S, A]: updates of either table, where they are counted
+    visits: NDArray[np.int64]
+    clock: NDArray[np.float64]               # [1]: progress in [0, 1]
+    first: NDArray[np.float64]               # [S, A]: Q₁, in reward units
+    second: NDArray[np.float64]              # [S, A]: Q₂, in reward units
+    first_visits: NDArray[np.int64]          # [S, A]: updates of Q₁ alone, where they are counted
 
 
 def double_q_learning_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
     """One step, in place on one of the tables and on their mean. Returns |δ| in reward units."""
     heads = rng.random() < 0.5
-    chooses, judges = (memory.first, memory.second) if heads else (memory.second, memory.first)
-    bootstrap = 0.0 if terminated else settings.gamma * judges[next_state][greedy(chooses[next_state], rng)]
-    error = reward + bootstrap - chooses[state][action]
-    chooses[state][action] += own_step_size(memory, settings, state, action, heads) * error
+    own, other = (memory.first, memory.second) if heads else (memory.second, memory.first)
+    bootstrap = 0.0
+    if not terminated:
+        bootstrap = settings.gamma * other[next_state][greedy(own[next_state], rng)]
+    error = reward + bootstrap - own[state][action]
+    own[state][action] += own_step_size(memory, settings, state, action, heads) * error
     memory.q[state][action] = 0.5 * (memory.first[state][action] + memory.second[state][action])
     return abs(error)
 
 
 def own_step_size(memory: Any, settings: Any, state: int, action: int, first: bool) -> float:
-    """α for this entry of one of the tables, in (0, 1]; a 1/N schedule counts the updates of that table. Call it once an update."""
+    """α for this entry of one of the tables, in (0, 1]. Call it once an update.
+
+    A 1/N schedule counts the updates of that table.
+    """
     if settings.counting:
         memory.visits[state][action] += 1
         memory.first_visits[state][action] += 1 if first else 0
     if settings.alpha.kind == CONSTANT:
         return settings.alpha.start
-    of_first = memory.first_visits[state][action]
-    return scheduled(settings.alpha, memory.clock[0], of_first if first else memory.visits[state][action] - of_first)
+    count = memory.first_visits[state][action]
+    if not first:
+        count = memory.visits[state][action] - count
+    return scheduled(settings.alpha, memory.clock[0], count)
 
 
 @dataclass(frozen=True)
@@ -65,7 +81,10 @@ class DoubleQLearningConfig(ControlConfig):
 
 
 class DoubleQLearning(ControlAgent):
-    """Double Q-learning on two tables. One stream of experience; learns at every step. Its values are those of the mean table."""
+    """Double Q-learning on two tables. Acts in one environment; learns at every step.
+
+    Its values are those of the mean table.
+    """
 
     Config = DoubleQLearningConfig
     update = staticmethod(double_q_learning_update)

@@ -1,12 +1,14 @@
 """An episode kept until it ends, which is when Monte Carlo methods learn.
 
-The arrays `states`, `actions` and `rewards` [T] hold the episode in progress, `recorded` [1] says how many of their entries count. At the
-end `to_returns` turns the rewards into returns, in place:
+The arrays `states`, `actions` and `rewards` [T] hold the episode in progress, `recorded` [1]
+says how many of their entries count. At the end `to_returns` turns the rewards into returns, in
+place:
 
     G_t = R_{t+1} + γ G_{t+1}
 
-A terminated episode ends with G_T = 0. One that a time limit cut goes on unseen: its rewards are not the whole return, so G_T is what the
-table says about the state it was cut in. Counting 0 there would teach that time limits are ends.
+A terminated episode ends with G_T = 0. The rewards of an episode that a time limit cut are not
+the whole return, so G_T is then the table's value of the last state. With 0 in its place the
+agent would learn that a time limit is a terminal state.
 
 Source: Sutton & Barto 2018, eq. 3.9. Bootstrapping at a cut is ours: the book has no time limits.
 """
@@ -24,12 +26,15 @@ EPISODE = ("states", "actions", "rewards")
 """The fields of a memory that grow with the episode."""
 FIRST, EVERY = "first", "every"
 VISITS = (FIRST, EVERY)
-"""What `visits` may be: only the first time that an episode comes to an entry of the table teaches it, or every time."""
+"""What `visits` may be: an episode updates an entry at its first visit only, or at every visit."""
 
 
 def no_episode() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The fields `states`, `actions`, `rewards` and `recorded` of a memory, before the first step."""
-    return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(1, dtype=np.int64)
+    """The fields `states`, `actions`, `rewards` and `recorded` of a memory, before the first
+    step.
+    """
+    states, actions = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    return states, actions, np.zeros(0), np.zeros(1, dtype=np.int64)
 
 
 def record(memory: Any, state: int, action: int, reward: float) -> int:
@@ -47,7 +52,7 @@ def to_returns(memory: Any, beyond: float, gamma: float) -> int:
 
     Args:
         memory: of an episode that ended.
-        beyond: G_T, what the last state is still worth: 0 where the episode terminated.
+        beyond: G_T, the value of the last state; 0 where the episode terminated.
         gamma: γ, discount per step.
     """
     length = memory.recorded[0]
@@ -59,7 +64,9 @@ def to_returns(memory: Any, beyond: float, gamma: float) -> int:
 
 
 class EpisodeAgent(TableAgent):
-    """An agent that keeps the episode in progress. Its memory has the fields of `no_episode`, and those named in `marks`."""
+    """An agent that keeps the episode in progress. Its memory has the fields of `no_episode`,
+    and those named in `marks`.
+    """
 
     marks: tuple[str, ...] = ()
     """Tables that are 0 between episodes, and are cleared with the episode."""
@@ -73,7 +80,8 @@ class EpisodeAgent(TableAgent):
         needed, have = int(self.memory.recorded[0]) + steps, len(self.memory.states)
         if have < needed:
             size = max(needed, 2 * have)
-            self.memory = self.memory._replace(**{name: _longer(getattr(self.memory, name), size) for name in self.growing})
+            longer = {name: _longer(getattr(self.memory, name), size) for name in self.growing}
+            self.memory = self.memory._replace(**longer)
 
     def begin(self) -> None:
         self.memory.recorded[0] = 0
@@ -85,15 +93,23 @@ class EpisodeAgent(TableAgent):
         recorded = int(tables["recorded"][0])
         for name in self.growing:
             if len(tables[name]) != recorded:
-                raise ValueError(f"the saved {name} must have {recorded} entries, one a step, got {len(tables[name])}")
+                raise ValueError(
+                    f"the saved {name} must have {recorded} entries, one a step, "
+                    f"got {len(tables[name])}"
+                )
         for name in self.marks:
             if tables[name].max() > recorded:
-                raise ValueError(f"the saved {name} names a step after the last, {tables[name].max()} of {recorded}")
+                raise ValueError(
+                    f"the saved {name} names a step after the last, {tables[name].max()} "
+                    f"of {recorded}"
+                )
 
     def state_dict(self) -> State:
-        """The steps recorded are kept, the room behind them is not."""
+        """Holds the steps recorded, without the room after them."""
         state, recorded = super().state_dict(), int(self.memory.recorded[0])
-        return state | {"memory": state["memory"] | {name: state["memory"][name][:recorded] for name in self.growing}}
+        memory = state["memory"]
+        kept = {name: memory[name][:recorded] for name in self.growing}
+        return state | {"memory": memory | kept}
 
 
 def _longer(array: np.ndarray, size: int) -> np.ndarray:

@@ -1,15 +1,19 @@
-"""Expected SARSA: as SARSA, but with the average over all next actions in place of the one that is taken.
+"""Expected SARSA: as SARSA, but with the average over all next actions in place of the one that
+is taken.
 
     Q ← initial value
     for each step
         a ← an action for s, by Q and the exploration: a with probability π(a|s)
         take a, see r and s'
-        Q(s, a) ← Q(s, a) + α [ r + γ Σ_a' π(a'|s') Q(s', a') - Q(s, a) ]        the sum counts as 0 where the episode terminated
+        Q(s, a) ← Q(s, a) + α [ r + γ Σ_a' π(a'|s') Q(s', a') - Q(s, a) ]
 
-π is how the agent acts now, ε-greedy or softmax, so it is on-policy. It moves where SARSA moves on average, without the noise of drawing
-a', and so bears large step sizes; on deterministic problems even α = 1. With ε = 0 the sum is the maximum, and this is Q-learning.
+The sum counts as 0 where the episode terminated. π is how the agent acts now, ε-greedy or
+softmax, so the algorithm is on-policy. An update is the average of SARSA's updates, without the
+noise of drawing a', and so allows large step sizes; on deterministic problems even α = 1. With
+ε = 0 the sum is the maximum, and this is Q-learning.
 
-Source: van Seijen et al. 2009, doi:10.1109/ADPRL.2009.4927542; Sutton & Barto 2018, eq. 6.9. No deliberate difference.
+Source: van Seijen et al. 2009, doi:10.1109/ADPRL.2009.4927542; Sutton & Barto 2018, eq. 6.9. No
+deliberate difference.
 """
 
 from __future__ import annotations
@@ -17,13 +21,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from numpy.random import Generator
+
 from rlbook.algorithms.tabular.exploration import KINDS, UCB, expected_value, step_size
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 
 
 def expected_sarsa_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
     """One step, in place on Q. Returns |δ| in reward units."""
     bootstrap = 0.0 if terminated else settings.gamma * expected_value(memory, settings, next_state)
     error = reward + bootstrap - memory.q[state][action]
@@ -38,11 +45,14 @@ class ExpectedSarsaConfig(ControlConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.exploration == KINDS[UCB]:
-            raise ValueError("exploration must be epsilon-greedy or softmax for expected SARSA: 'ucb' has no probabilities to average over")
+            raise ValueError(
+                "exploration must be epsilon-greedy or softmax for expected SARSA: 'ucb' has no "
+                "probabilities to average over"
+            )
 
 
 class ExpectedSarsa(ControlAgent):
-    """Expected SARSA on a table. One stream of experience; learns at every step."""
+    """Expected SARSA on a table. Acts in one environment; learns at every step."""
 
     Config = ExpectedSarsaConfig
     update = staticmethod(expected_sarsa_update)

@@ -4,8 +4,9 @@
     softmax     a with probability ∝ exp(Q(s, a) / τ)
     UCB         argmax_a Q(s, a) + c √(ln N(s) / N(s, a));  actions never tried come first
 
-N(s, a) counts how often Q(s, a) was updated, N(s) = Σ_a N(s, a). Several best actions are equally likely, always. `initial_value` makes a
-fourth way: a table that begins too high drives the agent to try everything.
+N(s, a) counts how often Q(s, a) was updated, N(s) = Σ_a N(s, a). Actions that tie for the best
+are equally likely. `initial_value` is a fourth way: a table that begins too high makes the
+agent try every action.
 
 Source: Sutton & Barto 2018, sections 2.2, 2.6 and 2.7, eq. 2.10, and p. 35 for softmax.
 """
@@ -13,16 +14,25 @@ Source: Sutton & Barto 2018, sections 2.2, 2.6 and 2.7, eq. 2.10, and p. 35 for 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.functional.schedules import CONSTANT, INVERSE, scheduled
 
 KINDS = ("epsilon-greedy", "softmax", "ucb")
 EPSILON_GREEDY, SOFTMAX, UCB = range(3)
+Row = Sequence[float] | NDArray[np.float64]
+"""Q(s, ·) of one state: [A], in reward units."""
 
 
-def greedy(row: Any, rng: Any) -> int:
-    """One of the actions with the highest value, all equally likely. Draws only where there are several."""
+def greedy(row: Row, rng: Generator) -> int:
+    """One of the actions with the highest value, all equally likely. Draws only where there are
+    several.
+    """
     best, ties, choice = row[0], 1, 0
     for action in range(1, len(row)):
         if row[action] > best:
@@ -40,7 +50,7 @@ def greedy(row: Any, rng: Any) -> int:
     return choice
 
 
-def largest(row: Any) -> float:
+def largest(row: Row) -> float:
     """max_a of a row [A]."""
     best = row[0]
     for action in range(1, len(row)):
@@ -48,7 +58,7 @@ def largest(row: Any) -> float:
     return best
 
 
-def explore(memory: Any, settings: Any, rng: Any, state: int) -> int:
+def explore(memory: Any, settings: Any, rng: Generator, state: int) -> int:
     """The action to take while learning, by `settings.exploration`."""
     if settings.exploration == EPSILON_GREEDY:
         return epsilon_greedy(memory, settings, rng, state)
@@ -57,7 +67,7 @@ def explore(memory: Any, settings: Any, rng: Any, state: int) -> int:
     return upper_confidence(memory, settings, rng, state)
 
 
-def epsilon_greedy(memory: Any, settings: Any, rng: Any, state: int) -> int:
+def epsilon_greedy(memory: Any, settings: Any, rng: Generator, state: int) -> int:
     """A random action with probability ε, otherwise one of the best."""
     row, epsilon = memory.q[state], settings.fixed_epsilon
     if epsilon < 0.0:
@@ -67,7 +77,7 @@ def epsilon_greedy(memory: Any, settings: Any, rng: Any, state: int) -> int:
     return greedy(row, rng)
 
 
-def softmax(memory: Any, settings: Any, rng: Any, state: int) -> int:
+def softmax(memory: Any, settings: Any, rng: Generator, state: int) -> int:
     """With probabilities ∝ exp(Q / τ)."""
     row, temperature = memory.q[state], scheduled(settings.temperature, memory.clock[0], 1)
     best, total = largest(row), 0.0
@@ -81,7 +91,7 @@ def softmax(memory: Any, settings: Any, rng: Any, state: int) -> int:
     return len(row) - 1
 
 
-def upper_confidence(memory: Any, settings: Any, rng: Any, state: int) -> int:
+def upper_confidence(memory: Any, settings: Any, rng: Generator, state: int) -> int:
     """An action never tried, otherwise the largest Q + c √(ln N(s) / N(s, a))."""
     row, visits = memory.q[state], memory.visits[state]
     total, untried = 0, 0
@@ -109,7 +119,7 @@ def upper_confidence(memory: Any, settings: Any, rng: Any, state: int) -> int:
 
 
 def exploration_rate(memory: Any, settings: Any, state: int) -> float:
-    """ε in this state now, in [0, 1]."""
+    """The current ε in this state, in [0, 1]."""
     count = 1
     if settings.epsilon.kind == INVERSE:
         for action in range(len(memory.visits[state])):
@@ -145,7 +155,10 @@ def probability(memory: Any, settings: Any, state: int, action: int) -> float:
 
 
 def expected_value(memory: Any, settings: Any, state: int) -> float:
-    """Σ_a π(a|s) Q(s, a): what the next action is worth on average, in reward units. Not for UCB, which is no distribution."""
+    """Σ_a π(a|s) Q(s, a): the mean value of the next action, in reward units.
+
+    Not for UCB, which is no distribution.
+    """
     total = 0.0
     for action in range(len(memory.q[state])):
         total += probability(memory, settings, state, action) * memory.q[state][action]

@@ -1,4 +1,5 @@
-"""A policy that is given and not learned, from a hyper-parameter: a name, one action a state, or probabilities.
+"""A policy that is given and not learned, from a hyper-parameter: a name, one action a state,
+or probabilities.
 
     "uniform"               every action alike
     "optimal"               the best action of each state, worked out from the environment's model
@@ -18,17 +19,21 @@ from rlbook.checks import nearest
 from rlbook.envs.mdp import TabularMDP
 
 UNIFORM, OPTIMAL, EPSILON_GREEDY = NAMES = ("uniform", "optimal", "epsilon-greedy")
-WANTED = "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows of probabilities, got"
+WANTED = (
+    "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows of "
+    "probabilities, got"
+)
 GivenPolicy = str | tuple[int, ...] | tuple[tuple[float, ...], ...]
 """What the hyper-parameter may be."""
 TOLERANCE = 1e-6
 """How far a row of probabilities may be from adding up to 1; it is scaled to 1."""
 ENUMERATED = 20_000
-"""Transitions that are tried at most, where an environment's model has to be found by trying them."""
+"""The most transitions to try where an environment's model has to be found by trying them."""
 
 
-def plain_policy(policy: Any) -> GivenPolicy:
-    """The hyper-parameter as a name or as tuples of numbers, for a config to keep; arrays and lists become tuples.
+def plain_policy(policy: object) -> GivenPolicy:
+    """The hyper-parameter as a name or as tuples of numbers, for a config to keep; arrays and
+    lists become tuples.
 
     Raises:
         ValueError: one sentence, where it is no policy whatever the environment.
@@ -43,7 +48,10 @@ def plain_policy(policy: Any) -> GivenPolicy:
     if isinstance(policy, tuple | list) and policy:
         if all(_is_whole(item) for item in policy):
             return tuple(int(action) for action in policy)
-        if all(isinstance(row, tuple | list) and row and all(_is_number(item) for item in row) for row in policy):
+        if all(
+            isinstance(row, tuple | list) and row and all(_is_number(item) for item in row)
+            for row in policy
+        ):
             rows = tuple(tuple(float(item) for item in row) for row in policy)
             _check_rows(rows)
             return rows
@@ -51,30 +59,37 @@ def plain_policy(policy: Any) -> GivenPolicy:
 
 
 def probabilities(policy: GivenPolicy, env: Any, gamma: float, epsilon: float = 0.0) -> np.ndarray:
-    """π(a|s) as [S, A], mixed with a share ε of the uniform policy: of a best action this makes the ε-greedy policy.
+    """π(a|s) as [S, A], mixed with a share ε of the uniform policy: of a best action this makes
+    the ε-greedy policy.
 
     Args:
         policy: as `plain_policy` returns it.
-        env: fitted; its spaces say S and A, its model which actions are optimal.
+        env: adapted; its spaces give S and A, its model the optimal actions.
         gamma: γ, which decides what is optimal, in [0, 1].
         epsilon: ε, in [0, 1].
 
     Raises:
-        ValueError: one sentence: a policy that does not fit the environment, or "optimal" where there is no model.
+        ValueError: one sentence: a policy that does not fit the environment, or "optimal" where
+            there is no model.
     """
     num_states, num_actions = int(env.observation_space.n), int(env.action_space.n)
     table = np.full((num_states, num_actions), 1.0 / num_actions)
     if policy == UNIFORM:
         return table
     by_name = policy in (OPTIMAL, EPSILON_GREEDY)
-    given = _optimal(env, num_states, num_actions, gamma) if by_name else np.array(_fitting(policy, num_states, num_actions))
+    shape = num_states, num_actions
+    given = _optimal(env, *shape, gamma) if by_name else np.array(_fitting(policy, *shape))
     if given.ndim == 1:
         given = np.eye(num_actions)[given]
     return epsilon * table + (1.0 - epsilon) * given / given.sum(axis=1, keepdims=True)
 
 
 def cumulative(table: np.ndarray) -> np.ndarray:
-    """Σ_{b ≤ a} π(b|s): [S, A]; exactly 1 from the last possible action on, so that a uniform number below 1 always meets an action."""
+    """Σ_{b ≤ a} π(b|s): [S, A].
+
+    Exactly 1 from the last possible action on, so that every uniform number below 1 draws an
+    action.
+    """
     sums = np.minimum(np.cumsum(table, axis=1), 1.0)
     last = table.shape[1] - 1 - np.argmax(table[:, ::-1] > 0, axis=1)
     sums[np.arange(table.shape[1]) >= last[:, None]] = 1.0
@@ -82,8 +97,12 @@ def cumulative(table: np.ndarray) -> np.ndarray:
 
 
 def check_cumulative(name: str, sums: np.ndarray) -> None:
-    """Raises ValueError unless every row rises from at least 0 to 1, so that a uniform number meets an action."""
-    if not ((sums[:, 0] >= 0).all() and (np.diff(sums, axis=1) >= 0).all() and (sums[:, -1] == 1).all()):
+    """Raises ValueError unless every row rises from at least 0 to 1, so that a uniform number
+    draws an action.
+    """
+    if not (
+        (sums[:, 0] >= 0).all() and (np.diff(sums, axis=1) >= 0).all() and (sums[:, -1] == 1).all()
+    ):
         raise ValueError(f"the saved {name} must rise to 1 in each row")
 
 
@@ -91,36 +110,50 @@ def _optimal(env: Any, num_states: int, num_actions: int, gamma: float) -> np.nd
     """[S] int."""
     model = TabularMDP.from_env(env, max_transitions=ENUMERATED)
     if not model.observable or (model.num_states, model.num_actions) != (num_states, num_actions):
-        raise ValueError("policy 'optimal' needs a model whose states and actions are numbered as the agent sees them")
+        raise ValueError(
+            "policy 'optimal' needs a model whose states and actions are numbered as the agent "
+            "sees them"
+        )
     return ValueIteration.solve(model, gamma=gamma).greedy_policy()
 
 
-def _fitting(policy: Any, num_states: int, num_actions: int) -> Any:
+def _fitting(policy: GivenPolicy, num_states: int, num_actions: int) -> GivenPolicy:
     if len(policy) != num_states:
-        raise ValueError(f"policy must have one entry for each of the {num_states} states, got {len(policy)}")
+        raise ValueError(
+            f"policy must have one entry for each of the {num_states} states, got {len(policy)}"
+        )
     for state, entry in enumerate(policy):
         if isinstance(entry, int) and not 0 <= entry < num_actions:
-            raise ValueError(f"policy must name actions from 0 to {num_actions - 1}, got {entry} in state {state}")
+            raise ValueError(
+                f"policy must name actions from 0 to {num_actions - 1}, "
+                f"got {entry} in state {state}"
+            )
         if isinstance(entry, tuple) and len(entry) != num_actions:
-            raise ValueError(f"policy must have one probability for each of the {num_actions} actions, got {len(entry)} in state {state}")
+            raise ValueError(
+                f"policy must have one probability for each of the {num_actions} actions, "
+                f"got {len(entry)} in state {state}"
+            )
     return policy
 
 
 def _check_rows(rows: tuple[tuple[float, ...], ...]) -> None:
     for state, row in enumerate(rows):
-        if not all(probability >= 0.0 for probability in row) or not abs(sum(row) - 1.0) <= TOLERANCE:
+        if (
+            not all(probability >= 0.0 for probability in row)
+            or not abs(sum(row) - 1.0) <= TOLERANCE
+        ):
             wanted = "probabilities of at least 0 that add up to 1 in each state"
             raise ValueError(f"policy must have {wanted}, got {_short(row)} in state {state}")
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""Monte Carlo control: play an episode, average what followed each action, and prefer what was followed by more.
+"""Monte Carlo control: average the returns that followed each action, and act greedily by them.
 
     Q ← 0
     for each episode
@@ -6,16 +6,19 @@
         G_t ← R_{t+1} + γ G_{t+1}, from the last step to the first
         for each step t:  Q(S_t, A_t) ← Q(S_t, A_t) + α [ G_t - Q(S_t, A_t) ]
 
-First-visit: only the first time that an episode takes this action in this state counts; every-visit: each time. With α = 1/N, the
-default, Q is the average of the returns. Nothing is bootstrapped, so one episode tells Q nothing wrong, and nothing certain either.
+First-visit: only the first time that an episode takes this action in this state counts;
+every-visit: each time. With α = 1/N, the default, Q is the average of the returns. Nothing is
+bootstrapped, so the returns are unbiased, but they vary much.
 
-Exploring starts are the other way to try everything: "pairs" begins each episode in a random state with a random action, which needs a
-model to begin in; "actions" makes only the first action random, which is as much where resets reach every state (Blackjack).
-Set ε to 0 to have no other exploration.
+Exploring starts are the other way to try everything: "pairs" begins each episode in a random
+state with a random action, which needs a model to begin in; "actions" makes only the first
+action random, which is equivalent where resets reach every state (Blackjack). Set ε to 0 to
+have no other exploration.
 
-Source: Sutton & Barto 2018, sections 5.3 and 5.4, the boxes on pages 99 and 101. Differences: the updates run from the first step to the
-last, which a constant α notices where a state is met twice, so that this is n-step SARSA with n ≥ T; an episode cut by a time limit ends
-with the value that the policy has in the state it was cut in; every-visit and constant α are options.
+Source: Sutton & Barto 2018, sections 5.3 and 5.4, the boxes on pages 99 and 101. Differences:
+the updates run from the first step to the last, which a constant α notices where a state is met
+twice, so that this is n-step SARSA with n ≥ T; an episode cut by a time limit ends with the
+value that the policy has in the state it was cut in; every-visit and constant α are options.
 """
 
 from __future__ import annotations
@@ -26,10 +29,24 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
-from rlbook.algorithms.tabular.episode import EVERY, VISITS, EpisodeAgent, no_episode, record, to_returns
+from rlbook.algorithms.tabular.episode import (
+    EVERY,
+    VISITS,
+    EpisodeAgent,
+    no_episode,
+    record,
+    to_returns,
+)
 from rlbook.algorithms.tabular.exploration import UCB, expected_value, explore, largest, step_size
-from rlbook.algorithms.tabular.tabular_agent import NO_DELTA, ControlAgent, ControlConfig, Memory, Settings
+from rlbook.algorithms.tabular.tabular_agent import (
+    NO_DELTA,
+    ControlAgent,
+    ControlConfig,
+    Memory,
+    Settings,
+)
 from rlbook.checks import check_fields, one_of
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import RequestError
@@ -37,22 +54,30 @@ from rlbook.functional.schedules import Constant, Inverse, Schedule
 
 NONE, ACTIONS, PAIRS = "none", "actions", "pairs"
 
-MCSettings: Any = namedtuple("MCSettings", (*Settings._fields, "every_visit"))
-MCMemory: Any = namedtuple("MCMemory", (*Memory._fields, "states", "actions", "rewards", "recorded", "first"))
-"""`first` [S, A] int: the step of this episode, from 1, at which the action was first taken in the state; 0 where it was not."""
+MCSettings = namedtuple("MCSettings", (*Settings._fields, "every_visit"))
+MCMemory = namedtuple(
+    "MCMemory", (*Memory._fields, "states", "actions", "rewards", "recorded", "first")
+)
+"""`first` [S, A] int: the step of this episode, from 1, at which the action was first taken in
+the state; 0 where it was not.
+"""
 
 
-def start_anywhere(memory: Any, settings: Any, rng: Any, state: int) -> int:
-    """The first action of an episode is any; those that follow as without exploring starts."""
+def start_anywhere(memory: Any, settings: Any, rng: Generator, state: int) -> int:
+    """A uniformly random first action; afterwards as without exploring starts."""
     if memory.recorded[0] == 0:
         return int(rng.random() * len(memory.q[state]))
     return explore(memory, settings, rng, state)
 
 
 def mc_control_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
-    """Records the step; at the end of an episode, all updates in place on Q. Returns their mean |G - Q| in reward units, or -1."""
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
+    """Records the step; at the end of an episode, makes all updates in place on Q.
+
+    Returns their mean |G - Q| in reward units, or -1.
+    """
     time = record(memory, state, action, reward)
     if memory.first[state][action] == 0:
         memory.first[state][action] = time
@@ -74,7 +99,7 @@ def mc_control_update(
 
 
 def worth(memory: Any, settings: Any, state: int) -> float:
-    """What Q says a state is worth under the policy that acts, in reward units; UCB counts as greedy."""
+    """V(s) by Q under the policy that acts, in reward units; UCB counts as greedy."""
     if settings.exploration == UCB:
         return largest(memory.q[state])
     return expected_value(memory, settings, state)
@@ -84,10 +109,12 @@ def worth(memory: Any, settings: Any, state: int) -> float:
 class MCControlConfig(ControlConfig):
     """Hyper-parameters of Monte Carlo control."""
 
-    alpha: Schedule = Inverse(1.0)           # step size α, in (0, 1]; inverse(1.0) averages all returns
+    # step size α, in (0, 1]; inverse(1.0) averages all returns
+    alpha: Schedule = Inverse(1.0)
     epsilon: Schedule = Constant(0.1)        # probability ε of a random action, in [0, 1]
     visits: str = "first"                    # which visits of an episode count: first or every
-    exploring_starts: str = NONE             # what is random where an episode begins: none, actions, or pairs (state and action)
+    # what is random where an episode begins: none, actions, or pairs (state and action)
+    exploring_starts: str = NONE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,7 +122,7 @@ class MCControlConfig(ControlConfig):
 
 
 class MCControl(EpisodeAgent, ControlAgent):
-    """Monte Carlo control on a table. One stream of experience; learns when an episode ends."""
+    """Monte Carlo control on a table. Acts in one environment; learns when an episode ends."""
 
     Config = MCControlConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
@@ -116,7 +143,9 @@ class MCControl(EpisodeAgent, ControlAgent):
         return MCMemory(*self.shared_memory(), *no_episode(), np.zeros(shape, dtype=np.int64))
 
     def sampled_model(self, model: TabularMDP | None) -> TabularMDP | None:
-        """With exploring starts "pairs", episodes begin in every state that can be reached and is not terminal, all equally likely.
+        """With exploring starts "pairs", episodes begin in a uniformly random state.
+
+        The states are those that can be reached and are not terminal.
 
         Raises:
             RequestError: where there is no model to begin in.
@@ -125,8 +154,9 @@ class MCControl(EpisodeAgent, ControlAgent):
             return model
         if model is None:
             raise RequestError(
-                "exploring_starts 'pairs' needs an environment whose model can be sampled from any state, and simulate true; "
-                "'actions' makes the first action random and leaves the state to the environment's resets"
+                "exploring_starts 'pairs' needs an environment whose model can be sampled from any "
+                "state, and simulate true; 'actions' makes the first action random and leaves the "
+                "state to the environment's resets"
             )
         states = model.reachable() & ~model.terminal
         return model.with_initial(states / states.sum())

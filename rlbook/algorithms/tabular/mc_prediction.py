@@ -1,4 +1,4 @@
-"""Monte Carlo prediction: what a state is worth is the average of what followed it.
+"""Monte Carlo prediction: the value of a state is the average of the returns that followed it.
 
     V ← 0
     for each episode
@@ -6,13 +6,15 @@
         G_t ← R_{t+1} + γ G_{t+1}, from the last step to the first
         for each step t:  V(S_t) ← V(S_t) + α [ G_t - V(S_t) ]
 
-First-visit: only the first time that an episode comes to a state counts; then the returns that are averaged are independent and V is
-unbiased. Every-visit: each time counts; biased while episodes are few, but each of them teaches more. Both tend to the same values. With
-α = 1/N, the default, V is the average; a constant α forgets old episodes.
+First-visit: only the first time that an episode comes to a state counts; then the returns that
+are averaged are independent and V is unbiased. Every-visit: each time counts; biased while
+episodes are few, but each of them teaches more. Both tend to the same values. With α = 1/N, the
+default, V is the average; a constant α forgets old episodes.
 
-Source: Sutton & Barto 2018, section 5.1, the box on page 92, and eq. 6.1 for constant α; Singh & Sutton 1996, doi:10.1007/BF00114726,
-on the bias. Differences: the updates run from the first step to the last, which a constant α notices where a state is met twice, so that
-every-visit is n-step TD with n ≥ T; an episode cut by a time limit ends with V of the state it was cut in.
+Source: Sutton & Barto 2018, section 5.1, the box on page 92, and eq. 6.1 for constant α; Singh
+& Sutton 1996, doi:10.1007/BF00114726, on the bias. Differences: the updates run from the first
+step to the last, which a constant α notices where a state is met twice, so that every-visit is
+n-step TD with n ≥ T; an episode cut by a time limit ends with V of the state it was cut in.
 """
 
 from __future__ import annotations
@@ -22,8 +24,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
-from rlbook.algorithms.tabular.episode import EVERY, VISITS, EpisodeAgent, no_episode, record, to_returns
+from rlbook.algorithms.tabular.episode import (
+    EVERY,
+    VISITS,
+    EpisodeAgent,
+    no_episode,
+    record,
+    to_returns,
+)
 from rlbook.algorithms.tabular.prediction import (
     PredictionAgent,
     PredictionConfig,
@@ -35,15 +45,23 @@ from rlbook.algorithms.tabular.tabular_agent import NO_DELTA
 from rlbook.checks import check_fields, one_of
 from rlbook.functional.schedules import Inverse, Schedule
 
-MCSettings: Any = namedtuple("MCSettings", (*PredictionSettings._fields, "every_visit"))
-MCMemory: Any = namedtuple("MCMemory", (*PredictionMemory._fields, "states", "actions", "rewards", "recorded", "first"))
-"""`first` [S] int: the step of this episode, from 1, that first came from the state; 0 where none did."""
+MCSettings = namedtuple("MCSettings", (*PredictionSettings._fields, "every_visit"))
+MCMemory = namedtuple(
+    "MCMemory", (*PredictionMemory._fields, "states", "actions", "rewards", "recorded", "first")
+)
+"""`first` [S] int: the step of this episode, from 1, that first came from the state; 0 where
+none did.
+"""
 
 
 def mc_prediction_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
-    """Records the step; at the end of an episode, all updates in place on V. Returns their mean |G - V| in reward units, or -1."""
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
+    """Records the step; at the end of an episode, makes all updates in place on V.
+
+    Returns their mean |G - V| in reward units, or -1.
+    """
     time = record(memory, state, action, reward)
     if memory.first[state] == 0:
         memory.first[state] = time
@@ -68,7 +86,8 @@ def mc_prediction_update(
 class MCPredictionConfig(PredictionConfig):
     """Hyper-parameters of Monte Carlo prediction."""
 
-    alpha: Schedule = Inverse(1.0)           # step size α, in (0, 1]; inverse(1.0) averages all returns
+    # step size α, in (0, 1]; inverse(1.0) averages all returns
+    alpha: Schedule = Inverse(1.0)
     visits: str = "first"                    # which visits of an episode count: first or every
 
     def __post_init__(self) -> None:
@@ -77,7 +96,7 @@ class MCPredictionConfig(PredictionConfig):
 
 
 class MCPrediction(EpisodeAgent, PredictionAgent):
-    """Monte Carlo prediction with a table. One stream of experience; learns when an episode ends."""
+    """Monte Carlo prediction with a table. Acts in one environment; learns when an episode ends."""
 
     Config = MCPredictionConfig
     METRICS: ClassVar[dict[str, str]] = PredictionAgent.METRICS | {
@@ -90,4 +109,5 @@ class MCPrediction(EpisodeAgent, PredictionAgent):
         return MCSettings(*self.shared_settings(), self.config.visits == EVERY)
 
     def make_memory(self) -> Any:
-        return MCMemory(*self.shared_memory(), *no_episode(), np.zeros(self.num_states, dtype=np.int64))
+        first = np.zeros(self.num_states, dtype=np.int64)
+        return MCMemory(*self.shared_memory(), *no_episode(), first)

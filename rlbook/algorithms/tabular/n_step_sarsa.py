@@ -1,4 +1,5 @@
-"""n-step SARSA: judge an action by the n rewards that followed it and by the action taken after them.
+"""n-step SARSA: move Q(s, a) towards the n rewards that followed and the value of the pair
+after them.
 
     Q ← 0
     for each episode
@@ -7,17 +8,19 @@
             if t < T
                 take a_t, see r_{t+1} and s_{t+1}
                 if s_{t+1} ends the episode: T ← t + 1, otherwise choose a_{t+1}
-            τ ← t - n + 1                                            the step whose turn it is to be learned
+            τ ← t - n + 1                            the step to learn from now
             if τ ≥ 0
                 G ← r_{τ+1} + γ r_{τ+2} + ... up to r_{min(τ+n, T)}
                 if τ + n < T:  G ← G + γ^n Q(s_{τ+n}, a_{τ+n})
                 Q(s_τ, a_τ) ← Q(s_τ, a_τ) + α [ G - Q(s_τ, a_τ) ]
 
-n = 1 is SARSA. n ≥ T is Monte Carlo control with a constant step size. In between, a reward reaches n state-action pairs at once.
+n = 1 is SARSA. n ≥ T is Monte Carlo control with a constant step size. In between, a reward
+reaches n state-action pairs at once.
 
-Source: Sutton & Barto 2018, section 7.2, the box on page 147. Deliberate differences: a time limit is no termination, so the returns of
-the last n steps end in Q of the last state and an action drawn there; and when an episode ends, the n targets that are left are worked
-out before the first of them is learned, which matters after a time limit only.
+Source: Sutton & Barto 2018, section 7.2, the box on page 147. Deliberate differences: a time
+limit is no termination, so the returns of the last n steps end in Q of the last state and an
+action drawn there; and when an episode ends, the n targets that are left are worked out before
+the first of them is learned, which matters after a time limit only.
 """
 
 from __future__ import annotations
@@ -27,12 +30,26 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.sarsa import NONE, take_pending
-from rlbook.algorithms.tabular.tabular_agent import NO_DELTA, ControlAgent, ControlConfig, Memory, Settings
-from rlbook.algorithms.tabular.windows import check_rows, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
+from rlbook.algorithms.tabular.tabular_agent import (
+    NO_DELTA,
+    ControlAgent,
+    ControlConfig,
+    Memory,
+    Settings,
+)
+from rlbook.algorithms.tabular.windows import (
+    check_rows,
+    empty_rows,
+    n_step_return,
+    rewards_to_returns,
+    with_room,
+    without_spare_room,
+)
 from rlbook.checks import ENDLESS, check_fields, positive_int
 
 ROWS = ("states", "actions", "rewards")
@@ -42,13 +59,20 @@ ROWS = ("states", "actions", "rewards")
 NStepSettings = namedtuple("NStepSettings", [*Settings._fields, "n"])
 """As `Settings`, and n."""
 NStepMemory = namedtuple("NStepMemory", [*Memory._fields, "pending", "time", *ROWS])
-"""As `Memory`; the action decided on [1] (as for SARSA), and the last n steps of the episode (see `windows`)."""
+"""As `Memory`; the action decided on [1] (as for SARSA), and the last n steps of the episode
+(see `windows`).
+"""
 
 
 def n_step_sarsa_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
-    """Learns the step n - 1 before this one, in place on Q; at an episode's end all that are left. Returns the (mean) |δ|."""
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
+    """Learns from the step n - 1 before this one, in place on Q; at an episode's end, from all
+    left.
+
+    Returns |δ| in reward units, at an episode's end the mean, or NO_DELTA.
+    """
     slot = memory.time[0] % len(memory.rewards)
     memory.states[slot], memory.actions[slot], memory.rewards[slot] = state, action, reward
     memory.time[0] += 1
@@ -63,11 +87,14 @@ def n_step_sarsa_update(
         return _learn_the_rest(memory, settings, bootstrap)
     if memory.time[0] < settings.n:
         return NO_DELTA
-    return _move(memory, settings, memory.time[0] - settings.n, n_step_return(memory, settings, settings.n, bootstrap))
+    target = n_step_return(memory, settings, settings.n, bootstrap)
+    return _move(memory, settings, memory.time[0] - settings.n, target)
 
 
 def _learn_the_rest(memory: Any, settings: Any, bootstrap: float) -> float:
-    """The last n steps of an episode, in their order; their returns go up to its end. Returns the mean |δ|."""
+    """The last n steps of an episode, in their order; their returns go up to its end. Returns
+    the mean |δ|.
+    """
     last, total = memory.time[0], 0.0
     first = max(0, last - settings.n)
     rewards_to_returns(memory, settings, last - first, bootstrap)
@@ -90,7 +117,8 @@ def _move(memory: Any, settings: Any, time: int, target: float) -> float:
 class NStepSarsaConfig(ControlConfig):
     """Hyper-parameters of n-step SARSA."""
 
-    n: int = 4                               # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
+    # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
+    n: int = 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,11 +126,12 @@ class NStepSarsaConfig(ControlConfig):
 
 
 class NStepSarsa(ControlAgent):
-    """n-step SARSA on a table. One stream of experience; learns n - 1 steps behind."""
+    """n-step SARSA on a table. Acts in one environment; learns n - 1 steps behind."""
 
     Config = NStepSarsaConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
-        "td_error": "mean of |G - Q(s, a)|, in reward units; what is learned at an episode's end counts as one",
+        "td_error": "mean of |G - Q(s, a)|, in reward units; what is learned at an episode's end "
+        "counts as one",
     }
     choose = staticmethod(take_pending)
     update = staticmethod(n_step_sarsa_update)

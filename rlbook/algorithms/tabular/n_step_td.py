@@ -1,24 +1,25 @@
-"""n-step TD prediction: judge a state by the n rewards that followed it and by the value of the state after them.
+"""n-step TD: move V(s) towards the n rewards that followed s and the value of the state after them.
 
-    V ← initial value, π ← the policy to judge
+    V ← initial value, π ← the given policy
     for each episode
         T ← ∞
         for t = 0, 1, 2, ... until τ = T - 1
             if t < T
                 take an action of π(·|s_t), see r_{t+1} and s_{t+1}
                 if s_{t+1} ends the episode: T ← t + 1
-            τ ← t - n + 1                                            the step whose turn it is to be learned
+            τ ← t - n + 1                            the step to learn from now
             if τ ≥ 0
                 G ← r_{τ+1} + γ r_{τ+2} + ... up to r_{min(τ+n, T)}
                 if τ + n < T:  G ← G + γ^n V(s_{τ+n})
                 V(s_τ) ← V(s_τ) + α [ G - V(s_τ) ]
 
-n = 1 is TD(0). n ≥ T is Monte Carlo with a constant step size. Often something in between is best: less biased by its own estimates than
-TD(0), less noisy than whole returns.
+n = 1 is TD(0). n ≥ T is Monte Carlo with a constant step size. Often something in between is
+best: less biased by its own estimates than TD(0), less noisy than whole returns.
 
-Source: Sutton & Barto 2018, section 7.1, the box on page 144. Deliberate differences: a time limit is no termination, so the returns of
-the last n steps end in V of the last state; and when an episode ends, the n targets that are left are worked out before the first of
-them is learned, which matters after a time limit only.
+Source: Sutton & Barto 2018, section 7.1, the box on page 144. Deliberate differences: a time
+limit is no termination, so the returns of the last n steps end in V of the last state; and when
+an episode ends, the n targets that are left are worked out before the first of them is learned,
+which matters after a time limit only.
 """
 
 from __future__ import annotations
@@ -28,11 +29,25 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, PredictionMemory, PredictionSettings, state_step_size
+from rlbook.algorithms.tabular.prediction import (
+    PredictionAgent,
+    PredictionConfig,
+    PredictionMemory,
+    PredictionSettings,
+    state_step_size,
+)
 from rlbook.algorithms.tabular.tabular_agent import NO_DELTA
-from rlbook.algorithms.tabular.windows import check_rows, empty_rows, n_step_return, rewards_to_returns, with_room, without_spare_room
+from rlbook.algorithms.tabular.windows import (
+    check_rows,
+    empty_rows,
+    n_step_return,
+    rewards_to_returns,
+    with_room,
+    without_spare_room,
+)
 from rlbook.checks import ENDLESS, check_fields, positive_int
 
 ROWS = ("states", "rewards")
@@ -44,9 +59,14 @@ NStepTDMemory = namedtuple("NStepTDMemory", [*PredictionMemory._fields, "time", 
 
 
 def n_step_td_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
-    """Learns the step n - 1 before this one, in place on V; at an episode's end all that are left. Returns the (mean) |δ|."""
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
+    """Learns from the step n - 1 before this one, in place on V; at an episode's end, from all
+    left.
+
+    Returns |δ| in reward units, at an episode's end the mean, or NO_DELTA.
+    """
     slot = memory.time[0] % len(memory.rewards)
     memory.states[slot], memory.rewards[slot] = state, reward
     memory.time[0] += 1
@@ -55,11 +75,14 @@ def n_step_td_update(
         return _learn_the_rest(memory, settings, bootstrap)
     if memory.time[0] < settings.n:
         return NO_DELTA
-    return _move(memory, settings, memory.time[0] - settings.n, n_step_return(memory, settings, settings.n, bootstrap))
+    target = n_step_return(memory, settings, settings.n, bootstrap)
+    return _move(memory, settings, memory.time[0] - settings.n, target)
 
 
 def _learn_the_rest(memory: Any, settings: Any, bootstrap: float) -> float:
-    """The last n steps of an episode, in their order; their returns go up to its end. Returns the mean |δ|."""
+    """The last n steps of an episode, in their order; their returns go up to its end. Returns
+    the mean |δ|.
+    """
     last, total = memory.time[0], 0.0
     first = max(0, last - settings.n)
     rewards_to_returns(memory, settings, last - first, bootstrap)
@@ -81,7 +104,8 @@ def _move(memory: Any, settings: Any, time: int, target: float) -> float:
 class NStepTDConfig(PredictionConfig):
     """Hyper-parameters of n-step TD prediction."""
 
-    n: int = 4                               # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
+    # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
+    n: int = 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,11 +113,12 @@ class NStepTDConfig(PredictionConfig):
 
 
 class NStepTD(PredictionAgent):
-    """n-step TD on a table V. One stream of experience; learns n - 1 steps behind."""
+    """n-step TD on a table V. Acts in one environment; learns n - 1 steps behind."""
 
     Config = NStepTDConfig
     METRICS: ClassVar[dict[str, str]] = PredictionAgent.METRICS | {
-        "td_error": "mean of |G - V(s)|, in reward units; what is learned at an episode's end counts as one",
+        "td_error": "mean of |G - V(s)|, in reward units; what is learned at an episode's end "
+        "counts as one",
     }
     update = staticmethod(n_step_td_update)
 

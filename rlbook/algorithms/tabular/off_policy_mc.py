@@ -1,8 +1,12 @@
-"""Off-policy Monte Carlo: learn from what another policy did, each episode weighed by how much likelier it is under one's own.
+"""Off-policy Monte Carlo: learn about one policy from the episodes of another, by importance
+weights.
 
-    ρ_{t:T-1} = Π_{k=t}^{T-1} π(A_k|S_k) / b(A_k|S_k)                      b acted; π, the target, is what is learned about
+    ρ_{t:T-1} = Π_{k=t}^{T-1} π(A_k|S_k) / b(A_k|S_k)
 
-Prediction: the values of a given π. V(s) is an average over the visits of s in episodes played by b:
+b is the policy that acts, π the target policy, whose values are learned.
+
+Prediction: the values of a given π. V(s) is an average over the visits of s in episodes played
+by b:
 
     ordinary     Σ ρ G / N             unbiased; the variance of ρ may be infinite
     weighted     Σ ρ G / Σ ρ           biased while visits are few; the variance falls to 0
@@ -16,12 +20,14 @@ Control: π is greedy in Q, and Q is weighted. Backwards through the episode:
         C(S_t, A_t) ← C(S_t, A_t) + W
         Q(S_t, A_t) ← Q(S_t, A_t) + W / C(S_t, A_t) [ G - Q(S_t, A_t) ]
         π(S_t) ← argmax_a Q(S_t, a)
-        if A_t ≠ π(S_t): stop here                                         the weight of everything before is 0
+        if A_t ≠ π(S_t): stop here           the weight of everything before is 0
         W ← W / b(A_t|S_t)
 
-Source: Sutton & Barto 2018, eqs. 5.3 to 5.8, the boxes on pages 110 and 111; Ionides 2008, doi:10.1198/106186008X320456, on truncation.
-Differences: prediction learns V where the box learns Q, so ρ begins with the action of t itself; an episode cut by a time limit ends with
-the table's value of the state it was cut in; weights above 1e100 count as 1e100, so that no square of one overflows.
+Source: Sutton & Barto 2018, eqs. 5.3 to 5.8, the boxes on pages 110 and 111; Ionides 2008,
+doi:10.1198/106186008X320456, on truncation. Differences: prediction learns V where the box
+learns Q, so ρ begins with the action of t itself; an episode cut by a time limit ends with the
+table's value of the state it was cut in; weights above 1e100 count as 1e100, so that no square
+of one overflows.
 """
 
 from __future__ import annotations
@@ -32,12 +38,35 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
-from rlbook.algorithms.tabular.episode import EPISODE, EVERY, VISITS, EpisodeAgent, no_episode, record, to_returns
+from rlbook.algorithms.tabular.episode import (
+    EPISODE,
+    EVERY,
+    VISITS,
+    EpisodeAgent,
+    no_episode,
+    record,
+    to_returns,
+)
 from rlbook.algorithms.tabular.exploration import explore, largest, probability
-from rlbook.algorithms.tabular.given_policy import EPSILON_GREEDY, GivenPolicy, check_cumulative, cumulative, plain_policy, probabilities
-from rlbook.algorithms.tabular.tabular_agent import NO_DELTA, ControlAgent, ControlConfig, Memory, Settings
+from rlbook.algorithms.tabular.given_policy import (
+    EPSILON_GREEDY,
+    GivenPolicy,
+    check_cumulative,
+    cumulative,
+    plain_policy,
+    probabilities,
+)
+from rlbook.algorithms.tabular.tabular_agent import (
+    NO_DELTA,
+    ControlAgent,
+    ControlConfig,
+    Memory,
+    Settings,
+)
 from rlbook.checks import check_fields, one_of, positive
 from rlbook.envs.outcomes import draw
 from rlbook.functional.schedules import Constant, Inverse, Schedule, scheduled
@@ -47,19 +76,28 @@ WEIGHTINGS = ("ordinary", "weighted", "truncated")
 ORDINARY, WEIGHTED, TRUNCATED = range(3)
 LARGEST = 1e100
 SOFT = 0.1
-"""ε of the target policy "epsilon-greedy"; the hyper-parameter `epsilon` is that of the policy that acts."""
+"""ε of the target policy "epsilon-greedy"; the hyper-parameter `epsilon` is that of the policy
+that acts.
+"""
 
-OffPolicySettings: Any = namedtuple("OffPolicySettings", (*Settings._fields, "every_visit", "weighting", "clip"))
-OffPolicyMemory: Any = namedtuple(
-    "OffPolicyMemory",
-    (*Memory._fields, "v", "total", "target", "sums", "states", "actions", "rewards", "recorded", "ratios", "first", "weights"),
+OffPolicySettings = namedtuple(
+    "OffPolicySettings", (*Settings._fields, "every_visit", "weighting", "clip")
 )
-"""v [S]: V(s). total [S, A]: Σ ρ of each entry, or how many there were; prediction fills column 0. target [S, A]: π(a|s), and sums [S, A]
-the same summed over the actions. ratios [T]: of each step, π / b in prediction and b in control; later ρ_{t:T-1}. first [S]: the step
-that first came from the state, from 1. weights [3]: how many there were, Σ ρ, Σ ρ²."""
+OffPolicyMemory = namedtuple(
+    "OffPolicyMemory",
+    (
+        *Memory._fields, "v", "total", "target", "sums", "states", "actions", "rewards", "recorded",
+        "ratios", "first", "weights",
+    ),
+)
+"""v [S]: V(s). total [S, A]: Σ ρ of each entry, or how many there were; prediction fills column
+0. target [S, A]: π(a|s), and sums [S, A] the same summed over the actions. ratios [T]: of each
+step, π / b in prediction and b in control; later ρ_{t:T-1}. first [S]: the step that first came
+from the state, from 1. weights [3]: how many there were, Σ ρ, Σ ρ².
+"""
 
 
-def behave(memory: Any, settings: Any, rng: Any, state: int) -> int:
+def behave(memory: Any, settings: Any, rng: Generator, state: int) -> int:
     """Prediction: a random action with probability ε, otherwise one of the target policy."""
     if rng.random() < scheduled(settings.epsilon, memory.clock[0], 1):
         return int(rng.random() * len(memory.q[state]))
@@ -67,9 +105,13 @@ def behave(memory: Any, settings: Any, rng: Any, state: int) -> int:
 
 
 def prediction_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
-    """Records the step; at the end of an episode, all updates in place on V. Returns their mean |change of V| in reward units, or -1."""
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
+    """Records the step; at the end of an episode, makes all updates in place on V.
+
+    Returns their mean |change of V| in reward units, or -1.
+    """
     target, epsilon = memory.target[state][action], scheduled(settings.epsilon, memory.clock[0], 1)
     time = record(memory, state, action, reward)
     memory.ratios[time - 1] = target / (epsilon / len(memory.q[state]) + (1.0 - epsilon) * target)
@@ -86,7 +128,9 @@ def prediction_update(
             memory.first[state] = 0
         elif not settings.every_visit:
             continue
-        change += abs(average_in(memory, settings, state, memory.ratios[time], memory.rewards[time]))
+        change += abs(
+            average_in(memory, settings, state, memory.ratios[time], memory.rewards[time])
+        )
         updates += 1
     return change / updates
 
@@ -100,36 +144,44 @@ def to_weights(memory: Any, length: int) -> None:
 
 
 def average_in(memory: Any, settings: Any, state: int, weight: float, outcome: float) -> float:
-    """One weighed return into V, in place. Returns by how much V changed, in reward units."""
+    """Averages one weighted return into V, in place. Returns the change of V, in reward units."""
     if settings.weighting == TRUNCATED:
         weight = min(weight, settings.clip)
     count(memory, weight)
     if settings.weighting == WEIGHTED:
         memory.total[state][0] += weight
-        change = weight / memory.total[state][0] * (outcome - memory.v[state]) if weight > 0.0 else 0.0
+        change = 0.0
+        if weight > 0.0:
+            change = weight / memory.total[state][0] * (outcome - memory.v[state])
     else:
         memory.total[state][0] += 1.0
-        change = scheduled(settings.alpha, memory.clock[0], memory.total[state][0]) * (weight * outcome - memory.v[state])
+        alpha = scheduled(settings.alpha, memory.clock[0], memory.total[state][0])
+        change = alpha * (weight * outcome - memory.v[state])
     memory.v[state] += change
     return change
 
 
 def count(memory: Any, weight: float) -> None:
-    """For the log."""
+    """Adds a weight to the sums that are logged."""
     memory.weights[0] += 1.0
     memory.weights[1] += weight
     memory.weights[2] += weight * weight
 
 
 def control_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
-    """Records the step; at the end of an episode, updates Q in place along the tail that is greedy. Returns the mean |G - Q|, or -1."""
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
+    """Records the step; at the end of an episode, updates Q in place along its greedy tail.
+
+    Returns the mean |G - Q| in reward units, or -1.
+    """
     chance = probability(memory, settings, state, action)
     memory.ratios[record(memory, state, action, reward) - 1] = chance
     if not (terminated or truncated):
         return NO_DELTA
-    outcome, weight, error, updates = 0.0 if terminated else largest(memory.q[next_state]), 1.0, 0.0, 0
+    outcome = 0.0 if terminated else largest(memory.q[next_state])
+    weight, error, updates = 1.0, 0.0, 0
     for time in range(memory.recorded[0] - 1, -1, -1):
         state, action = memory.states[time], memory.actions[time]
         outcome = settings.gamma * outcome + memory.rewards[time]
@@ -147,7 +199,7 @@ def control_update(
     return error / updates
 
 
-def steady_best(row: Any, state: int) -> int:
+def steady_best(row: NDArray[np.float64], state: int) -> int:
     """One best action, always the same: as `ControlAgent.greedy_action`."""
     best, ties = largest(row), 0
     for action in range(len(row)):
@@ -166,36 +218,49 @@ def steady_best(row: Any, state: int) -> int:
 class OffPolicyMCConfig(ControlConfig):
     """Hyper-parameters of off-policy Monte Carlo."""
 
-    task: str = CONTROL                      # what is learned: control (the best policy, Q) or prediction (a given policy's V)
-    weighting: str = "weighted"              # how returns are averaged: ordinary, weighted or truncated; control: weighted
+    # what is learned: control (the best policy, Q) or prediction (a given policy's V)
+    task: str = CONTROL
+    # how returns are averaged: ordinary, weighted or truncated; control: weighted
+    weighting: str = "weighted"
     clip: float = 10.0                       # truncated: the largest weight c, > 0
-    policy: GivenPolicy = "optimal"          # prediction: the target π: uniform, optimal, epsilon-greedy, an action a state, or a .json
-    alpha: Schedule = Inverse(1.0)           # ordinary and truncated: step size, in (0, 1]; inverse(1.0) averages
-    epsilon: Schedule = Constant(0.5)        # probability ε of a random action of the policy that acts, in [0, 1]; 1: it is uniform
-    visits: str = "every"                    # prediction: which visits of an episode count: first or every
+    # prediction: the target π: uniform, optimal, epsilon-greedy, an action a state, or a .json
+    policy: GivenPolicy = "optimal"
+    # ordinary and truncated: step size, in (0, 1]; inverse(1.0) averages
+    alpha: Schedule = Inverse(1.0)
+    # probability ε of a random action of the policy that acts, in [0, 1]; 1: it is uniform
+    epsilon: Schedule = Constant(0.5)
+    # prediction: which visits of an episode count: first or every
+    visits: str = "every"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(
-            self, task=one_of(CONTROL, PREDICTION), weighting=one_of(*WEIGHTINGS), clip=positive, visits=one_of(*VISITS),
-            exploration=one_of("epsilon-greedy", "softmax"),
+            self, task=one_of(CONTROL, PREDICTION), weighting=one_of(*WEIGHTINGS), clip=positive,
+            visits=one_of(*VISITS), exploration=one_of("epsilon-greedy", "softmax"),
         )  # fmt: skip
         if self.task == CONTROL and self.weighting != "weighted":
-            raise ValueError(f"weighting must be 'weighted' with task 'control', which leaves out weights of 0, got {self.weighting!r}")
+            raise ValueError(
+                "weighting must be 'weighted' with task 'control', which leaves out weights of 0, "
+                f"got {self.weighting!r}"
+            )
         if self.task == PREDICTION and isinstance(self.epsilon, Inverse):
-            raise ValueError(f"epsilon cannot be {self.epsilon} with task 'prediction', which counts no actions")
+            raise ValueError(
+                f"epsilon cannot be {self.epsilon} with task 'prediction', which counts no actions"
+            )
         object.__setattr__(self, "policy", plain_policy(self.policy))
 
 
 class OffPolicyMC(EpisodeAgent, ControlAgent):
-    """Off-policy Monte Carlo with tables. One stream of experience; learns when an episode ends."""
+    """Off-policy Monte Carlo with tables. Acts in one environment; learns when an episode ends."""
 
     budget = {"episodes": 2_000}
     Config = OffPolicyMCConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
-        "td_error": "control: mean of |G - Q(s, a)| over an episode's updates; prediction: of the changes of V; in reward units",
+        "td_error": "control: mean of |G - Q(s, a)| over an episode's updates; prediction: of the "
+        "changes of V; in reward units",
         "alpha": "step size of ordinary and truncated prediction (not with a 1/N schedule)",
-        "mean_weight": "mean of the importance weights of all updates so far; in prediction 1 on average, unless they are truncated",
+        "mean_weight": "mean of the importance weights of all updates so far; in prediction 1 on "
+        "average, unless they are truncated",
         "weight_variance": "variance of those weights",
         "effective_updates": "(Σ ρ)² / Σ ρ²: so many updates of equal weight would say as much",
     }
@@ -203,14 +268,15 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
     update = staticmethod(control_update)
     marks = ("first",)
 
-    def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
+    def __init__(self, env: Any, config: OffPolicyMCConfig, seed: int = 0) -> None:
         """Raises ValueError where the target policy does not fit the environment."""
         self.is_prediction = config.task == PREDICTION
         self.seeks_return = not self.is_prediction
         shape = int(env.observation_space.n), int(env.action_space.n)
         self._target = np.full(shape, 1.0 / shape[1])
         if self.is_prediction:
-            self._target = probabilities(config.policy, env, config.gamma, SOFT if config.policy == EPSILON_GREEDY else 0.0)
+            epsilon = SOFT if config.policy == EPSILON_GREEDY else 0.0
+            self._target = probabilities(config.policy, env, config.gamma, epsilon)
         super().__init__(env, config, seed)
 
     @property
@@ -219,23 +285,29 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
 
     @property
     def target_policy(self) -> np.ndarray | None:
-        """Prediction: π(a|s), whose values are learned, [S, A]. Control: None; it is the best that is sought."""
+        """Prediction: π(a|s), whose values are learned, [S, A]. Control: None; it is the best
+        that is sought.
+        """
         return self._target.copy() if self.is_prediction else None
 
     def functions(self) -> tuple[Callable[..., int], Callable[..., float]]:
-        return (behave, prediction_update) if self.is_prediction else (super().functions()[0], control_update)
+        if self.is_prediction:
+            return behave, prediction_update
+        return super().functions()[0], control_update
 
     def make_settings(self) -> Any:
         config = self.config
         return OffPolicySettings(
-            *self.shared_settings(), config.visits == EVERY, WEIGHTINGS.index(config.weighting), float(config.clip)
+            *self.shared_settings(), config.visits == EVERY, WEIGHTINGS.index(config.weighting),
+            float(config.clip),
         )  # fmt: skip
 
     def make_memory(self) -> Any:
         tables, v = self.shared_memory(), np.full(self.num_states, float(self.config.initial_value))
         total, first = np.zeros(self._target.shape), np.zeros(self.num_states, dtype=np.int64)
         return OffPolicyMemory(
-            *tables, v, total, self._target, cumulative(self._target), *no_episode(), np.zeros(0), first, np.zeros(3)
+            *tables, v, total, self._target, cumulative(self._target), *no_episode(), np.zeros(0),
+            first, np.zeros(3),
         )  # fmt: skip
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
@@ -244,15 +316,22 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
 
     def rates(self) -> Metrics:
         updates, total, squares = self.memory.weights.tolist()
-        shown = {name: value for name, value in super().rates().items() if name != "alpha" or self.config.weighting != "weighted"}
+        shown = super().rates()
+        if self.config.weighting == "weighted":
+            shown.pop("alpha", None)
         if updates == 0.0:
             return shown
         mean, effective = total / updates, total * total / squares if squares > 0.0 else 0.0
-        return shown | {"mean_weight": mean, "weight_variance": squares / updates - mean * mean, "effective_updates": effective}
+        variance = squares / updates - mean * mean
+        return shown | {
+            "mean_weight": mean, "weight_variance": variance, "effective_updates": effective,
+        }  # fmt: skip
 
     def greedy_action(self, state: int) -> int:
         """Control: a best action. Prediction: the target policy's most probable one."""
-        return int(self._target[state].argmax()) if self.is_prediction else super().greedy_action(state)
+        if self.is_prediction:
+            return int(self._target[state].argmax())
+        return super().greedy_action(state)
 
     def values(self) -> np.ndarray:
         """V(s) of the target policy, max_a Q(s, a) in control: [S], in reward units."""

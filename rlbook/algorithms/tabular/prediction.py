@@ -1,7 +1,7 @@
-"""What all agents share that learn how good a given policy is: they follow it and keep a table V(s).
+"""What prediction agents share: they follow a given policy and keep a table V(s) of its values.
 
-The policy is a hyper-parameter (see `given_policy`) and never changes. `memory.policy` holds it summed up over the actions, so that
-one uniform number picks an action.
+The policy is a hyper-parameter (see `given_policy`) and never changes. `memory.policy` holds
+its cumulative probabilities, so that one uniform number draws an action.
 """
 
 from __future__ import annotations
@@ -10,40 +10,60 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
-from rlbook.algorithms.tabular.given_policy import EPSILON_GREEDY, GivenPolicy, check_cumulative, cumulative, plain_policy, probabilities
+from rlbook.algorithms.tabular.given_policy import (
+    EPSILON_GREEDY,
+    GivenPolicy,
+    check_cumulative,
+    cumulative,
+    plain_policy,
+    probabilities,
+)
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
-from rlbook.checks import at_least, boolean, check_fields, check_schedules, finite, positive_fraction, unit_interval
+from rlbook.checks import (
+    at_least,
+    boolean,
+    check_fields,
+    check_schedules,
+    finite,
+    positive_fraction,
+    unit_interval,
+)
 from rlbook.envs.outcomes import draw
 from rlbook.functional.schedules import CONSTANT, Constant, Inverse, Numbers, Schedule, scheduled
 
 
 class PredictionSettings(NamedTuple):
-    """The hyper-parameters that every update of V reads, as numbers. An algorithm with more has a NamedTuple that begins so."""
+    """The hyper-parameters that every update of V reads, as numbers. An algorithm with more has
+    a NamedTuple that begins so.
+    """
 
     gamma: float                             # discount per step
     alpha: Numbers                           # step size
     counting: bool                           # whether `visits` is kept
-    moving: bool                             # whether a schedule follows progress, which is then kept in `clock`
+    # whether a schedule follows progress, which is then kept in `clock`
+    moving: bool
 
 
 class PredictionMemory(NamedTuple):
     """The tables. An algorithm with more has a NamedTuple of its own that begins so."""
 
-    v: Any                                   # [S] float, in reward units
-    visits: Any                              # [S] int: updates of each entry, where they are counted
-    clock: Any                               # [1] float: progress in [0, 1], set before each step
-    policy: Any                              # [S, A] float: Σ_{b ≤ a} π(b|s)
+    v: NDArray[np.float64]                   # [S], in reward units
+    visits: NDArray[np.int64]                # [S]: updates of each entry, where they are counted
+    clock: NDArray[np.float64]               # [1]: progress in [0, 1], set before each step
+    policy: NDArray[np.float64]              # [S, A]: Σ_{b ≤ a} π(b|s)
 
 
-def follow(memory: Any, settings: Any, rng: Any, state: int) -> int:
+def follow(memory: Any, settings: Any, rng: Generator, state: int) -> int:
     """An action of the given policy. One uniform number."""
     return draw(memory.policy[state], 0, rng)
 
 
 def state_step_size(memory: Any, settings: Any, state: int) -> float:
-    """α for this entry of V now, in (0, 1]. Call it once an update: it counts them."""
+    """The current α for this entry of V, in (0, 1]. Call it once an update: it counts them."""
     if settings.counting:
         memory.visits[state] += 1
     if settings.alpha.kind == CONSTANT:
@@ -57,26 +77,36 @@ class PredictionConfig:
 
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
     alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
-    policy: GivenPolicy = "uniform"          # whose values are learned: uniform, optimal, epsilon-greedy, an action a state, or a .json
-    epsilon: float = 0.0                     # share ε of uniformly random actions mixed into the policy, in [0, 1]
+    # whose values are learned: uniform, optimal, epsilon-greedy, an action a state, or a .json
+    policy: GivenPolicy = "uniform"
+    # share ε of uniformly random actions mixed into the policy, in [0, 1]
+    epsilon: float = 0.0
     initial_value: float = 0.0               # V before the first step, in reward units
-    bins: int = 8                            # cells per dimension that continuous observations are cut into, at least 1
-    action_bins: int = 5                     # values per dimension that continuous actions are chosen from, at least 2
-    simulate: bool = True                    # learn in the tables of an environment that has a model: the same numbers, sooner
+    # cells per dimension that continuous observations are cut into, at least 1
+    bins: int = 8
+    # values per dimension that continuous actions are chosen from, at least 2
+    action_bins: int = 5
+    # learn in the tables of an environment that has a model: the same numbers, sooner
+    simulate: bool = True
 
     def __post_init__(self) -> None:
         check_fields(
-            self, gamma=unit_interval, epsilon=unit_interval, initial_value=finite, bins=at_least(1), action_bins=at_least(2),
-            simulate=boolean,
+            self, gamma=unit_interval, epsilon=unit_interval, initial_value=finite,
+            bins=at_least(1), action_bins=at_least(2), simulate=boolean,
         )  # fmt: skip
         check_schedules(self, counted=True, alpha=positive_fraction)
         object.__setattr__(self, "policy", plain_policy(self.policy))
         if self.policy == EPSILON_GREEDY and self.epsilon == 0:
-            raise ValueError("epsilon must be above 0 with policy 'epsilon-greedy', got 0; 'optimal' takes the best action always")
+            raise ValueError(
+                "epsilon must be above 0 with policy 'epsilon-greedy', got 0; 'optimal' takes the "
+                "best action always"
+            )
 
 
 class PredictionAgent(TableAgent):
-    """An agent with a table V [S] of the policy that it follows. Its config is a `PredictionConfig`."""
+    """An agent with a table V [S] of the policy that it follows. Its config is a
+    `PredictionConfig`.
+    """
 
     budget = {"episodes": 1_000}
     choose = staticmethod(follow)
@@ -86,7 +116,7 @@ class PredictionAgent(TableAgent):
         "alpha": "step size (not with a 1/N schedule)",
     }
 
-    def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
+    def __init__(self, env: Any, config: PredictionConfig, seed: int = 0) -> None:
         """Raises ValueError where the policy does not fit the environment."""
         self._target_policy = probabilities(config.policy, env, config.gamma, config.epsilon)
         super().__init__(env, config, seed)
@@ -107,7 +137,8 @@ class PredictionAgent(TableAgent):
     def shared_settings(self) -> tuple[Any, ...]:
         """The fields of `PredictionSettings`."""
         alpha = self.config.alpha
-        return float(self.config.gamma), alpha.numbers, isinstance(alpha, Inverse), not isinstance(alpha, Constant | Inverse)
+        moving = not isinstance(alpha, Constant | Inverse)
+        return float(self.config.gamma), alpha.numbers, isinstance(alpha, Inverse), moving
 
     def make_memory(self) -> Any:
         return PredictionMemory(*self.shared_memory())
@@ -115,7 +146,8 @@ class PredictionAgent(TableAgent):
     def shared_memory(self) -> tuple[np.ndarray, ...]:
         """The fields of `PredictionMemory`."""
         table = np.full(self.num_states, float(self.config.initial_value))
-        return table, np.zeros(self.num_states, dtype=np.int64), np.zeros(1), cumulative(self._target_policy)
+        visits = np.zeros(self.num_states, dtype=np.int64)
+        return table, visits, np.zeros(1), cumulative(self._target_policy)
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         super().check_saved(tables)

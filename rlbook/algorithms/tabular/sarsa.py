@@ -1,18 +1,21 @@
-"""SARSA: learn how good acting is the way the agent acts, exploration included.
+"""SARSA: learn the values of the policy that the agent follows, exploration included.
 
     Q ← initial value
     a ← an action for the first state, by Q and the exploration
     for each step
         take a, see r and s'
         a' ← an action for s', by Q and the exploration          a' will be taken next
-        Q(s, a) ← Q(s, a) + α [ r + γ Q(s', a') - Q(s, a) ]      Q(s', a') counts as 0 where the episode terminated
+        Q(s, a) ← Q(s, a) + α [ r + γ Q(s', a') - Q(s, a) ]
         s, a ← s', a'
 
-The name is what an update needs: s, a, r, s', a'. The value of the next action is that of the action that is really taken next, which
-makes it on-policy: beside a cliff, where a random step now and then is fatal, it keeps away from the edge. As exploration fades out,
-what it learns tends to Q*. At a time limit a' is drawn and looked at, but the episode is over before it could be taken.
+Q(s', a') counts as 0 where the episode terminated. The name lists what an update needs: s, a, r,
+s', a'. The action a' is the one that is taken next, which makes the algorithm on-policy: beside a
+cliff, where a random step may be fatal, it learns to keep away from the edge. As exploration
+decreases to 0, Q tends to Q*. At a time limit a' is drawn for the target, but the episode is over
+before it is taken.
 
-Source: Rummery & Niranjan 1994 (CUED/F-INFENG/TR 166); Sutton & Barto 2018, section 6.4, the box on page 130. No deliberate difference.
+Source: Rummery & Niranjan 1994 (CUED/F-INFENG/TR 166); Sutton & Barto 2018, section 6.4, the
+box on page 130. No deliberate difference.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
@@ -30,23 +35,24 @@ NONE = -1
 
 
 class SarsaMemory(NamedTuple):
-    """`Memory`, and the action that the last update looked at."""
+    """`Memory`, and the next action that the last update has chosen."""
 
-    q: Any                                   # [S, A] float, in reward units
-    visits: Any                              # [S, A] int: updates of each entry, where they are counted
-    clock: Any                               # [1] float: progress in [0, 1]
-    pending: Any                             # [1] int: the action to take now, or NONE
+    q: NDArray[np.float64]                   # [S, A], in reward units
+    visits: NDArray[np.int64]                # [S, A]: updates of each entry, where they are counted
+    clock: NDArray[np.float64]               # [1]: progress in [0, 1]
+    pending: NDArray[np.int64]               # [1]: the action to take now, or NONE
 
 
-def take_pending(memory: Any, settings: Any, rng: Any, state: int) -> int:
-    """The action that the last update looked at; in the first state of an episode a new one."""
+def take_pending(memory: Any, settings: Any, rng: Generator, state: int) -> int:
+    """The action that the last update has chosen; in the first state of an episode a new one."""
     action = memory.pending[0]
     return action if action != NONE else explore(memory, settings, rng, state)
 
 
 def sarsa_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
     """One step, in place on Q; also picks the next action. Returns |δ| in reward units."""
     bootstrap, memory.pending[0] = 0.0, NONE
     if not terminated:
@@ -65,7 +71,7 @@ class SarsaConfig(ControlConfig):
 
 
 class Sarsa(ControlAgent):
-    """SARSA on a table. One stream of experience; learns at every step."""
+    """SARSA on a table. Acts in one environment; learns at every step."""
 
     Config = SarsaConfig
     choose = staticmethod(take_pending)

@@ -1,22 +1,24 @@
-"""SARSA(λ): each TD error is passed back along the path that led to it, the further back the less.
+"""SARSA(λ): each TD error also updates the pairs before it, the earlier ones the less.
 
     Q ← 0
     for each episode
         e ← 0, choose a
         for each step
             take a, see r and s', choose a'
-            δ ← r + γ Q(s', a') - Q(s, a)                          Q(s', a') counts as 0 where the episode terminated
-            e(s, a) ← e(s, a) + α                                  or α, or e(s, a) + α (1 - e(s, a)): see `traces`
-            Q(x, b) ← Q(x, b) + δ e(x, b)                          for all x, b
-            e(x, b) ← γ λ e(x, b)                                  for all x, b
+            δ ← r + γ Q(s', a') - Q(s, a)
+            e(s, a) ← e(s, a) + α                    or one of the other traces, see `traces`
+            Q(x, b) ← Q(x, b) + δ e(x, b)            for all x, b
+            e(x, b) ← γ λ e(x, b)                    for all x, b
             s ← s', a ← a'
 
-λ = 0 is SARSA; λ = 1 learns from whole returns, as Monte Carlo does. The true online form adds what makes it equal, at every step, to
-learning from the λ-returns cut off at the present step: with D = Q(s, a) - (Q(s', a') of the step before), Q grows by (δ + D) e, and
-Q(s, a) by α D less.
+Q(s', a') counts as 0 where the episode terminated. λ = 0 is SARSA; λ = 1 learns from whole
+returns, as Monte Carlo does. The true online form adds what makes it equal, at every step, to
+learning from the λ-returns cut off at the present step: with D = Q(s, a) - (Q(s', a') of the
+step before), Q grows by (δ + D) e, and Q(s, a) by α D less.
 
-Source: Rummery 1995; Sutton & Barto 2018, section 12.7, the boxes on pages 305 and 307; van Seijen et al. 2016, arXiv:1512.04087.
-Deliberate differences: the step size is within the trace (see `traces`), and a time limit is no termination.
+Source: Rummery 1995; Sutton & Barto 2018, section 12.7, the boxes on pages 305 and 307; van
+Seijen et al. 2016, arXiv:1512.04087. Deliberate differences: the step size is within the trace
+(see `traces`), and a time limit is no termination.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import explore, step_size
@@ -48,12 +51,15 @@ from rlbook.checks import check_fields, one_of, unit_interval
 TraceSettings = namedtuple("TraceSettings", [*Settings._fields, "decay", "traces"])
 """As `Settings`; γλ, and which kind of trace."""
 TraceMemory = namedtuple("TraceMemory", [*Memory._fields, "pending", "before", *FIELDS])
-"""As `Memory`; the action decided on [1] (as for SARSA), its value then [1], in reward units; and the traces."""
+"""As `Memory`; the next action [1] (as for SARSA); its value when it was chosen [1], in reward
+units; and the traces.
+"""
 
 
 def sarsa_lambda_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
     """One step, in place on Q. Returns |δ| in reward units."""
     value, next_value, drift, over = memory.q[state][action], 0.0, 0.0, terminated or truncated
     if settings.traces == TRUE_ONLINE and memory.pending[0] != NONE:
@@ -81,7 +87,8 @@ def sarsa_lambda_update(
 def spread(memory: Any, error: float) -> None:
     """Moves every entry by its trace's share of the error, in reward units."""
     for place in range(memory.active[0]):
-        memory.q[memory.traced_states[place]][memory.traced_actions[place]] += error * memory.traces[place]
+        state, action = memory.traced_states[place], memory.traced_actions[place]
+        memory.q[state][action] += error * memory.traces[place]
 
 
 @dataclass(frozen=True)
@@ -97,17 +104,19 @@ class SarsaLambdaConfig(ControlConfig):
 
 
 class SarsaLambda(ControlAgent):
-    """SARSA(λ) on a table. One stream of experience; learns at every step."""
+    """SARSA(λ) on a table. Acts in one environment; learns at every step."""
 
     Config = SarsaLambdaConfig
     choose = staticmethod(take_pending)
     update = staticmethod(sarsa_lambda_update)
 
     def make_settings(self) -> Any:
-        return TraceSettings(*self.shared_settings(), float(self.config.gamma * self.config.trace_decay), NAMES.index(self.config.traces))
+        decay = float(self.config.gamma * self.config.trace_decay)
+        return TraceSettings(*self.shared_settings(), decay, NAMES.index(self.config.traces))
 
     def make_memory(self) -> Any:
-        return TraceMemory(*self.shared_memory(), np.full(1, NONE), np.zeros(1), *no_traces(self.num_states, self.num_actions))
+        traces = no_traces(self.num_states, self.num_actions)
+        return TraceMemory(*self.shared_memory(), np.full(1, NONE), np.zeros(1), *traces)
 
     def make_room(self, steps: int) -> None:
         self.memory = with_room(self.memory, steps)

@@ -1,11 +1,14 @@
-"""What all agents with a table share: their memory, schedules, saving. How it acts and learns is each algorithm's own.
+"""What all agents with a table share: their memory, schedules and saving.
 
-Such an algorithm is two functions over a `memory` of tables:
+An algorithm itself is two functions over a `memory` of tables:
 
     choose(memory, settings, rng, state) → action
-    update(memory, settings, rng, state, action, reward, next_state, terminated, truncated) → |δ|, or -1 where nothing was learned
+    update(memory, settings, rng, state, action, reward, next_state, terminated, truncated) → |δ|
 
-The loop may call them through `act` and `learn`, one step at a time, or hand both to a faster loop (see `simulation`).
+An update that learned nothing returns -1.
+
+The loop may call them through `act` and `learn`, one step at a time, or hand both to a faster
+loop (see `simulation`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
@@ -43,7 +47,10 @@ NO_DELTA = -1.0
 
 
 class Settings(NamedTuple):
-    """The hyper-parameters that every update reads, as numbers. An algorithm with more has a NamedTuple of its own that begins so."""
+    """The hyper-parameters that every update reads, as numbers.
+
+    An algorithm with more of them has a NamedTuple of its own that begins with these fields.
+    """
 
     gamma: float                             # discount per step
     alpha: Numbers                           # step size
@@ -52,17 +59,19 @@ class Settings(NamedTuple):
     temperature: Numbers                     # of softmax, in reward units
     confidence: float                        # c of UCB, in reward units
     counting: bool                           # whether `visits` is kept
-    moving: bool                             # whether a schedule follows progress, which is then kept in `clock`
-    fixed_alpha: float                       # α where it is constant and nothing is counted, else -1
+    # whether a schedule follows progress, which is then kept in `clock`
+    moving: bool
+    # α where it is constant and nothing is counted, else -1
+    fixed_alpha: float
     fixed_epsilon: float                     # ε where it is constant, else -1
 
 
 class Memory(NamedTuple):
-    """The tables. An algorithm with more has a NamedTuple of its own that begins so."""
+    """The tables. An algorithm with more has a NamedTuple that begins with these fields."""
 
-    q: Any                                   # [S, A] float, in reward units
-    visits: Any                              # [S, A] int: updates of each entry, where they are counted
-    clock: Any                               # [1] float: progress in [0, 1], set before each step
+    q: NDArray[np.float64]                   # [S, A], in reward units
+    visits: NDArray[np.int64]                # [S, A]: updates of each entry, where they are counted
+    clock: NDArray[np.float64]               # [1]: progress in [0, 1], set before each step
 
 
 class TableAgent(Agent):
@@ -96,11 +105,17 @@ class TableAgent(Agent):
         """The tables before the first step."""
 
     def sampled_model(self, model: Any) -> Any:
-        """The `TabularMDP` to draw training episodes from, given the environment's own; None: the environment is stepped instead."""
+        """The `TabularMDP` to draw training episodes from, given the environment's own.
+
+        None: the environment is stepped instead.
+        """
         return model
 
     def make_room(self, steps: int) -> None:
-        """Called before up to `steps` steps are taken at once; an agent that keeps whole episodes enlarges its tables here."""
+        """Called before up to `steps` steps are taken at once.
+
+        An agent that keeps whole episodes enlarges its tables here.
+        """
 
     def functions(self) -> tuple[Callable[..., int], Callable[..., float]]:
         """`choose` and `update`, as the loops call them."""
@@ -118,8 +133,9 @@ class TableAgent(Agent):
         self.memory.clock[0] = self.progress
         _, update = self.functions()
         size = update(
-            self.memory, self.settings, self.rng, step.obs, step.action, step.reward, step.next_obs, step.terminated, step.truncated
-        )
+            self.memory, self.settings, self.rng, step.obs, step.action, step.reward,
+            step.next_obs, step.terminated, step.truncated,
+        )  # fmt: skip
         return self.rates() | ({} if size == NO_DELTA else {"td_error": float(size)})
 
     def rates(self) -> Metrics:
@@ -139,18 +155,24 @@ class TableAgent(Agent):
         """V(s): [S], in reward units."""
 
     def state_dict(self) -> State:
-        return {"memory": {name: np.array(table) for name, table in self._tables().items()}, "rng": rng_state(self.rng)}
+        tables = {name: np.array(table) for name, table in self._tables().items()}
+        return {"memory": tables, "rng": rng_state(self.rng)}
 
     def _tables(self) -> dict[str, np.ndarray]:
         """What lasts; the clock is set before each step."""
         return {name: table for name, table in self.memory._asdict().items() if name != "clock"}
 
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`. Raises ValueError where a table has another shape or type, or an index that leads outside it."""
+        """The inverse of `state_dict`.
+
+        Raises:
+            ValueError: a table has another shape or type, or an index that is out of range.
+        """
         saved, ranges = state["memory"], self._ranges()
         tables = {}
         for name, table in self._tables().items():
-            low, high = ranges.get(name, (0, ENDLESS) if table.dtype.kind == "i" else (-math.inf, math.inf))
+            any_number = (0, ENDLESS) if table.dtype.kind == "i" else (-math.inf, math.inf)
+            low, high = ranges.get(name, any_number)
             shape = None if name in self._growing else table.shape
             tables[name] = saved_array(name, saved[name], table.dtype, shape, low=low, high=high)
         self.check_saved(tables)
@@ -161,13 +183,18 @@ class TableAgent(Agent):
         """[low, high) of the numbers that are indices of a table, or lengths of lists of them."""
         states, actions = (0, self.num_states), (0, self.num_actions)
         return {
-            "states": states, "successors": states, "traced_states": states, "num_states": (0, self.num_states + 1),
-            "successor": (-1, self.num_states), "actions": actions, "traced_actions": actions, "tried": actions,
-            "num_tried": (0, self.num_actions + 1), "pending": (-1, self.num_actions), "traces": (0, math.inf),
+            "states": states, "successors": states, "traced_states": states,
+            "num_states": (0, self.num_states + 1), "successor": (-1, self.num_states),
+            "actions": actions, "traced_actions": actions, "tried": actions,
+            "num_tried": (0, self.num_actions + 1), "pending": (-1, self.num_actions),
+            "traces": (0, math.inf),
         }  # fmt: skip
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
-        """Raises ValueError where the saved tables contradict each other, so that no update could read outside them."""
+        """Raises ValueError where the saved tables contradict each other.
+
+        An update could otherwise read outside them.
+        """
 
 
 @dataclass(frozen=True)
@@ -177,18 +204,25 @@ class ControlConfig:
     gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
     alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
     epsilon: Schedule = Linear(1.0, 0.05)    # probability ε of a random action, in [0, 1]
-    exploration: str = "epsilon-greedy"      # how actions are chosen while learning: epsilon-greedy, softmax or ucb
-    temperature: Schedule = Constant(1.0)    # softmax: Q's difference that makes an action e times as likely, in reward units, > 0
-    confidence: float = 2.0                  # ucb: weight c of the bonus for actions that were seldom tried, in reward units, at least 0
-    initial_value: float = 0.0               # Q before the first step, in reward units; above the largest value it is optimistic
-    bins: int = 8                            # cells per dimension that continuous observations are cut into, at least 1
-    action_bins: int = 5                     # values per dimension that continuous actions are chosen from, at least 2
-    simulate: bool = True                    # learn in the tables of an environment that has a model: the same numbers, sooner
+    # how actions are chosen while learning: epsilon-greedy, softmax or ucb
+    exploration: str = "epsilon-greedy"
+    # softmax: Q's difference that makes an action e times as likely, in reward units, > 0
+    temperature: Schedule = Constant(1.0)
+    # ucb: weight c of the bonus for actions that were seldom tried, in reward units, at least 0
+    confidence: float = 2.0
+    # Q before the first step, in reward units; above the largest value it is optimistic
+    initial_value: float = 0.0
+    # cells per dimension that continuous observations are cut into, at least 1
+    bins: int = 8
+    # values per dimension that continuous actions are chosen from, at least 2
+    action_bins: int = 5
+    # learn in the tables of an environment that has a model: the same numbers, sooner
+    simulate: bool = True
 
     def __post_init__(self) -> None:
         check_fields(
-            self, gamma=unit_interval, exploration=one_of(*KINDS), confidence=non_negative, initial_value=finite, bins=at_least(1),
-            action_bins=at_least(2), simulate=boolean,
+            self, gamma=unit_interval, exploration=one_of(*KINDS), confidence=non_negative,
+            initial_value=finite, bins=at_least(1), action_bins=at_least(2), simulate=boolean,
         )  # fmt: skip
         check_schedules(self, counted=True, alpha=positive_fraction, epsilon=unit_interval)
         check_schedules(self, temperature=positive)
@@ -200,7 +234,8 @@ class ControlAgent(TableAgent):
     choose = staticmethod(explore)
     METRICS: ClassVar[dict[str, str]] = {
         "td_error": "mean of |δ|, how far the table was from its targets, in reward units",
-        "epsilon": "probability of a random action (ε-greedy; not with a 1/N schedule, which differs between states)",
+        "epsilon": "probability of a random action (ε-greedy; not with a 1/N schedule, which "
+        "differs between states)",
         "alpha": "step size (not with a 1/N schedule)",
         "temperature": "softmax temperature τ, in reward units",
     }
@@ -217,7 +252,9 @@ class ControlAgent(TableAgent):
 
     @property
     def epsilon(self) -> float:
-        """The probability of a random action now, in [0, 1]; of a 1/N schedule that of a new state."""
+        """The probability of a random action now, in [0, 1]; of a 1/N schedule that of a new
+        state.
+        """
         return min(1.0, self.config.epsilon(self.progress))
 
     def functions(self) -> tuple[Callable[..., int], Callable[..., float]]:
@@ -230,12 +267,14 @@ class ControlAgent(TableAgent):
     def shared_settings(self) -> tuple[Any, ...]:
         """The fields of `Settings`."""
         config, kind = self.config, KINDS.index(self.config.exploration)
-        counting = kind == UCB or isinstance(config.alpha, Inverse) or isinstance(config.epsilon, Inverse)
+        alpha, epsilon, temperature = config.alpha, config.epsilon, config.temperature
+        counting = kind == UCB or isinstance(alpha, Inverse) or isinstance(epsilon, Inverse)
+        still = all(isinstance(item, Constant | Inverse) for item in (alpha, epsilon, temperature))
         return (
-            float(config.gamma), config.alpha.numbers, config.epsilon.numbers, kind, config.temperature.numbers, float(config.confidence),
-            counting, not all(isinstance(schedule, Constant | Inverse) for schedule in (config.alpha, config.epsilon, config.temperature)),
-            float(config.alpha.value) if isinstance(config.alpha, Constant) and not counting else -1.0,
-            float(config.epsilon.value) if isinstance(config.epsilon, Constant) else -1.0,
+            float(config.gamma), alpha.numbers, epsilon.numbers, kind, temperature.numbers,
+            float(config.confidence), counting, not still,
+            float(alpha.value) if isinstance(alpha, Constant) and not counting else -1.0,
+            float(epsilon.value) if isinstance(epsilon, Constant) else -1.0,
         )  # fmt: skip
 
     def make_memory(self) -> Any:
@@ -244,20 +283,23 @@ class ControlAgent(TableAgent):
     def shared_memory(self) -> tuple[np.ndarray, ...]:
         """The fields of `Memory`."""
         shape = (self.num_states, self.num_actions)
-        return np.full(shape, float(self.config.initial_value)), np.zeros(shape, dtype=np.int64), np.zeros(1)
+        q = np.full(shape, float(self.config.initial_value))
+        return q, np.zeros(shape, dtype=np.int64), np.zeros(1)
 
     def rates(self) -> Metrics:
         config, kind = self.config, self.settings.exploration
         shown = {} if isinstance(config.alpha, Inverse) else {"alpha": self.alpha}
         if kind == EPSILON_GREEDY and not isinstance(config.epsilon, Inverse):
             shown["epsilon"] = self.epsilon
-        return shown | ({"temperature": config.temperature(self.progress)} if config.exploration == "softmax" else {})
+        if config.exploration == "softmax":
+            shown["temperature"] = config.temperature(self.progress)
+        return shown
 
     def greedy_action(self, state: int) -> int:
-        """A best action; among several the one that the state's number points at.
+        """A best action, always the same one.
 
-        The fixed rule, the state's number modulo the number of best actions, makes acting repeatable, and yet states that were never
-        visited do not all point the same way.
+        Of n best actions it is the one with index s mod n. The fixed rule makes acting repeatable,
+        and states that were never visited still do not all get the same action.
         """
         values = self.action_values_of(state)
         highest = max(values)

@@ -1,23 +1,27 @@
-"""TD prediction: after each step, move a state's value towards the reward and the value of the state that followed.
+"""TD prediction: after each step, move V(s) towards the reward and the value of the next state.
 
-    V ← initial value, π ← the policy to judge
+    V ← initial value, π ← the given policy
     for each step
         a ← an action of π(·|s)
         take a, see r and s'
-        V(s) ← V(s) + α [ r + γ V(s') - V(s) ]                   V(s') counts as 0 where the episode terminated
+        V(s) ← V(s) + α [ r + γ V(s') - V(s) ]
 
-It learns before an episode ends, since it takes its own estimate V(s') for the rest of it. With `batch`, nothing is learned until an
-episode ends; then all transitions so far are replayed, until no value changes any more:
+V(s') counts as 0 where the episode terminated. It learns before an episode ends, since it takes
+its own estimate V(s') for the rest of it. With `batch`, nothing is learned until an episode
+ends; then all transitions so far are replayed, until no value changes any more:
 
     repeat
-        V(s) ← V(s) + α · mean over all transitions from s of [ r + γ V(s') - V(s) ]        for all s at once
+        for all s at once:
+            V(s) ← V(s) + α · mean over all transitions from s of [ r + γ V(s') - V(s) ]
     until every mean is within the tolerance
 
-Batch TD ends where the best model of what was seen has its values: the certainty-equivalence estimate.
+Batch TD converges to the values of the maximum-likelihood model of the data: the
+certainty-equivalence estimate.
 
-Source: Sutton 1988, doi:10.1007/BF00115009; Sutton & Barto 2018, the box on page 120 and section 6.3. Deliberate difference: the book adds
-the increments of a batch up, which needs a smaller step size the more has been seen; we take their mean, which has the same fixed
-point and settles for every step size.
+Source: Sutton 1988, doi:10.1007/BF00115009; Sutton & Barto 2018, the box on page 120 and
+section 6.3. Deliberate difference: the book sums the increments of a batch, which needs a
+smaller step size the more data there are; we take their mean, which has the same fixed point
+and converges for every step size.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, state_step_size
@@ -43,42 +49,58 @@ class TDSettings(NamedTuple):
     gamma: float                             # discount per step
     alpha: Numbers                           # step size
     counting: bool                           # whether `visits` is kept
-    moving: bool                             # whether a schedule follows progress, which is then kept in `clock`
+    # whether a schedule follows progress, which is then kept in `clock`
+    moving: bool
     batch: bool                              # learn from all episodes again whenever one ends
-    tolerance: float                         # largest mean TD error of a state that counts as none, in reward units
+    # largest mean TD error of a state that counts as none, in reward units
+    tolerance: float
     max_replays: int                         # replays after one episode, at most
 
 
 class TDMemory(NamedTuple):
     """As `PredictionMemory`, and with `batch` all that was seen."""
 
-    v: Any                                   # [S] float, in reward units
-    visits: Any                              # [S] int: updates of each entry, where they are counted
-    clock: Any                               # [1] float: progress in [0, 1], set before each step
-    policy: Any                              # [S, A] float: Σ_{b ≤ a} π(b|s)
-    kept: Any                                # [1] int: steps kept
-    states: Any                              # [K] int
-    rewards: Any                             # [K] float, in reward units
-    successors: Any                          # [K] int
-    ends: Any                                # [K] bool: terminated
-    errors: Any                              # [S] float: sums of TD errors in one replay, in reward units
-    counts: Any                              # [S] int: how many of them
+    v: NDArray[np.float64]                   # [S], in reward units
+    visits: NDArray[np.int64]                # [S]: updates of each entry, where they are counted
+    clock: NDArray[np.float64]               # [1]: progress in [0, 1], set before each step
+    policy: NDArray[np.float64]              # [S, A]: Σ_{b ≤ a} π(b|s)
+    kept: NDArray[np.int64]                  # [1]: steps kept
+    states: NDArray[np.int64]                # [K]
+    rewards: NDArray[np.float64]             # [K], in reward units
+    successors: NDArray[np.int64]            # [K]
+    ends: NDArray[np.bool_]                  # [K]: terminated
+    errors: NDArray[np.float64]              # [S]: sums of TD errors in one replay, in reward units
+    counts: NDArray[np.int64]                # [S]: how many of them
 
 
 def td_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
     """One step, in place on V. Returns |δ| in reward units."""
     if settings.batch:
-        return _keep(memory, settings, state, reward, next_state, terminated, terminated or truncated)
+        return _keep(
+            memory, settings, state, reward, next_state, terminated, terminated or truncated
+        )
     bootstrap = 0.0 if terminated else settings.gamma * memory.v[next_state]
     error = reward + bootstrap - memory.v[state]
     memory.v[state] += state_step_size(memory, settings, state) * error
     return abs(error)
 
 
-def _keep(memory: Any, settings: Any, state: int, reward: float, next_state: int, terminated: bool, over: bool) -> float:
-    """Writes the step down; where the episode is over, replays. Returns the largest mean TD error before that, or NO_DELTA."""
+def _keep(
+    memory: Any,
+    settings: Any,
+    state: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    over: bool,
+) -> float:
+    """Records the step; where the episode is over, replays all steps until V settles.
+
+    Returns the largest mean TD error before that, in reward units, or NO_DELTA.
+    """
     place = memory.kept[0]
     memory.states[place], memory.rewards[place] = state, reward
     memory.successors[place], memory.ends[place] = next_state, terminated
@@ -95,10 +117,15 @@ def _keep(memory: Any, settings: Any, state: int, reward: float, next_state: int
 
 
 def replay_batch(memory: Any, settings: Any) -> float:
-    """Moves every V(s) seen so far towards the mean of its targets, all at once. Returns the largest |mean TD error|, in reward units."""
+    """Moves every V(s) seen so far towards the mean of its targets, all at once.
+
+    Returns the largest |mean TD error|, in reward units.
+    """
     for place in range(memory.kept[0]):
         state = memory.states[place]
-        bootstrap = 0.0 if memory.ends[place] else settings.gamma * memory.v[memory.successors[place]]
+        bootstrap = 0.0
+        if not memory.ends[place]:
+            bootstrap = settings.gamma * memory.v[memory.successors[place]]
         memory.errors[state] += memory.rewards[place] + bootstrap - memory.v[state]
     largest = 0.0
     for state in range(len(memory.v)):
@@ -114,8 +141,10 @@ def replay_batch(memory: Any, settings: Any) -> float:
 class TDPredictionConfig(PredictionConfig):
     """Hyper-parameters of TD prediction."""
 
-    batch: bool = False                      # learn only when an episode ends, from all episodes so far, until no value changes
-    tolerance: float = 1e-6                  # batch: replay until no state's mean TD error is larger, in reward units, > 0
+    # learn only when an episode ends, from all episodes so far, until no value changes
+    batch: bool = False
+    # batch: replay until no state's mean TD error is larger, in reward units, > 0
+    tolerance: float = 1e-6
     max_replays: int = 10_000                # batch: replays after an episode at most, at least 1
 
     def __post_init__(self) -> None:
@@ -131,20 +160,30 @@ class TDPrediction(PredictionAgent):
 
     def make_settings(self) -> TDSettings:
         config = self.config
-        return TDSettings._make((*self.shared_settings(), config.batch, float(config.tolerance), int(config.max_replays)))
+        tolerance, most = float(config.tolerance), int(config.max_replays)
+        return TDSettings._make((*self.shared_settings(), config.batch, tolerance, most))
 
     def make_memory(self) -> TDMemory:
-        none, no_rewards, no_ends = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=bool)
+        none, no_rewards, no_ends = (
+            np.zeros(0, dtype=np.int64),
+            np.zeros(0),
+            np.zeros(0, dtype=bool),
+        )
         errors, counts = np.zeros(self.num_states), np.zeros(self.num_states, dtype=np.int64)
         kept = np.zeros(1, dtype=np.int64)
-        return TDMemory._make((*self.shared_memory(), kept, none, no_rewards, none, no_ends, errors, counts))
+        return TDMemory._make(
+            (*self.shared_memory(), kept, none, no_rewards, none, no_ends, errors, counts)
+        )
 
     def make_room(self, steps: int) -> None:
         """Room for `steps` more steps; twice as much as before where it runs out."""
         needed = int(self.memory.kept[0]) + steps
         if self.config.batch and needed > len(self.memory.states):
             extra = max(needed, 2 * len(self.memory.states)) - len(self.memory.states)
-            wider = {name: np.concatenate([table, np.zeros(extra, table.dtype)]) for name, table in self._kept(None).items()}
+            wider = {
+                name: np.concatenate([table, np.zeros(extra, table.dtype)])
+                for name, table in self._kept(None).items()
+            }
             self.memory = self.memory._replace(**wider)
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
@@ -160,5 +199,5 @@ class TDPrediction(PredictionAgent):
         return state
 
     def _kept(self, steps: int | None) -> dict[str, np.ndarray]:
-        """What was written down in the first `steps` steps."""
+        """What was recorded in the first `steps` steps."""
         return {name: getattr(self.memory, name)[:steps].copy() for name in KEPT}

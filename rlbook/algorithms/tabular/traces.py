@@ -1,19 +1,21 @@
-"""Eligibility traces of a table: how much each entry that the episode visited has a share in what happens now.
+"""Eligibility traces of a table: how far the present TD error updates each entry visited before.
 
     e(x) ← γ λ e(x)                           for all entries x, after each step
     e(s) ← e(s) + α                           accumulating, for the entry visited
     e(s) ← α                                  replacing
     e(s) ← e(s) + α (1 - e(s))                true online (the Dutch trace)
 
-The step size is part of the trace, so each visit keeps the one of its time. With a constant α the trace is α times the book's.
+The step size is part of the trace, so each visit keeps the step size of its time. With a
+constant α the trace is α times the book's.
 
-A memory with traces keeps a list of the entries whose trace is above 0: `traced_states`, `traced_actions` [K] and `traces` [K], of which
-`active` [1] count. `place` [S, A] is where an entry stands in the list, from 1; 0: not there. A step costs as many operations as entries
-are active. The traces are exact: an entry leaves the list when its trace is 0, at the end of an episode or because λ, γ or the
-precision of the numbers says so. For a table V, A is 1.
+A memory with traces keeps a list of the entries whose trace is above 0: `traced_states`,
+`traced_actions` [K] and `traces` [K], of which `active` [1] count. `place` [S, A] is where an
+entry stands in the list, from 1; 0: not there. A step costs as many operations as entries are
+active. The traces are exact: an entry leaves the list when its trace is 0, at the end of an
+episode or because λ, γ or the precision of the numbers says so. For a table V, A is 1.
 
-Source: Sutton & Barto 2018, eq. 12.5, 12.11 and 12.12, and p. 301 for replacing traces; van Seijen et al. 2016, arXiv:1512.04087, for the
-step size within the trace.
+Source: Sutton & Barto 2018, eq. 12.5, 12.11 and 12.12, and p. 301 for replacing traces; van
+Seijen et al. 2016, arXiv:1512.04087, for the step size within the trace.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def visit(memory: Any, kind: int, state: int, action: int, alpha: float) -> floa
     """The entry's trace, in [0, ...), after it was visited with step size `alpha`."""
     if memory.place[state][action] == 0:
         last = memory.active[0]
-        memory.traced_states[last], memory.traced_actions[last], memory.traces[last] = state, action, 0.0
+        memory.traced_states[last], memory.traced_actions[last] = state, action
+        memory.traces[last] = 0.0
         memory.active[0] = memory.place[state][action] = last + 1
     place = memory.place[state][action] - 1
     if kind == REPLACING:
@@ -73,7 +76,8 @@ def _remove(memory: Any, place: int) -> None:
     memory.place[memory.traced_states[place]][memory.traced_actions[place]] = 0
     if place < last:
         state, action = memory.traced_states[last], memory.traced_actions[last]
-        memory.traced_states[place], memory.traced_actions[place], memory.traces[place] = state, action, memory.traces[last]
+        memory.traced_states[place], memory.traced_actions[place] = state, action
+        memory.traces[place] = memory.traces[last]
         memory.place[state][action] = place + 1
     memory.active[0] = last
 
@@ -81,7 +85,8 @@ def _remove(memory: Any, place: int) -> None:
 def no_traces(num_states: int, num_actions: int) -> tuple[np.ndarray, ...]:
     """`FIELDS`, before the first step."""
     none = np.zeros(0, dtype=np.int64)
-    return np.zeros((num_states, num_actions), dtype=np.int64), np.zeros(1, dtype=np.int64), none, none, np.zeros(0)
+    place = np.zeros((num_states, num_actions), dtype=np.int64)
+    return place, np.zeros(1, dtype=np.int64), none, none, np.zeros(0)
 
 
 def with_room(memory: Any, steps: int) -> Any:
@@ -92,20 +97,31 @@ def with_room(memory: Any, steps: int) -> Any:
         return memory
     extra = min(most, max(needed, 2 * room)) - room
     tables = {name: getattr(memory, name) for name in LISTED}
-    return memory._replace(**{name: np.concatenate([table, np.zeros(extra, table.dtype)]) for name, table in tables.items()})
+    return memory._replace(
+        **{
+            name: np.concatenate([table, np.zeros(extra, table.dtype)])
+            for name, table in tables.items()
+        }
+    )
 
 
 def without_spare_room(state: State) -> State:
     """A `state_dict` with the active traces alone."""
     active = int(state["memory"]["active"][0])
-    return state | {"memory": state["memory"] | {name: state["memory"][name][:active] for name in LISTED}}
+    return state | {
+        "memory": state["memory"] | {name: state["memory"][name][:active] for name in LISTED}
+    }
 
 
 def check_traces(tables: dict[str, np.ndarray]) -> None:
-    """Raises ValueError unless the saved list and the saved places say the same: entry i of the list has place i + 1, no other has one."""
+    """Raises ValueError unless the saved list and the saved places agree.
+
+    Entry i of the list has place i + 1; no other entry has a place.
+    """
     place, active = tables["place"], int(tables["active"][0])
     listed = [tables[name] for name in LISTED]
     states, actions = listed[0], listed[1]
     right = all(len(column) == active for column in listed) and (actions < place.shape[1]).all()
-    if not right or np.count_nonzero(place) != active or (place[states, actions] != np.arange(1, active + 1)).any():
+    right = right and np.count_nonzero(place) == active
+    if not right or (place[states, actions] != np.arange(1, active + 1)).any():
         raise ValueError("the saved traces contradict each other")

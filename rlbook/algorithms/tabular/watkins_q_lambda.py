@@ -1,23 +1,26 @@
-"""Watkins's Q(λ): Q-learning with traces, which end where the agent leaves the best path it knows.
+"""Watkins's Q(λ): Q-learning with traces, which end where the agent takes a non-greedy action.
 
     Q ← 0
     for each episode
         e ← 0
         for each step
             a ← a random action with probability ε, otherwise argmax_a Q(s, a)
-            if Q(s, a) < max_b Q(s, b):  e ← 0                     a was no best action: what came before did not lead here
+            if Q(s, a) < max_b Q(s, b):  e ← 0       a is not greedy
             take a, see r and s'
-            δ ← r + γ max_b Q(s', b) - Q(s, a)                     the max counts as 0 where the episode terminated
-            e(s, a) ← e(s, a) + α                                  or α: see `traces`
-            Q(x, b) ← Q(x, b) + δ e(x, b)                          for all x, b
-            e(x, b) ← γ λ e(x, b)                                  for all x, b
+            δ ← r + γ max_b Q(s', b) - Q(s, a)
+            e(s, a) ← e(s, a) + α                    or α: see `traces`
+            Q(x, b) ← Q(x, b) + δ e(x, b)            for all x, b
+            e(x, b) ← γ λ e(x, b)                    for all x, b
 
-λ = 0 is Q-learning. An error may be passed back only as long as the actions between are those of the policy that is learned, the greedy
-one; so with much exploration the traces are short. An action that ties with the best is a best action.
+The max counts as 0 where the episode terminated. λ = 0 is Q-learning. An error may be passed
+back only as long as the actions between are those of the policy that is learned, the greedy
+one; so with much exploration the traces are short. An action that ties with the best is a best
+action.
 
-Source: Watkins 1989; Sutton & Barto 2018, section 12.10; the box is in the first edition (1998), section 7.6. Deliberate differences: the
-step size is within the trace (see `traces`), and a is judged by the table that it was chosen by, after the last step was learned; the
-box chooses a' before, and then λ = 0 would not be Q-learning to the bit.
+Source: Watkins 1989; Sutton & Barto 2018, section 12.10; the box is in the first edition
+(1998), section 7.6. Deliberate differences: the step size is within the trace (see `traces`),
+and whether a is greedy is read from the table that it was chosen by, after the last step was
+learned; the box chooses a' before that, and then λ = 0 would not be Q-learning to the bit.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import largest, step_size
@@ -50,8 +54,9 @@ WatkinsMemory = namedtuple("WatkinsMemory", [*Memory._fields, *FIELDS])
 
 
 def watkins_q_lambda_update(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool, truncated: bool
-) -> float:
+    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    next_state: int, terminated: bool, truncated: bool,
+) -> float:  # fmt: skip
     """One step, in place on Q. Returns |δ| in reward units."""
     if memory.q[state][action] < largest(memory.q[state]):
         forget(memory)
@@ -79,13 +84,14 @@ class WatkinsQLambdaConfig(ControlConfig):
 
 
 class WatkinsQLambda(ControlAgent):
-    """Watkins's Q(λ) on a table. One stream of experience; learns at every step."""
+    """Watkins's Q(λ) on a table. Acts in one environment; learns at every step."""
 
     Config = WatkinsQLambdaConfig
     update = staticmethod(watkins_q_lambda_update)
 
     def make_settings(self) -> Any:
-        return TraceSettings(*self.shared_settings(), float(self.config.gamma * self.config.trace_decay), NAMES.index(self.config.traces))
+        decay = float(self.config.gamma * self.config.trace_decay)
+        return TraceSettings(*self.shared_settings(), decay, NAMES.index(self.config.traces))
 
     def make_memory(self) -> Any:
         return WatkinsMemory(*self.shared_memory(), *no_traces(self.num_states, self.num_actions))

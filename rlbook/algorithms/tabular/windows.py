@@ -2,8 +2,9 @@
 
     G_{τ:τ+n} = R_{τ+1} + γ R_{τ+2} + ... + γ^{n-1} R_{τ+n} + γ^n (value after n steps)
 
-A memory with a window has `time` [1] int, the steps of the episode so far, and rows that step t fills at t mod K: `states`, `rewards` and
-whatever else is needed. K is n, or for a large n what the episode has needed so far; in that case nothing has been written over yet.
+A memory with a window has `time` [1] int, the steps of the episode so far, and rows that step t
+fills at t mod K: `states`, `rewards` and whatever else is needed. K is n, or for a large n what
+the episode has needed so far; in that case nothing has been overwritten yet.
 
 Source: Sutton & Barto 2018, eq. 7.1.
 """
@@ -18,7 +19,9 @@ from rlbook.agent import State
 
 
 def n_step_return(memory: Any, settings: Any, steps: int, bootstrap: float) -> float:
-    """The return of the last `steps` steps and what follows them, in reward units. Summed from the end, as γ(...) + R."""
+    """The return of the last `steps` steps and what follows them, in reward units. Summed from
+    the end, as γ(...) + R.
+    """
     room, total = len(memory.rewards), bootstrap
     slot = (memory.time[0] - 1) % room
     for _ in range(steps):
@@ -28,7 +31,9 @@ def n_step_return(memory: Any, settings: Any, steps: int, bootstrap: float) -> f
 
 
 def rewards_to_returns(memory: Any, settings: Any, steps: int, bootstrap: float) -> None:
-    """Puts into the last `steps` rows of `rewards` the return from that step to the episode's end."""
+    """Puts into the last `steps` rows of `rewards` the return from that step to the episode's
+    end.
+    """
     room, total = len(memory.rewards), bootstrap
     slot = (memory.time[0] - 1) % room
     for _ in range(steps):
@@ -37,7 +42,7 @@ def rewards_to_returns(memory: Any, settings: Any, steps: int, bootstrap: float)
         slot = slot - 1 if slot > 0 else room - 1
 
 
-def empty_rows(*kinds: Any) -> tuple[np.ndarray, ...]:
+def empty_rows(*kinds: type) -> tuple[np.ndarray, ...]:
     """`time`, and the rows before the first step."""
     return np.zeros(1, dtype=np.int64), *(np.zeros(0, dtype=kind) for kind in kinds)
 
@@ -49,18 +54,29 @@ def with_room(memory: Any, rows: tuple[str, ...], most: int, steps: int) -> Any:
         return memory
     extra = min(most, max(needed, 2 * room)) - room
     tables = {name: getattr(memory, name) for name in rows}
-    return memory._replace(**{name: np.concatenate([table, np.zeros(extra, table.dtype)]) for name, table in tables.items()})
+    return memory._replace(
+        **{
+            name: np.concatenate([table, np.zeros(extra, table.dtype)])
+            for name, table in tables.items()
+        }
+    )
 
 
 def without_spare_room(state: State, rows: tuple[str, ...]) -> State:
     """A `state_dict` without the rows that this episode has not used."""
     used = int(state["memory"]["time"][0])
-    return state | {"memory": state["memory"] | {name: state["memory"][name][:used] for name in rows}}
+    kept = {name: state["memory"][name][:used] for name in rows}
+    return state | {"memory": state["memory"] | kept}
 
 
 def check_rows(tables: dict[str, np.ndarray], rows: tuple[str, ...], most: int) -> None:
-    """Raises ValueError unless a saved window holds the last steps of its episode, `most` of them or as many as there were."""
+    """Raises ValueError unless a saved window holds the last steps of its episode, `most` of
+    them or as many as there were.
+    """
     wanted = min(int(tables["time"][0]), most)
     for name in rows:
         if len(tables[name]) != wanted:
-            raise ValueError(f"the saved {name} must have {wanted} entries, one for each step kept, got {len(tables[name])}")
+            raise ValueError(
+                f"the saved {name} must have {wanted} entries, one for each step kept, "
+                f"got {len(tables[name])}"
+            )
