@@ -23,10 +23,10 @@ simulation: Q is the value of a world without that limit. Where the environment 
 the simulation cannot go on, and G is V(s'), the value function that was handed in, or 0 without
 one; the same holds at the end of a random rollout.
 
-Source: Kocsis & Szepesvári 2006, doi:10.1007/11871842_29 (UCT); Sutton & Barto 2018, section 8.11.
-Deliberate differences: returns are scaled by the range of those met so far, so that c means the
-same whatever the rewards are; the constant is c, where UCB1 has √2; one node is added a simulation; the most
-visited action is played.
+Source: Kocsis & Szepesvári 2006, doi:10.1007/11871842_29 (UCT); Sutton & Barto 2018, section
+8.11. Deliberate differences: returns are scaled by the range of those met so far, so that c
+means the same whatever the rewards are; the constant is c, where UCB1 has √2; one node is added
+a simulation; the most visited action is played.
 """
 
 from __future__ import annotations

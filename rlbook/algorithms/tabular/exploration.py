@@ -30,9 +30,7 @@ Row = Sequence[float] | NDArray[np.float64]
 
 
 def greedy(row: Row, rng: Generator) -> int:
-    """One of the actions with the highest value, all equally likely. Draws only where there are
-    several.
-    """
+    """One of the best actions, all equally likely. Draws only where there are several."""
     best, ties, choice = row[0], 1, 0
     for action in range(1, len(row)):
         if row[action] > best:

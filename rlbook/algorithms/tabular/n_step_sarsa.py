@@ -1,5 +1,4 @@
-"""n-step SARSA: move Q(s, a) towards the n rewards that followed and the value of the pair
-after them.
+"""n-step SARSA: move Q(s, a) towards the next n rewards and the value of the pair after them.
 
     Q ← 0
     for each episode
@@ -68,8 +67,7 @@ def n_step_sarsa_update(
     memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
     next_state: int, terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
-    """Learns from the step n - 1 before this one, in place on Q; at an episode's end, from all
-    left.
+    """Learns from the step n - 1 before this one, in place on Q; at the end, from all left.
 
     Returns |δ| in reward units, at an episode's end the mean, or NO_DELTA.
     """
@@ -92,8 +90,9 @@ def n_step_sarsa_update(
 
 
 def _learn_the_rest(memory: Any, settings: Any, bootstrap: float) -> float:
-    """The last n steps of an episode, in their order; their returns go up to its end. Returns
-    the mean |δ|.
+    """Learns from the last n steps of an episode, in order; their returns go up to its end.
+
+    Returns the mean |δ|, in reward units.
     """
     last, total = memory.time[0], 0.0
     first = max(0, last - settings.n)

@@ -1,4 +1,4 @@
-"""n-step TD: move V(s) towards the n rewards that followed s and the value of the state after them.
+"""n-step TD: move V(s) towards the next n rewards and the value of the state after them.
 
     V ← initial value, π ← the given policy
     for each episode
@@ -62,8 +62,7 @@ def n_step_td_update(
     memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
     next_state: int, terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
-    """Learns from the step n - 1 before this one, in place on V; at an episode's end, from all
-    left.
+    """Learns from the step n - 1 before this one, in place on V; at the end, from all left.
 
     Returns |δ| in reward units, at an episode's end the mean, or NO_DELTA.
     """
@@ -80,8 +79,9 @@ def n_step_td_update(
 
 
 def _learn_the_rest(memory: Any, settings: Any, bootstrap: float) -> float:
-    """The last n steps of an episode, in their order; their returns go up to its end. Returns
-    the mean |δ|.
+    """Learns from the last n steps of an episode, in order; their returns go up to its end.
+
+    Returns the mean |δ|, in reward units.
     """
     last, total = memory.time[0], 0.0
     first = max(0, last - settings.n)

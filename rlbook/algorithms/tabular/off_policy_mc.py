@@ -1,5 +1,4 @@
-"""Off-policy Monte Carlo: learn about one policy from the episodes of another, by importance
-weights.
+"""Off-policy Monte Carlo: learn about one policy from another's episodes, by importance weights.
 
     ρ_{t:T-1} = Π_{k=t}^{T-1} π(A_k|S_k) / b(A_k|S_k)
 

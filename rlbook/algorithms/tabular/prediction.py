@@ -104,9 +104,7 @@ class PredictionConfig:
 
 
 class PredictionAgent(TableAgent):
-    """An agent with a table V [S] of the policy that it follows. Its config is a
-    `PredictionConfig`.
-    """
+    """An agent with a table V [S] of the policy it follows. Its config is a `PredictionConfig`."""
 
     budget = {"episodes": 1_000}
     choose = staticmethod(follow)
