@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from rlbook.envs.mdp import TabularMDP
 
@@ -87,6 +88,10 @@ class Data(Protocol):
     def shuffle(self, rng: np.random.Generator) -> None: ...
 
     def minibatches(self, size: int) -> Iterator[Any]: ...
+
+    def hold_out(self, share: float, rng: np.random.Generator) -> NDArray[np.int64]: ...
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> Any: ...
 
     def digest(self) -> str: ...
 

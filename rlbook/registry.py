@@ -47,6 +47,7 @@ ALGORITHMS = {
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",
     "dpo": "rlbook.algorithms.policy.dpo:DPO",
     "behavior_cloning": "rlbook.algorithms.imitation.behavior_cloning:BehaviorCloning",
+    "reward_model": "rlbook.algorithms.imitation.reward_model:RewardModel",
 }
 
 ENUMERATED = 20_000
@@ -160,7 +161,10 @@ def why_not(algorithm: str, env_name: str) -> str | None:
 
 
 def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
-    """Raises ValueError where an agent that learns from data alone has nobody to learn from: no data set, no expert, no exact answer."""
+    """Raises ValueError where an agent that learns from data alone has nobody to learn from: no data set, no expert, no
+    exact answer, no walks of its own."""
+    if hasattr(agent.Config, "walks"):       # its own random walks
+        return
     if "expert" not in agent.uses:
         raise ValueError("it learns from recorded data alone (--data)")
     if hasattr(env.unwrapped, "answers"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-PURPOSES = ("environment", "exploration", "initialisation", "minibatches", "evaluation", "data")
+PURPOSES = ("environment", "exploration", "initialisation", "minibatches", "evaluation", "data", "pairs", "held out")
 
 
 def rng_for(seed: int, purpose: str) -> np.random.Generator:

@@ -31,6 +31,8 @@ class DataSet(ABC, Generic[Batch_]):
         self._before: State | None = None    # the generator's state before this pass's order was drawn
         self._order: Rows | None = None      # of this pass; None before it is drawn
         self._pass = self._position = 0      # passes finished, and rows of this one that have been handed out
+        self._held_out = 0                   # rows that no pass has
+        self._kept: Rows | None = None       # those that a pass has; None: all
 
     @abstractmethod
     def __len__(self) -> int:
@@ -47,7 +49,22 @@ class DataSet(ABC, Generic[Batch_]):
     @property
     def passes(self) -> float:
         """Passes over all rows so far: 1.5 is one whole pass and half of the next."""
-        return self._pass + self._position / len(self)
+        return self._pass + self._position / self._rows_of_a_pass
+
+    @property
+    def _rows_of_a_pass(self) -> int:
+        return len(self) - self._held_out
+
+    def hold_out(self, share: float, rng: np.random.Generator) -> Rows:
+        """Keeps a share of the rows, drawn by `rng`, out of the minibatches; one row at least stays in them.
+
+        Returns:
+            The indices of the rows held out, in ascending order.
+        """
+        order = rng.permutation(len(self))
+        self._held_out = min(round(share * len(self)), len(self) - 1)
+        self._kept = np.sort(order[self._held_out :])
+        return np.sort(order[: self._held_out])
 
     def shuffle(self, rng: np.random.Generator) -> None:
         """Gives each pass an order of its own, drawn from `rng`, which belongs to this data set from now on.
@@ -70,7 +87,7 @@ class DataSet(ABC, Generic[Batch_]):
             self.shuffle(rng)
         while True:
             order = self._current_order()
-            while self._position < len(self):
+            while self._position < self._rows_of_a_pass:
                 rows = order[self._position : self._position + size]
                 self._position += len(rows)
                 yield self[rows]
@@ -79,12 +96,15 @@ class DataSet(ABC, Generic[Batch_]):
     def _current_order(self) -> Rows:
         if self._order is None:
             self._before = None if self._rng is None else rng_state(self._rng)
-            self._order = np.arange(len(self)) if self._rng is None else self._rng.permutation(len(self))
+            kept = np.arange(len(self)) if self._kept is None else self._kept
+            self._order = kept if self._rng is None else kept[self._rng.permutation(len(kept))]
         return self._order
 
     def state_dict(self) -> State:
         """Where the passes stand. The order is not kept but drawn again, so that a million rows cost no more than ten."""
-        state: State = {"rows": len(self), "pass": self._pass, "position": self._position, "rng": self._before}
+        state: State = {
+            "rows": len(self), "held_out": self._held_out, "pass": self._pass, "position": self._position, "rng": self._before,
+        }  # fmt: skip
         if self._order is None and self._rng is not None:
             state["rng"] = rng_state(self._rng)
         return state
@@ -97,9 +117,10 @@ class DataSet(ABC, Generic[Batch_]):
         """
         if state["rows"] != len(self):
             raise ValueError(f"the data set has {len(self)} rows, and the saved position is one in {state['rows']}")
-        if not 0 <= state["position"] <= len(self) or state["pass"] < 0:
+        if not 0 <= state["position"] <= len(self) or state["pass"] < 0 or not 0 <= state["held_out"] < len(self):
             raise ValueError(f"the saved position is row {state['position']} of pass {state['pass']} in {len(self)} rows")
         self._pass, self._position, self._order = int(state["pass"]), int(state["position"]), None
+        self._held_out = int(state["held_out"])
         if state["rng"] is not None:
             self._rng = np.random.default_rng() if self._rng is None else self._rng
             set_rng_state(self._rng, state["rng"])

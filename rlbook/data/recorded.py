@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rlbook.data.episodes import Episode
-from rlbook.interaction.spaces import Adaptation
+from rlbook.interaction.spaces import Adaptation, as_chosen
 
 
 class Recorded(NamedTuple):
@@ -46,7 +46,7 @@ def as_seen(
     Raises:
         ValueError: actions of this space cannot be learned from.
     """
-    length, action = len(rewards), _as_chosen(np.asarray(actions), action_space)
+    length, action = len(rewards), as_chosen(np.asarray(actions), action_space)
     reward = np.asarray(rewards, dtype=np.float32)
     if adaptation.observe is None and isinstance(observations, dict):        # a text: the first observation is its prompt
         prompt = observations["tokens"][0][: int(observations["length"][0])]
@@ -60,12 +60,3 @@ def _first(seen: Any, length: int) -> Any:
     if isinstance(seen, dict):
         return {key: _first(value, length) for key, value in seen.items()}
     return tuple(_first(value, length) for value in seen) if isinstance(seen, tuple) else np.asarray(seen)[:length]
-
-
-def _as_chosen(action: NDArray[Any], space: spaces.Space) -> NDArray[Any]:
-    """The environment's actions as a policy chooses them: numbers from 0, or vectors [T, A]."""
-    if isinstance(space, spaces.Discrete):
-        return action.astype(np.int64) - int(space.start)
-    if isinstance(space, spaces.Box):
-        return action.reshape(len(action), -1).astype(np.float32)
-    raise ValueError(f"actions of {space} cannot be learned from")

@@ -1,6 +1,7 @@
-"""Losses on pairs of episodes of which one is preferred. All are minimised.
+"""Losses on episodes in order of preference. All are minimised.
 
-All depend on the policy only through
+Two teach a reward model, from the scores that it gives. The others teach a policy, from pairs,
+and depend on it only through
 
     Δ = (log π(chosen) - log π_ref(chosen)) - (log π(rejected) - log π_ref(rejected)),   in nats
 
@@ -93,6 +94,63 @@ def hinge_preference_loss(
     """
     margin = beta * _delta(chosen, rejected, reference_chosen, reference_rejected)
     return averaged((1.0 - margin).relu(), None, average)
+
+
+def bradley_terry_loss(
+    better: Tensor, worse: Tensor, *, margin: float = 0.0, average: Average = per_token
+) -> Tensor:
+    """How surprising the preferences are if p(w ≻ l) = σ(r_w - r_l); log 2 where all scores are equal.
+
+    L = -mean( log σ(r_w - r_l - m) )
+
+    Args:
+        better, worse: [P]. r, the scores of the preferred and the other episode of each pair;
+            carry gradient.
+        margin: m, in the scores' units; by how much the better one should win before the loss
+            falls below log 2.
+        average: how the pairs become one number; see functional/averages.py.
+
+    Returns:
+        A scalar, in nats.
+
+    Source: Bradley & Terry 1952, "Rank analysis of incomplete block designs"; Christiano et al.
+        2017, arXiv:1706.03741, eq. 1. The margin: Touvron et al. 2023, arXiv:2307.09288, eq. 2.
+    """
+    same_shape(better=better, worse=worse)
+    if better.dim() != 1:
+        raise ValueError(f"better must have shape [P], got {list(better.shape)}")
+    return averaged(-F.logsigmoid(better - worse - margin), None, average)
+
+
+def plackett_luce_loss(score: Tensor, mask: Tensor, *, average: Average = per_token) -> Tensor:
+    """How surprising an order of preference is if each place is drawn from those not yet placed,
+    with the softmax of their scores.
+
+    L = -mean_b( Σ_i log( exp r_i / Σ_{j ≥ i} exp r_j ) )
+
+    Two episodes make it `bradley_terry_loss` without a margin; equal scores of G episodes make it
+    log G!.
+
+    Args:
+        score: [B, G]. r, the scores of each group's episodes, the best first; carries gradient.
+        mask: [B, G], bool; false behind the end of a smaller group.
+        average: how the B groups become one number; see functional/averages.py.
+
+    Returns:
+        A scalar, in nats.
+
+    Source: Plackett 1975, "The analysis of permutations"; as a loss: Xia et al. 2008, "Listwise
+        approach to learning to rank", section 4.
+    """
+    same_shape(score=score, mask=mask)
+    if score.dim() != 2:
+        raise ValueError(f"score must have shape [B, G], got {list(score.shape)}")
+    score, size = where_masked(score, mask), score.shape[1]
+    square = torch.ones(size, size, dtype=torch.bool, device=score.device)
+    itself = square.triu() & square.tril()
+    left = square.triu() & (mask[:, None, :] | itself)                       # [B, G, G]
+    total = score[:, None, :].masked_fill(~left, -torch.inf).logsumexp(-1)   # [B, G]
+    return averaged(where_masked(total - score, mask).sum(-1), None, average)
 
 
 def implicit_reward(log_prob: Tensor, reference_log_prob: Tensor, beta: float = 0.1) -> Tensor:

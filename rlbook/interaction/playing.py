@@ -52,8 +52,11 @@ def play(agent: Agent, recipe: Recipe, episodes: int, seed: int, *, explore: boo
     """Episodes in a fresh environment; see `evaluate`.
 
     Raises:
+        RequestError: the agent does not act, or not in such an environment.
         TrainingError: a return that is not finite.
     """
+    if not agent.plays():
+        raise RequestError(f"{type(agent).__name__} does not act, so there is nothing to play")
     base = int(rng_for(seed, "evaluation").integers(2**31 - 1 - episodes))
     if explore:
         agent = copy.deepcopy(agent)

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
@@ -248,6 +248,26 @@ def _binned(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[spac
     table = table.reshape(size, *space.shape).astype(space.dtype)
     notes.append(f"action: {action_bins} values for each of {low.size} dimensions, over {_interval(low, high)}")
     return spaces.Discrete(size), lambda a: table[a]
+
+
+def outermost_keeper(env: VectorEnv) -> Any:
+    """The outermost environment of a chain of wrappers that has a `snapshot`; the innermost one where none has."""
+    while isinstance(env, VectorWrapper) and not hasattr(env, "snapshot"):
+        env = env.env
+    return env
+
+
+def as_chosen(action: NDArray[Any], space: spaces.Space) -> NDArray[Any]:
+    """The environment's actions [T, ...] of `space` as a policy chooses them: numbers from 0, or vectors [T, A].
+
+    Raises:
+        ValueError: actions of this space cannot be learned from.
+    """
+    if isinstance(space, spaces.Discrete):
+        return action.astype(np.int64) - int(space.start)
+    if isinstance(space, spaces.Box):
+        return action.reshape(len(action), -1).astype(np.float32)
+    raise ValueError(f"actions of {space} cannot be learned from")
 
 
 class AdaptedEnv(gymnasium.Wrapper):

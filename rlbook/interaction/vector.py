@@ -24,6 +24,7 @@ from rlbook.interaction.guards import (
     named_numbers,
     observation_check,
 )
+from rlbook.interaction.spaces import outermost_keeper
 from rlbook.seeding import rng_state, set_rng_state
 
 
@@ -138,7 +139,7 @@ class VectorInteraction:
     def state_dict(self) -> State:
         assert self.rng is not None
         return {
-            "env": None if self.obs is None else self.env.unwrapped.snapshot(), "obs": self.obs, "valid": self.valid,
+            "env": None if self.obs is None else outermost_keeper(self.env).snapshot(), "obs": self.obs, "valid": self.valid,
             "return": self.returns, "length": self.lengths, "steps": self.steps, "episodes": self.episodes,
             "finished": episode_table(self.finished), "rng": rng_state(self.rng),
         }  # fmt: skip
@@ -154,7 +155,7 @@ class VectorInteraction:
         if state["obs"] is not None:
             observation_check(self.env.single_observation_space, batched=True)(state["obs"])
         if state["env"] is not None:
-            self.env.unwrapped.restore(state["env"])
+            outermost_keeper(self.env).restore(state["env"])
         self.obs, self.valid = state["obs"], self._all if valid.all() else valid
         self.returns, self.lengths, self.finished = returns, lengths, episodes_of(state["finished"])
         set_rng_state(self.rng, state["rng"])

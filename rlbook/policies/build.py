@@ -1,4 +1,4 @@
-"""Which policy an environment's spaces call for: an MLP for vectors, a causal language model for texts."""
+"""Which network an environment's spaces call for: an MLP for vectors, a causal language model for texts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import numpy as np
 
 from rlbook.policies.mlp import MLPPolicy
 from rlbook.policies.policy import Policy
+from rlbook.policies.reward_network import RewardNetwork, StepReward
 from rlbook.seeding import torch_generator
 
 BUILDERS = {"language_model": "rlbook.llm.building:language_model_policy"}
 """What an environment may call its `policy_kind` → who builds such a policy, as "module:function"."""
+REWARD_BUILDERS = {"language_model": "rlbook.llm.building:completion_reward"}
+"""The same, for a network that learns a reward."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,7 @@ def build_policy(env: Any, rng: np.random.Generator, settings: PolicySettings) -
     """
     kind = getattr(env.unwrapped, "policy_kind", None)
     if kind is not None:
-        module, function = BUILDERS[kind].split(":")
-        return getattr(importlib.import_module(module), function)(env, rng, settings)
+        return _imported(BUILDERS[kind])(env, rng, settings)
     return MLPPolicy(
         env.single_observation_space.shape[0], env.single_action_space, torch_generator(rng), critic=settings.critic,
         hidden_sizes=settings.hidden_sizes, shared=settings.shared, orthogonal=settings.orthogonal,
@@ -45,11 +47,24 @@ def build_policy(env: Any, rng: np.random.Generator, settings: PolicySettings) -
     )  # fmt: skip
 
 
-def refuse_idle(policy: Policy, config: Any) -> None:
-    """Raises ValueError where `config` changes a hyper-parameter that would have no effect on this policy.
+def build_reward_network(env: Any, rng: np.random.Generator, hidden_sizes: tuple[int, ...]) -> RewardNetwork:
+    """What learns a reward in `env`, as in `build_policy`; `hidden_sizes` are those of an MLP."""
+    kind = getattr(env.unwrapped, "policy_kind", None)
+    if kind is not None:
+        return _imported(REWARD_BUILDERS[kind])(env, rng)
+    return StepReward(env.single_observation_space.shape[0], env.single_action_space, torch_generator(rng), hidden_sizes)
+
+
+def _imported(name: str) -> Any:
+    module, function = name.split(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def refuse_idle(policy: Policy | RewardNetwork, config: Any) -> None:
+    """Raises ValueError where `config` changes a hyper-parameter that would have no effect on this network.
 
     Args:
-        policy: names those that it has no use for in `Policy.idle`.
+        policy: names those that it has no use for in `idle`.
         config: a dataclass; a field that is at its default was not asked for.
     """
     for field in dataclasses.fields(config):

@@ -1,15 +1,17 @@
-"""Episodes to learn from: played by an agent, by an exact planner, or at random; and a token task's own right answers."""
+"""Episodes to learn from: played by an agent, by an exact planner, or at random; a token task's own right answers; and pairs of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import Agent, Parts, State
-from rlbook.data.episodes import Episode, Episodes
+from rlbook.data.episodes import Episode, Episodes, Pairs
 from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
@@ -122,6 +124,50 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
             if steps >= wanted:
                 return Episodes(episodes)
     raise AssertionError("recorded() has no end")
+
+
+def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
+    """Pairs for an agent that was given no data: uniformly random walks ranked by return, or right answers against other prompts'.
+
+    Args:
+        request: of a run whose config says how many walks there are, `walks`.
+        env: as the agent sees it.
+
+    Raises:
+        RequestError: the agent does not say how many, or all walks have the same return.
+    """
+    rng = rng_for(request.seed, "pairs")
+    answers = getattr(env.unwrapped, "answers", None)
+    if answers is not None:
+        return far_pairs(answers(), rng)
+    if not hasattr(request.config, "walks"):
+        raise RequestError(f"{request.algorithm} learns from recorded data; give data")
+    raw = request.recipe.make()
+    agent = UniformAgent(AdaptedEnv(raw, adapt_to(UniformAgent, raw, None)))
+    with single_threaded():
+        played = islice(recorded(agent, request.recipe, request.seed), request.config.walks)
+        walks = [episode.as_seen(env.adaptation, (raw.observation_space, raw.action_space)) for episode in played]
+    return ranked(Episodes(walks, unit="episode"), rng)
+
+
+def ranked(data: Episodes, rng: np.random.Generator) -> Pairs:
+    """Recorded episodes with rewards as pairs.
+
+    Raises:
+        RequestError: there are no rewards, or all returns are equal.
+    """
+    try:
+        return Pairs.ranked(data.episodes, rng)
+    except ValueError as error:
+        raise RequestError(f"pairs cannot be made of these data: {error}") from None
+
+
+def far_pairs(answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], rng: np.random.Generator) -> Pairs:
+    """Each prompt [L] with its right answer [T], preferred to the answer of another prompt drawn by `rng`; equal answers make no pair."""
+    others = rng.permutation(len(answers))
+    rows = [(prompt, answer, answers[other][1]) for (prompt, answer), other in zip(answers, others, strict=True)]
+    rows = [row for row in rows if not np.array_equal(row[1], row[2])]
+    return Pairs([Episode(prompt, right) for prompt, right, _ in rows], [Episode(prompt, wrong) for prompt, _, wrong in rows])
 
 
 def exact_expert(recipe: Recipe) -> Agent:

@@ -111,6 +111,9 @@ class Request:
 
     def as_yaml(self) -> str:
         """The text of config.yaml. Raises RequestError where an argument of the environment is not data."""
+        payer = self.options.reward_model
+        if payer is not None and not isinstance(payer, str | Path):
+            raise RequestError("a run in a folder must find its reward_model again: give the folder of the reward model's run")
         env_id = self.recipe.written_id
         named = {name: str(value) if isinstance(value, Path) else value for name, value in self.options.given().items()}
         entries = {
@@ -175,10 +178,19 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
     for part in ("expert", "teacher", "reference", "device"):
         if getattr(asked, part) not in (None, "cpu") and part not in agent.uses:
             raise RequestError(f"{name} has no use for {part}, got {getattr(asked, part)!r}"[:300])
-    if asked.reward_model is not None and "environment" not in sources:
-        raise RequestError(f"{name} is paid by no environment, so it has no use for a reward_model")
     if asked.reward_model is not None:
-        raise RequestError("a reward_model cannot pay in the environment's place yet; leave reward_model out")
+        _check_paid(agent, asked, sources)
+
+
+def _check_paid(agent: type[Agent], asked: RunOptions, sources: tuple[str, ...]) -> None:
+    """Raises RequestError where a reward model would have nothing to pay for."""
+    name = name_of(agent)
+    if "environment" not in sources or "model" in sources:
+        raise RequestError(f"{name} is paid by no environment, so it has no use for a reward_model")
+    if asked.data is not None:
+        raise RequestError(f"{name} learns from recorded data here, which a reward_model does not pay for; leave one of the two out")
+    if agent.bind_env is not Agent.bind_env:
+        raise RequestError(f"{name} plans in a copy of its environment, which a reward_model does not pay in")
 
 
 def _check_names(what: str, arguments: Mapping[Any, Any]) -> None:

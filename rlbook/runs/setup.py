@@ -7,14 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from gymnasium import Env
+from gymnasium.vector import VectorEnv
+
 from rlbook.agent import Agent, Data, Parts, Planner
 from rlbook.errors import RequestError
 from rlbook.fast.table_interaction import interaction_for
+from rlbook.interaction.learned_reward import PaidEnv, PaidVectorEnv
 from rlbook.interaction.playing import adapted_vector
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.vector import VectorInteraction
-from rlbook.runs.parts import parts_of
+from rlbook.runs.parts import agent_of, parts_of
 from rlbook.runs.sources import DataSource, EnvironmentSource, ModelSource, Source
 from rlbook.seeding import rng_for
 
@@ -39,8 +43,9 @@ def set_up(request: Request, load: Callable[[Path], Agent]) -> Ready:
     Raises:
         RequestError: the pair does not train, with the reason, or something that was named is not there.
     """
+    model = agent_of("reward_model", request.options.reward_model, load)
     try:
-        env = _environment(request)
+        env = _environment(request, model)
     except RequestError as error:
         raise RequestError(_refusal(request, error)) from None
     parts = parts_of(request, load)
@@ -56,11 +61,33 @@ def _refusal(request: Request, error: Exception) -> str:
     return f"{request.algorithm} does not train on {request.recipe.name}: {error}"
 
 
-def _environment(request: Request) -> Adapted:
+def _environment(request: Request, model: Agent | None) -> Adapted:
+    """The environment that the agent learns in; `model`, where there is one, pays in it."""
     if request.agent.batched:
-        return adapted_vector(request.agent, request.recipe, request.num_envs, request.config)
+        env = adapted_vector(request.agent, request.recipe, request.num_envs, request.config)
+        if model is None:
+            return env
+        _check_pays(request, model, env.env)
+        return AdaptedVectorEnv(PaidVectorEnv(env.env, model), env.adaptation)  # type: ignore[arg-type]
     raw = ResumableEnv(request.recipe.make())
-    return AdaptedEnv(raw, adapt_to(request.agent, raw, request.config))
+    adaptation = adapt_to(request.agent, raw, request.config)
+    if model is None:
+        return AdaptedEnv(raw, adaptation)
+    _check_pays(request, model, raw)
+    return AdaptedEnv(PaidEnv(raw, model), adaptation)  # type: ignore[arg-type]
+
+
+def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:
+    """Raises RequestError where an agent cannot say what a step of this environment is worth."""
+    name = type(model).__name__
+    if not callable(getattr(model, "reward", None)):
+        raise RequestError(f"reward_model must be a run of reward_model, got one of {name}")
+    found, made = adapt_to(type(model), env, model.config), model.adaptation
+    for what in ("observation_space", "action_space"):
+        here, there = getattr(found, what), getattr(made, what)
+        if here != there:
+            where = f"its {what.replace('_', ' ')} is {here}"
+            raise RequestError(f"the reward model was made for another environment: {where}, and the model's {there}")
 
 
 def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
@@ -115,16 +142,17 @@ def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> Ready:
 
 def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     """The data set that was named, or demonstrations; shuffled by the run's seed."""
-    data = request.options.data
-    if isinstance(data, str | Path):
-        from rlbook.data import load as load_data
+    from rlbook.data import Episodes, load as load_data
+    from rlbook.runs.demonstrations import demonstrations, preferences, ranked  # torch, which tables do without
 
+    data, kinds = request.options.data, request.agent.data_kinds
+    in_pairs = "Pairs" in kinds and "Episodes" not in kinds
+    if isinstance(data, str | Path):
         data = load_data(data, env)
     elif data is None:
-        from rlbook.runs.demonstrations import demonstrations  # torch, which tables do without
-
-        data = demonstrations(request, env, parts)
-    kinds = request.agent.data_kinds
+        data = preferences(request, env) if in_pairs else demonstrations(request, env, parts)
+    if isinstance(data, Episodes) and in_pairs:
+        data = ranked(data, rng_for(request.seed, "pairs"))
     if kinds and type(data).__name__ not in kinds:
         raise RequestError(f"{request.algorithm} learns from {' or '.join(kinds)}, and the data are {type(data).__name__}")
     data.shuffle(rng_for(request.seed, "data"))

@@ -45,10 +45,11 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
         assert "\n" not in reason and len(reason) < 300
         return
     kind = agent_class(algorithm)
-    cheap = {"sampled_steps": 200, "bins": 2, "simulations": 5}
+    cheap = {"sampled_steps": 200, "bins": 2, "simulations": 5, "walks": 20}
     run = rlbook.train(algorithm, env, steps=200, eval_every=0, **{name: cheap[name] for name in cheap if hasattr(kind.Config, name)})
     if issubclass(kind, Planner):
         assert 1 <= run.steps <= 200 and set(run.metrics[-1]) & set(run.agent.METRICS)
     else:
         assert 200 <= run.steps < 200 + run.request.num_envs
-    assert rlbook.evaluate(run, episodes=1).returns.shape == (1,)
+    if kind.plays():
+        assert rlbook.evaluate(run, episodes=1).returns.shape == (1,)

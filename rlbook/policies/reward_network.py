@@ -1,0 +1,58 @@
+"""What a reward model learns: a number for each step. An episode's score is the sum over its steps.
+
+Shapes: N environments, T time, B rows, O observation, A action components.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlbook.data.rollout import Batch
+from rlbook.policies.mlp import MLP
+
+
+class RewardNetwork(nn.Module):
+    """A learned reward, for recorded episodes and for steps as they happen."""
+
+    idle: Mapping[str, str] = {}
+    """Hyper-parameters that have no effect on this network, each with the reason."""
+
+    @abstractmethod
+    def rewards(self, batch: Batch) -> Tensor:
+        """The reward of each step of recorded episodes, shaped like `batch.mask`; what is masked may be anything."""
+
+    @abstractmethod
+    def step_rewards(self, obs: Any, action: Tensor, next_obs: Any, over: Tensor) -> Tensor:
+        """The rewards [N] of N steps that have just been taken; `over` [N] bool marks those that ended their episode."""
+
+
+class StepReward(RewardNetwork):
+    """r(s, a): an MLP over the observation [O] and the action, one-hot where actions are discrete."""
+
+    def __init__(
+        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator, hidden_sizes: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.num_actions = int(action_space.n) if isinstance(action_space, spaces.Discrete) else None
+        action_size = self.num_actions or math.prod(action_space.shape or ())
+        self.network = MLP((observation_size + action_size, *hidden_sizes, 1), generator)
+
+    def rewards(self, batch: Batch) -> Tensor:
+        return self(batch.obs, batch.action)
+
+    def step_rewards(self, obs: Tensor, action: Tensor, next_obs: Tensor, over: Tensor) -> Tensor:
+        return self(obs, action)
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        """[..., O] and [...] or [..., A] → [...]."""
+        if self.num_actions is not None:
+            action = F.one_hot(action, self.num_actions)
+        return self.network(torch.cat([obs, action.to(obs.dtype)], dim=-1)).squeeze(-1)

@@ -1,0 +1,332 @@
+"""The reward model: one class on the maze and on texts, by hand, taken up after its first update, and paying another agent."""
+
+from __future__ import annotations
+
+import json
+from math import exp, factorial, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import rlbook
+from rlbook.algorithms.imitation.reward_model import RewardModel
+from rlbook.data import Episode, Groups, Pairs
+from rlbook.errors import RequestError, TrainingError
+from rlbook.functional.preference_losses import bradley_terry_loss, plackett_luce_loss
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.playing import adapted_vector
+from rlbook.runs.run import Run
+from rlbook.runs.state_encoding import encode
+
+EYE = np.eye(25, dtype=np.float32)
+WALKS = [Episode(EYE[[0, 1]], np.array([3, 3]), np.array([-1.0, -1.0], np.float32)),
+         Episode(EYE[[0, 0, 5]], np.array([0, 1, 2]), np.array([-5.0, -1.0, -5.0], np.float32)),
+         Episode(EYE[[0]], np.array([0]), np.array([-5.0], np.float32))]  # fmt: skip
+TEXTS = [Episode(np.array([1, 5, 6]), np.array([7, 8, 2])), Episode(np.array([1, 5, 6, 9]), np.array([7, 2]))]
+
+
+def agent_for(env: str, **settings: object) -> RewardModel:
+    config = RewardModel.Config(**settings)  # type: ignore[arg-type]
+    return RewardModel(adapted_vector(RewardModel, Recipe.of(env), 2, config), config)
+
+
+# ---- the losses
+
+def test_bradley_terry_is_the_hand_computed_one() -> None:
+    better, worse = torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.5])
+    expected = (log(1 + exp(-1.0)) + log(1 + exp(0.5))) / 2                            # differences 1 and -.5
+    assert bradley_terry_loss(better, worse).item() == pytest.approx(expected, abs=1e-6)
+    assert bradley_terry_loss(better, better).item() == pytest.approx(log(2), abs=1e-6)
+
+
+def test_a_margin_is_taken_off_the_difference() -> None:
+    better, worse = torch.tensor([2.0]), torch.tensor([1.0])
+    assert bradley_terry_loss(better, worse, margin=3.0).item() == pytest.approx(log(1 + exp(2.0)), abs=1e-6)
+
+
+def test_plackett_luce_is_the_hand_computed_one() -> None:
+    """First place from three, second from the two that are left, third for nothing; and a group of two beside it."""
+    score = torch.tensor([[2.0, 1.0, 0.0], [0.0, 0.5, 9.0]], dtype=torch.float64)
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    three = log((exp(2) + exp(1) + 1) / exp(2)) + log((exp(1) + 1) / exp(1))
+    two = log((1 + exp(0.5)) / 1)
+    assert plackett_luce_loss(score, mask).item() == pytest.approx((three + two) / 2, abs=1e-12)
+
+
+def test_equal_scores_make_every_order_alike() -> None:
+    loss = plackett_luce_loss(torch.zeros(2, 4), torch.ones(2, 4, dtype=torch.bool))
+    assert loss.item() == pytest.approx(log(factorial(4)), abs=1e-6)
+
+
+def test_a_group_of_two_is_a_pair_in_loss_and_gradient() -> None:
+    better, worse = torch.tensor([0.3, -1.0], requires_grad=True), torch.tensor([0.1, 2.0])
+    pairs = torch.autograd.grad(bradley_terry_loss(better, worse), better)[0]
+    score = torch.stack([better, worse], dim=1)
+    groups = torch.autograd.grad(plackett_luce_loss(score, torch.ones(2, 2, dtype=torch.bool)), better)[0]
+    assert torch.allclose(pairs, groups, atol=1e-7)
+
+
+def test_nothing_flows_through_the_padding_of_a_group() -> None:
+    score = torch.tensor([[1.0, 0.0, torch.nan]], requires_grad=True)
+    plackett_luce_loss(score, torch.tensor([[True, True, False]])).backward()
+    assert score.grad is not None and score.grad[0, 2] == 0 and score.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("call", [
+    lambda: bradley_terry_loss(torch.zeros(3, 1), torch.zeros(3)),
+    lambda: bradley_terry_loss(torch.zeros(3, 1), torch.zeros(3, 1)),
+    lambda: plackett_luce_loss(torch.zeros(3), torch.ones(3, dtype=torch.bool)),
+])  # fmt: skip
+def test_shapes_that_do_not_fit_are_refused(call: Any) -> None:
+    with pytest.raises(ValueError):
+        call()
+
+
+# ---- the agent
+
+def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
+    maze, tokens = agent_for("Maze-v0"), agent_for("Addition-v0")
+    assert type(maze) is type(tokens) is rlbook.algorithms()["reward_model"]
+    assert RewardModel.sources() == ("data",) and not RewardModel.plays()
+
+
+def test_a_walks_score_is_the_sum_of_its_steps_however_long_its_neighbour() -> None:
+    agent = agent_for("Maze-v0")
+    alone = [agent.score(Pairs([walk], [walk])[np.array([0])][0]).item() for walk in WALKS]
+    steps = [[agent.network.rewards(_steps(walk, t)).item() for t in range(len(walk.action))] for walk in WALKS]
+    assert alone == pytest.approx([sum(rewards) for rewards in steps], abs=1e-5)
+    together = agent.score(Groups([WALKS])[np.array([0])].episodes)
+    assert together.tolist() == pytest.approx(alone, abs=1e-5)
+
+
+def _steps(walk: Episode, t: int) -> Any:
+    one = Episode(walk.obs[t : t + 1], walk.action[t : t + 1])
+    return Pairs([one], [one])[np.array([0])][0]
+
+
+def test_a_texts_score_is_read_behind_its_last_token() -> None:
+    """Alone, beside a longer one, and as the environment shows the finished text: three ways to one number."""
+    agent = agent_for("Addition-v0")
+    torch.nn.init.normal_(agent.network.score.weight, generator=torch.Generator().manual_seed(0))
+    alone = [agent.score(Pairs([text], [text])[np.array([0])][0]).item() for text in TEXTS]
+    together = agent.score(Groups([TEXTS])[np.array([0])].episodes)
+    assert together.tolist() == pytest.approx(alone, abs=1e-4) and abs(alone[0] - alone[1]) > 1e-3
+    tokens = np.full((3, 12), 0)
+    for row, text in enumerate([*TEXTS, TEXTS[0]]):
+        tokens[row, : len(text.obs) + len(text.action)] = np.concatenate([text.obs, text.action])
+    shown = {"tokens": tokens, "length": np.array([6, 6, 6])}
+    paid = agent.reward(shown, np.array([2, 2, 2]), shown, np.array([True, True, False]))
+    assert paid.tolist() == pytest.approx([*alone, 0.0], abs=1e-4) and paid[2] == 0.0
+
+
+def test_before_learning_texts_are_all_alike() -> None:
+    metrics = agent_for("Addition-v0").train_on(Pairs(TEXTS[:1], TEXTS[1:])[np.array([0])])
+    assert metrics["loss"] == pytest.approx(log(2), abs=1e-6) and metrics["accuracy"] == 0.0      # a tie is not right
+
+
+@pytest.mark.parametrize(("env", "episodes"), [("Maze-v0", WALKS), ("Addition-v0", TEXTS)])
+@pytest.mark.parametrize("in_groups", [True, False])
+def test_an_order_is_learned(env: str, episodes: list[Episode], in_groups: bool) -> None:
+    agent = agent_for(env, learning_rate=1e-2)
+    data = Groups([episodes]) if in_groups else Pairs(episodes[:1], episodes[1:2])
+    for _ in range(15):
+        metrics = agent.train_on(data[np.array([0])])  # type: ignore[index]
+    assert metrics["accuracy"] == 1.0 and metrics["margin"] > 1.0 and metrics["loss"] < 0.3
+
+
+def test_rows_held_out_are_never_learned_from_and_are_tested_once_a_pass() -> None:
+    class Seen(Pairs):
+        rows: list[list[int]] = []
+
+        def __getitem__(self, rows: NDArray[np.int64]) -> Any:
+            self.rows.append(rows.tolist())
+            return super().__getitem__(rows)
+
+    data = Seen([WALKS[0]] * 10, [WALKS[1]] * 10)
+    agent, found = agent_for("Maze-v0", held_out=0.3, batch_size=4), []
+    for metrics, _ in zip(agent.fit(data), range(4), strict=False):
+        found.append("held_out_accuracy" in metrics)
+    assert found == [False, True, False, True]                                         # 7 rows are 4 + 3
+    learned, tested = {row for rows in data.rows[:2] for row in rows}, {row for row in data.rows[2]}
+    assert len(learned) == 7 and len(tested) == 3 and not learned & tested
+
+
+@pytest.mark.parametrize("env", ["Maze-v0", "Addition-v0"])
+def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, env: str) -> None:
+    settings: dict[str, Any] = {"batch_size": 8, "held_out": 0.2}
+    if env == "Maze-v0":
+        settings |= {"walks": 10}
+    else:
+        lines = [{"prompt": f"{n}+10=", "chosen": str(n + 10), "rejected": "99"} for n in range(10, 40)]
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        settings |= {"data": tmp_path / "rows.jsonl"}
+
+    whole = rlbook.train("reward_model", env, steps=7, **settings)
+    rlbook.train("reward_model", env, steps=1, folder=tmp_path / "run", **settings)
+    resumed = rlbook.load(tmp_path / "run").resume(steps=7)
+    assert resumed.steps == 7 and resumed.passes == whole.passes
+    for ours, theirs in zip(whole.agent.network.parameters(), resumed.agent.network.parameters(), strict=True):  # type: ignore[attr-defined]
+        assert torch.equal(ours, theirs)
+
+
+def test_a_reward_model_cannot_be_played() -> None:
+    run = rlbook.train("reward_model", "Maze-v0", steps=1, walks=5)
+    assert not any("eval_return" in report for report in run.metrics)
+    with pytest.raises(RequestError, match="RewardModel does not act"):
+        rlbook.evaluate(run, episodes=1)
+
+
+def test_recorded_walks_with_rewards_are_ranked() -> None:
+    from rlbook.data import Episodes
+
+    run = rlbook.train("reward_model", "Maze-v0", data=Episodes(WALKS), steps=2, batch_size=4)
+    assert run.steps == 2
+    bare = [Episode(walk.obs, walk.action) for walk in WALKS]
+    with pytest.raises(RequestError, match="pairs cannot be made of these data: this episode was recorded without rewards"):
+        rlbook.train("reward_model", "Maze-v0", data=Episodes(bare), steps=1)
+
+
+# ---- in the environment's place
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("models") / "maze"
+    rlbook.train("reward_model", "Maze-v0", steps=30, walks=40, folder=where)
+    return where
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("models") / "texts"
+    rlbook.train("reward_model", "Addition-v0", steps=3, folder=where)
+    return where
+
+
+def paid_steps(model: RewardModel, actions: list[int]) -> float:
+    """What walking from the start is worth to the model."""
+    env = rlbook.make("Maze-v0")
+    state, total = int(env.reset(seed=0)[0]), 0.0
+    for action in actions:
+        after = int(env.step(action)[0])
+        total += model.reward(EYE[[state]], np.array([action]), EYE[[after]], np.array([False]))[0]
+        state = after
+    return total
+
+
+WAY = [3, 3, 1, 1, 3, 3, 0, 0]
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
+def test_the_model_pays_while_training_and_the_environment_in_the_evaluation(algorithm: str, folder: Path) -> None:
+    """Whoever walks the shortest way is paid Σ r(s, a) in training, and 3.0 in an evaluation."""
+    from rlbook.runs.request import Request
+
+    run = Run(Request.build(algorithm, "Maze-v0", reward_model=folder, **({"num_envs": 3} if algorithm == "ppo" else {})))
+    interaction, wrap = run._source.interaction, (lambda a: np.full(3, a)) if algorithm == "ppo" else (lambda a: a)  # type: ignore[attr-defined]
+    interaction.start()
+    paid = [np.ravel(interaction.step(wrap(action)).reward)[0] for action in WAY]
+    expected = paid_steps(rlbook.load(folder).agent, WAY)  # type: ignore[arg-type]
+    assert sum(paid) == pytest.approx(expected, abs=1e-4) and abs(sum(paid) - 3.0) > 1e-2
+    play = run.request.recipe.for_evaluation().make()
+    play.reset(seed=0)
+    assert sum(float(play.step(action)[1]) for action in WAY) == 3.0
+
+
+def test_a_table_leaves_its_fast_form_where_a_model_pays(folder: Path) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", episodes=3, reward_model=folder)
+    plain = rlbook.train("q_learning", "Maze-v0", episodes=3)
+    assert any("sampled from the model" in note for note in plain.notes)
+    assert not any("sampled from the model" in note for note in run.notes)
+    assert run.episode_returns != plain.episode_returns
+
+
+def test_texts_are_paid_when_they_are_finished(texts: Path) -> None:
+    from rlbook.runs.request import Request
+
+    run = Run(Request.build("grpo", "Addition-v0", reward_model=texts, num_envs=8, hyperparameters={"group_size": 4}))
+    interaction, model = run._source.interaction, rlbook.load(texts).agent  # type: ignore[attr-defined]
+    interaction.start()
+    eos, paid = 2, np.zeros(8)
+    for tokens in ([7] * 8, [8] * 4 + [eos] * 4, [eos] * 8):
+        step = interaction.step(np.array(tokens))
+        ended = (step.terminated | step.truncated) & step.valid
+        worth = model.reward(step.obs, step.action, step.next_obs, ended)  # type: ignore[attr-defined]
+        assert step.reward.tolist() == pytest.approx(worth.tolist(), abs=1e-5)
+        assert (step.reward[~ended] == 0).all()
+        paid += step.reward
+        interaction.reset_finished()
+    assert len(set(np.round(paid, 4))) > 1
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo", "dqn"])
+def test_a_paid_run_goes_on_bit_for_bit_in_the_middle_of_an_episode(algorithm: str, folder: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"ppo": {"num_envs": 2, "rollout_steps": 8}}.get(algorithm, {})
+    options = {"reward_model": str(folder), "eval_every": 0, "steps": 80, **settings}
+
+    def stop(run: Run) -> None:
+        if run.steps >= 44:                                                            # the last checkpoint is that of step 40
+            raise KeyboardInterrupt
+
+    whole = rlbook.train(algorithm, "Maze-v0", **options)
+    with pytest.raises((KeyboardInterrupt, TrainingError)):
+        rlbook.train(algorithm, "Maze-v0", folder=tmp_path / "run", on_report=stop, **options)
+    cut = rlbook.load(tmp_path / "run")
+    assert cut.steps == 40
+    resumed = cut.resume()
+    assert encode(whole._source.state_dict())[0] == encode(resumed._source.state_dict())[0]
+    for ours, theirs in zip(arrays_of(whole), arrays_of(resumed), strict=True):
+        assert np.array_equal(ours, theirs)
+    assert whole.metrics == resumed.metrics
+
+
+def arrays_of(run: Run) -> list[NDArray[Any]]:
+    """Every array of the agent's and the source's state."""
+    state = {"agent": run.agent.state_dict(), "source": run._source.state_dict()}
+    return [array for _, array in sorted(encode(state)[1].items())]
+
+
+def test_a_model_of_another_environment_is_refused(folder: Path, texts: Path) -> None:
+    with pytest.raises(RequestError, match="ppo does not train on Addition-v0: the reward model was made for another environment"):
+        rlbook.train("ppo", "Addition-v0", reward_model=folder)
+    with pytest.raises(RequestError, match="ppo does not train on Maze-v0: the reward model was made for another environment"):
+        rlbook.train("ppo", "Maze-v0", reward_model=texts)
+
+
+def test_an_agent_that_is_no_reward_model_cannot_pay(tmp_path: Path) -> None:
+    other = rlbook.train("q_learning", "Maze-v0", episodes=2)
+    with pytest.raises(RequestError, match="reward_model must be a run of reward_model, got one of QLearning"):
+        rlbook.train("ppo", "Maze-v0", reward_model=other)
+
+
+def test_a_run_in_a_folder_must_find_its_reward_model_again(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="a run in a folder must find its reward_model again"):
+        rlbook.train("q_learning", "Maze-v0", episodes=2, reward_model=rlbook.load(folder), folder=tmp_path / "run")
+
+
+def test_a_reward_model_that_was_trained_on_since_is_noticed(tmp_path: Path) -> None:
+    rlbook.train("reward_model", "Maze-v0", steps=2, walks=10, folder=tmp_path / "model")
+    rlbook.train("q_learning", "Maze-v0", episodes=2, reward_model=tmp_path / "model", folder=tmp_path / "run")
+    rlbook.load(tmp_path / "model").resume(steps=4)
+    with pytest.raises(RequestError, match="reward_model has changed since the run was started"):
+        rlbook.load(tmp_path / "run").resume(episodes=4)
+
+
+@pytest.mark.slow
+def test_ppo_reaches_the_optimum_with_a_reward_learned_from_500_ranked_walks() -> None:
+    """8 seeds of 8 do, of which 5 are played here; the walks themselves are uniformly random."""
+    reached = 0
+    for seed in range(5):
+        model = rlbook.train("reward_model", "Maze-v0", seed=seed)
+        run = rlbook.train("ppo", "Maze-v0", seed=seed, reward_model=model)
+        reached += rlbook.evaluate(run, episodes=1).mean == 3.0
+    assert reached >= 4
+
+
+@pytest.mark.slow
+def test_far_pairs_are_told_apart_and_near_misses_are_not() -> None:
+    run = rlbook.train("reward_model", "Addition-v0")
+    assert next(report["held_out_accuracy"] for report in reversed(run.metrics) if "held_out_accuracy" in report) >= 0.9
