@@ -46,7 +46,14 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
         return
     kind = agent_class(algorithm)
     cheap = {"sampled_steps": 200, "bins": 2, "simulations": 5, "walks": 20}
-    run = rlbook.train(algorithm, env, steps=200, eval_every=0, **{name: cheap[name] for name in cheap if hasattr(kind.Config, name)})
+    if env in ("Addition-v0", "Reverse-v0"):
+        del cheap["walks"]                   # texts are compared, and nobody walks
+    settings = {name: cheap[name] for name in cheap if hasattr(kind.Config, name)}
+    try:
+        run = rlbook.train(algorithm, env, steps=200, eval_every=0, **settings)
+    except rlbook.RequestError as refused:   # what random walks return is known when they have been walked
+        assert algorithm == "reward_model" and "one and the same return" in str(refused)
+        return
     if issubclass(kind, Planner):
         assert 1 <= run.steps <= 200 and set(run.metrics[-1]) & set(run.agent.METRICS)
     else:
