@@ -1,4 +1,4 @@
-"""Which network an environment's spaces call for: an MLP for vectors, a causal language model for texts."""
+"""Which network the spaces call for: an MLP for vectors, a causal language model for texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlbook.policies.reward_network import RewardNetwork, StepReward
 from rlbook.seeding import torch_generator
 
 BUILDERS = {"language_model": "rlbook.llm.building:language_model_policy"}
-"""What an environment may call its `policy_kind` → who builds such a policy, as "module:function"."""
+"""What an environment may call its `policy_kind` → who builds it, as "module:function"."""
 REWARD_BUILDERS = {"language_model": "rlbook.llm.building:completion_reward"}
 """The same, for a network that learns a reward."""
 
@@ -33,26 +33,31 @@ class PolicySettings:
 
 
 def build_policy(env: Any, rng: np.random.Generator, settings: PolicySettings) -> Policy:
-    """The policy for `env` (a VectorEnv adapted by `rlbook.interaction.spaces`); `rng` draws every new weight.
+    """The policy for `env`, a VectorEnv adapted to the agent; `rng` draws every new weight.
 
-    An environment whose observations are not vectors says by a name, `policy_kind`, which policy reads them.
+    An environment whose observations are not vectors names the policy that reads them,
+    `policy_kind`.
     """
     kind = getattr(env.unwrapped, "policy_kind", None)
     if kind is not None:
         return _imported(BUILDERS[kind])(env, rng, settings)
     return MLPPolicy(
-        env.single_observation_space.shape[0], env.single_action_space, torch_generator(rng), critic=settings.critic,
+        env.single_observation_space.shape[0], env.single_action_space, torch_generator(rng),
+        critic=settings.critic,
         hidden_sizes=settings.hidden_sizes, shared=settings.shared, orthogonal=settings.orthogonal,
         temperature=settings.temperature, normalize_observation=settings.normalize_observation,
     )  # fmt: skip
 
 
-def build_reward_network(env: Any, rng: np.random.Generator, hidden_sizes: tuple[int, ...]) -> RewardNetwork:
+def build_reward_network(
+    env: Any, rng: np.random.Generator, hidden_sizes: tuple[int, ...]
+) -> RewardNetwork:
     """What learns a reward in `env`, as in `build_policy`; `hidden_sizes` are those of an MLP."""
     kind = getattr(env.unwrapped, "policy_kind", None)
     if kind is not None:
         return _imported(REWARD_BUILDERS[kind])(env, rng)
-    return StepReward(env.single_observation_space.shape[0], env.single_action_space, torch_generator(rng), hidden_sizes)
+    size, actions = env.single_observation_space.shape[0], env.single_action_space
+    return StepReward(size, actions, torch_generator(rng), hidden_sizes)
 
 
 def _imported(name: str) -> Any:
@@ -61,7 +66,7 @@ def _imported(name: str) -> Any:
 
 
 def refuse_idle(policy: Policy | RewardNetwork, config: Any) -> None:
-    """Raises ValueError where `config` changes a hyper-parameter that would have no effect on this network.
+    """Raises ValueError where `config` changes a hyper-parameter without effect on this network.
 
     Args:
         policy: names those that it has no use for in `idle`.
@@ -70,4 +75,7 @@ def refuse_idle(policy: Policy | RewardNetwork, config: Any) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name in policy.idle and value != field.default:
-            raise ValueError(f"{field.name} has no effect here, because {policy.idle[field.name]}; got {value!r}, leave it out")
+            reason = policy.idle[field.name]
+            raise ValueError(
+                f"{field.name} has no effect here, because {reason}; got {value!r}, leave it out"
+            )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -18,6 +17,8 @@ from torch.nn import functional as F
 from rlbook.data.rollout import Batch
 from rlbook.policies.mlp import MLP
 
+Seen = Tensor | dict[str, Tensor]
+"""Observations [N, ...], or a text's parts."""
 
 class RewardNetwork(nn.Module):
     """A learned reward, for recorded episodes and for steps as they happen."""
@@ -27,21 +28,26 @@ class RewardNetwork(nn.Module):
 
     @abstractmethod
     def rewards(self, batch: Batch) -> Tensor:
-        """The reward of each step of recorded episodes, shaped like `batch.mask`; what is masked may be anything."""
+        """The reward of each step of recorded episodes, shaped like `batch.mask`.
+
+        What is masked may be anything.
+        """
 
     @abstractmethod
-    def step_rewards(self, obs: Any, action: Tensor, next_obs: Any, over: Tensor) -> Tensor:
-        """The rewards [N] of N steps that have just been taken; `over` [N] bool marks those that ended their episode."""
+    def step_rewards(self, obs: Seen, action: Tensor, next_obs: Seen, over: Tensor) -> Tensor:
+        """The rewards [N] of N steps; `over` [N] bool marks those that ended their episode."""
 
 
 class StepReward(RewardNetwork):
-    """r(s, a): an MLP over the observation [O] and the action, one-hot where actions are discrete."""
+    """r(s, a): an MLP over the observation [O] and the action, one-hot where it is discrete."""
 
     def __init__(
-        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator, hidden_sizes: tuple[int, ...]
-    ) -> None:
+        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator,
+        hidden_sizes: tuple[int, ...],
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.num_actions = int(action_space.n) if isinstance(action_space, spaces.Discrete) else None
+        discrete = isinstance(action_space, spaces.Discrete)
+        self.num_actions = int(action_space.n) if discrete else None  # type: ignore[attr-defined]
         action_size = self.num_actions or math.prod(action_space.shape or ())
         self.network = MLP((observation_size + action_size, *hidden_sizes, 1), generator)
 

@@ -27,6 +27,8 @@ UNIFORM, OPTIMAL = "uniform", "optimal"
 POLICIES = (UNIFORM, OPTIMAL)
 LONGEST = 10_000
 """Steps of an episode that nothing ends."""
+WALK = 200
+"""Steps after which a random walk that is to be ranked is cut."""
 
 
 class UniformAgent(Agent):
@@ -63,7 +65,9 @@ class Recorder(gymnasium.Wrapper):
         return result
 
 
-def recorded(agent: Agent, recipe: Recipe, seed: int, *, explore: bool = False, epsilon: float = 0.0) -> Iterator[Recorded]:
+def recorded(
+    agent: Agent, recipe: Recipe, seed: int, *, explore: bool = False, epsilon: float = 0.0, longest: int = LONGEST
+) -> Iterator[Recorded]:
     """Episodes that an agent plays, one after the other, without end.
 
     Args:
@@ -72,6 +76,7 @@ def recorded(agent: Agent, recipe: Recipe, seed: int, *, explore: bool = False, 
         seed: of the resets.
         explore: act as in training.
         epsilon: the share of actions that are drawn uniformly instead, in [0, 1].
+        longest: steps after which an episode is cut.
     """
     recorder = Recorder(recipe.make())
     translation = adapt_to(type(agent), recorder, agent.config)
@@ -90,7 +95,7 @@ def recorded(agent: Agent, recipe: Recipe, seed: int, *, explore: bool = False, 
             random = rng.random() < epsilon
             action = np.asarray(wrap(actions.sample()))[()] if random else agent.act(obs, explore=explore)
             obs, _, ended, cut, _ = env.step(action)
-            terminated, truncated = bool(np.all(ended)), bool(np.all(cut)) or len(recorder.actions) >= LONGEST
+            terminated, truncated = bool(np.all(ended)), bool(np.all(cut)) or len(recorder.actions) >= longest
         yield Recorded(recorder.observations, recorder.actions, recorder.rewards, terminated, truncated and not terminated, start)
 
 
@@ -145,7 +150,7 @@ def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
     raw = request.recipe.make()
     agent = UniformAgent(AdaptedEnv(raw, adapt_to(UniformAgent, raw, None)))
     with single_threaded():
-        played = islice(recorded(agent, request.recipe, request.seed), request.config.walks)
+        played = islice(recorded(agent, request.recipe, request.seed, longest=WALK), request.config.walks)
         walks = [episode.as_seen(env.adaptation, (raw.observation_space, raw.action_space)) for episode in played]
     return ranked(Episodes(walks, unit="episode"), rng)
 

@@ -142,8 +142,8 @@ def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> Ready:
 
 def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     """The data set that was named, or demonstrations; shuffled by the run's seed."""
-    from rlbook.data import Episodes
     from rlbook.data import load as load_data
+    from rlbook.data.episodes import Episodes
     from rlbook.runs.demonstrations import demonstrations, preferences, ranked  # torch, which tables do without
 
     data, kinds = request.options.data, request.agent.data_kinds

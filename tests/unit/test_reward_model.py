@@ -151,7 +151,7 @@ def test_rows_held_out_are_never_learned_from_and_are_tested_once_a_pass() -> No
     for metrics, _ in zip(agent.fit(data), range(4), strict=False):
         found.append("held_out_accuracy" in metrics)
     assert found == [False, True, False, True]                                         # 7 rows are 4 + 3
-    learned, tested = {row for rows in data.rows[:2] for row in rows}, {row for row in data.rows[2]}
+    learned, tested = {row for rows in data.rows[:2] for row in rows}, set(data.rows[2])
     assert len(learned) == 7 and len(tested) == 3 and not learned & tested
 
 

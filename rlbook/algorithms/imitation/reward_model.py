@@ -5,13 +5,16 @@
         minimise  -mean log σ(r(τ_w) - r(τ_l))           pairs: τ_w was preferred to τ_l
         or  -mean Σ_i log( exp r(τ_i) / Σ_{j≥i} exp r(τ_j) )      groups: τ_1 was the best
 
-The better of two episodes gets the higher score. Only differences count, so the scores have no zero and no scale of their own. On the
-maze r(s, a) is a small MLP. On a token environment it is 0 until the completion is finished, and then the score of prompt and completion:
-a language model's trunk with a linear head, read behind the last token.
-It does not act. `--reward-model RUN` lets it pay another agent in the environment's place.
-Without a data set the pairs are uniformly random walks ranked by their return; on a token task, right answers against those of other prompts.
-Source: pairs: Christiano et al. 2017, arXiv:1706.03741, eq. 1. On texts: Stiennon et al. 2020, arXiv:2009.01325, eq. 1. Groups: Plackett
-1975. Deliberate difference: one network instead of an ensemble.
+The better of two episodes gets the higher score. Only differences count, so the scores have no zero
+and no scale of their own. On the maze r(s, a) is a small MLP. On a token environment it is 0 until
+the completion is finished, and then the score of prompt and completion: a language model's trunk
+with a linear head, read at the last token. It does not act. `--reward-model RUN` lets it pay
+another agent in the environment's place. Without a data set the pairs are uniformly random walks ranked
+by their return; on a token task, right answers against those of other prompts.
+
+Source: pairs: Christiano et al. 2017, arXiv:1706.03741, eq. 1. On texts: Stiennon et al. 2020,
+arXiv:2009.01325, eq. 1. Groups: Plackett 1975. Deliberate difference: one network instead of an
+ensemble.
 """
 
 from __future__ import annotations
@@ -29,7 +32,11 @@ from rlbook import checks
 from rlbook.agent import Agent, Data, Metrics, State
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
-from rlbook.functional.preference_losses import bradley_terry_loss, plackett_luce_loss, preference_accuracy
+from rlbook.functional.preference_losses import (
+    bradley_terry_loss,
+    plackett_luce_loss,
+    preference_accuracy,
+)
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.build import build_reward_network, refuse_idle
@@ -38,15 +45,18 @@ from rlbook.policies.policy import as_array, load_saved, saved
 from rlbook.seeding import rng_for
 
 Preferences = tuple[Batch, Batch] | RankedBatch
+Observations = NDArray[Any] | dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class RewardModelConfig:
     batch_size: int = 64  # pairs or groups of a minibatch
     learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
-    weight_decay: float = 0.0  # share of the weights taken off per unit of learning rate; keeps the scores small
+    # share of the weights taken off per unit of learning rate; keeps the scores small
+    weight_decay: float = 0.0
     margin: float = 0.0  # by how much the better of a pair should win, in reward units
-    held_out: float = 0.1  # share of the rows that are not learned from but tested on after each pass, in [0, 1)
+    # share of the rows that are not learned from but tested on after each pass, in [0, 1)
+    held_out: float = 0.1
     walks: int = 500  # random walks that are ranked where no data set is named
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
@@ -54,7 +64,8 @@ class RewardModelConfig:
 
     def __post_init__(self) -> None:
         checks.check_fields(
-            self, batch_size=checks.positive_int, weight_decay=checks.non_negative, margin=checks.non_negative,
+            self, batch_size=checks.positive_int, weight_decay=checks.non_negative,
+            margin=checks.non_negative,
             held_out=checks.unit_interval, walks=checks.at_least(2), adam_eps=checks.positive,
             max_grad_norm=checks.bound, hidden_sizes=checks.positive_ints,
         )  # fmt: skip
@@ -72,8 +83,10 @@ class RewardModel(Agent):
     budget = {"passes": 20}
     presets = {name: {"passes": 5, "learning_rate": 5e-4} for name in ("Addition-v0", "Reverse-v0")}
     METRICS = {
-        "loss": "-log of the probability of the preferences, in nats; ln 2 = 0.693 a pair where all scores are equal",
-        "accuracy": "share of the pairs in the minibatch whose better episode has the higher score, in [0, 1]",
+        "loss": "-log of the probability of the preferences, in nats; ln 2 = 0.693 a pair where "
+        "all scores are equal",
+        "accuracy": "share of the pairs in the minibatch whose better episode has the higher "
+        "score, in [0, 1]",
         "margin": "mean score of the better episode minus that of the worse one",
         "held_out_accuracy": "the accuracy on the rows that are not learned from, after each pass",
         "grad_norm": "L2 norm of the gradient before clipping",
@@ -83,7 +96,8 @@ class RewardModel(Agent):
         super().__init__(env, config, seed)
         self.config: RewardModelConfig = config
         self.seed = seed
-        self.network = build_reward_network(env, rng_for(seed, "initialisation"), tuple(config.hidden_sizes))
+        rng = rng_for(seed, "initialisation")
+        self.network = build_reward_network(env, rng, tuple(config.hidden_sizes))
         refuse_idle(self.network, config)
         group = Group([self.network], weight_decay=config.weight_decay)
         self.optimizer = adam([group], checks.at(config.learning_rate, 0.0), eps=config.adam_eps)
@@ -99,7 +113,9 @@ class RewardModel(Agent):
     def train_on(self, batch: Preferences) -> Metrics:
         """One gradient step on pairs or groups."""
         self.optimizer.learning_rate = checks.at(self.config.learning_rate, self.progress)
-        return mean_metrics([gradient_step(self.optimizer, self.loss, batch, max_grad_norm=self.config.max_grad_norm)])
+        longest = self.config.max_grad_norm
+        done = gradient_step(self.optimizer, self.loss, batch, max_grad_norm=longest)
+        return mean_metrics([done])
 
     def loss(self, batch: Preferences) -> LossOutput:
         """The loss of pairs or groups, and how far the scores already agree with them."""
@@ -119,17 +135,27 @@ class RewardModel(Agent):
 
     @torch.no_grad()
     def accuracy(self, data: Data, rows: NDArray[np.int64]) -> float:
-        """The share of pairs in these rows of a data set that the scores order as they were preferred."""
+        """The share of pairs in these rows that the scores order as they were preferred."""
         size = self.config.batch_size
         parts = [rows[start : start + size] for start in range(0, len(rows), size)]
         right = [float(self.loss(data[part]).metrics["accuracy"]) * len(part) for part in parts]
         return sum(right) / len(rows)
 
     @torch.no_grad()
-    def reward(self, obs: Any, action: NDArray[Any], next_obs: Any, over: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """The rewards [N] of N steps, from what this agent sees [N, ...] and chooses; `over` marks the ends of episodes."""
+    def reward(
+        self, obs: Observations, action: NDArray[Any], next_obs: Observations,
+        over: NDArray[np.bool_],
+    ) -> NDArray[np.float64]:  # fmt: skip
+        """The rewards [N] of N steps.
+
+        Args:
+            obs, next_obs: [N, ...], as this agent sees them.
+            action: [N] or [N, A], as this agent would choose them.
+            over: [N], whether the step ended its episode.
+        """
         here, there = (_tensors(value) for value in (obs, next_obs))
-        found = self.network.step_rewards(here, torch.from_numpy(action), there, torch.from_numpy(over))
+        taken, ended = torch.from_numpy(action), torch.from_numpy(over)
+        found = self.network.step_rewards(here, taken, there, ended)
         return as_array(found).astype(np.float64)
 
     def state_dict(self) -> State:
@@ -153,5 +179,7 @@ def pairs_of(score: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return score[group, better], score[group, worse]
 
 
-def _tensors(value: Any) -> Any:
-    return {key: torch.from_numpy(part) for key, part in value.items()} if isinstance(value, dict) else torch.from_numpy(value)
+def _tensors(value: Observations) -> Any:
+    if isinstance(value, dict):
+        return {key: torch.from_numpy(part) for key, part in value.items()}
+    return torch.from_numpy(value)
