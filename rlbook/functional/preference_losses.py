@@ -104,7 +104,7 @@ def bradley_terry_loss(
     L = -mean( log σ(r_w - r_l - m) )
 
     Args:
-        better, worse: [P]. r, the scores of the preferred and the other episode of each pair;
+        better, worse: [B]. r, the scores of the preferred and the other episode of each pair;
             carry gradient.
         margin: m, in the scores' units; by how much the better one should win before the loss
             falls below log 2.
@@ -118,7 +118,7 @@ def bradley_terry_loss(
     """
     same_shape(better=better, worse=worse)
     if better.dim() != 1:
-        raise ValueError(f"better must have shape [P], got {list(better.shape)}")
+        raise ValueError(f"better must have shape [B], got {list(better.shape)}")
     return averaged(-F.logsigmoid(better - worse - margin), None, average)
 
 
@@ -134,7 +134,8 @@ def plackett_luce_loss(score: Tensor, mask: Tensor, *, average: Average = per_to
     Args:
         score: [B, G]. r, the scores of each group's episodes, the best first; carries gradient.
         mask: [B, G], bool; false behind the end of a smaller group.
-        average: how the B groups become one number; see functional/averages.py.
+        average: how the losses [B] of the groups become one number; see
+            functional/averages.py.
 
     Returns:
         A scalar, in nats.
