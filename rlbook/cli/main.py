@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rlbook.cli.output import (
@@ -29,7 +30,7 @@ from rlbook.cli.output import (
 )
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.files import CheckpointError
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.interrupts import Interrupted, signal_of
 
 if TYPE_CHECKING:
     from rlbook.cli.train import Training
@@ -74,7 +75,7 @@ def _main(words: list[str]) -> int:
         abandon_stdout()
         return 0
     except KeyboardInterrupt as stop:
-        return fail(128 + _signal(stop), "interrupted", as_json)
+        return fail(128 + signal_of(stop), "interrupted", as_json)
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -115,11 +116,15 @@ def _dispatch(words: list[str]) -> int:
 
 def train(words: Sequence[str]) -> int:
     """`rlbook train`."""
-    from rlbook.cli.train import parse_train
+    from rlbook.cli.train import free_folder, parse_train
     from rlbook.runs.progress import progress, tensorboard
 
     training = parse_train(words)
-    folder = Path(training.resume or training.out or _free_folder(training))
+    if training.several.seeds is not None:
+        from rlbook.cli.seeds import train_seeds
+
+        return train_seeds(training, words)
+    folder = Path(training.resume or training.out or free_folder(training, str(training.options.get("seed", 0))))
     start = time.monotonic()
     try:
         with progress() as display, tensorboard(folder, wanted=training.run.tensorboard) as log:
@@ -131,7 +136,7 @@ def train(words: Sequence[str]) -> int:
             with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
                 run = _resumed(training, folder, on_report) if training.resume else _started(training, folder, on_report)
     except KeyboardInterrupt as stop:
-        return interrupted(_signal(stop), folder, as_json=training.run.json, allow_import=training.run.allow_import)
+        return interrupted(signal_of(stop), folder, as_json=training.run.json, allow_import=training.run.allow_import)
     except TrainingError as error:
         raise TrainingError(f"{error}; {last_good(folder)}") from error
     result = trained(run, folder, time.monotonic() - start)
@@ -249,25 +254,28 @@ def plot(words: Sequence[str]) -> int:
     folders, out = list(options.folders.words), word(options.out)
     if not folders:
         raise RequestError("plot needs the folder of a run, or several")
-    if options.values and len(folders) > 1:
-        raise RequestError(f"--values draws one run, got {len(folders)} folders")
+    from rlbook.runs.folder import run_folders
+
+    runs = [run for folder in folders for run in run_folders(Path(folder))]
+    if options.values and len(runs) > 1:
+        raise RequestError(f"--values draws one run, got {len(runs)}")
     tree = word(options.tree)
-    if tree is not None and (len(folders) > 1 or options.values or out is not None):
+    if tree is not None and (len(runs) > 1 or options.values or out is not None):
         raise RequestError("--tree draws one run, and takes neither --values nor --out")
     from rlbook.plots import draw_search, plot_curves, plot_value_map
     from rlbook.plots.curves import has_map, read_curve
 
     written = []
     if tree is not None:
-        written.append(str(draw_search(folders[0], tree)))
+        written.append(str(draw_search(runs[0], tree)))
         show(options.json, ({"folders": folders, "written": written}, written[0]))
         return 0
     if not options.values:
         written.append(out or str(Path(folders[0]) / "curve.png"))
         plot_curves(folders, written[0])
-    if options.values or (out is None and len(folders) == 1 and has_map(read_curve(folders[0]))):
+    if options.values or (out is None and len(runs) == 1 and has_map(read_curve(runs[0]))):
         written.append(out or str(Path(folders[0]) / "value_map.png"))
-        plot_value_map(folders[0], out=written[-1])
+        plot_value_map(runs[0], out=written[-1])
     show(options.json, ({"folders": folders, "written": written}, "\n".join(written)))
     return 0
 
@@ -351,21 +359,11 @@ def _checkpoint(option: Any) -> int | str | None:
     return given if given == "best" else int(given)
 
 
-def _free_folder(training: Training) -> Path:
-    """runs/ALGORITHM-ENV-SEED, or the first of -2, -3, … that is free."""
-    env = str(training.env).removeprefix("rlbook/").replace("/", "-").replace(":", "-")
-    base = f"runs/{training.algorithm}-{env}-{training.options.get('seed', 0)}"
-    number = 1
-    while (path := Path(base if number == 1 else f"{base}-{number}")).exists():
-        number += 1
-    return path
-
-
 @contextlib.contextmanager
 def _termination_raises() -> Iterator[None]:
     """SIGTERM becomes an exception, as SIGINT is already, so that everything is closed on the way out."""
 
-    def stop(signum: int, _frame: Any) -> None:
+    def stop(signum: int, _frame: FrameType | None) -> None:
         raise Interrupted(signum)
 
     try:
@@ -377,7 +375,3 @@ def _termination_raises() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-def _signal(stop: KeyboardInterrupt) -> int:
-    return stop.signum if isinstance(stop, Interrupted) else signal.SIGINT

@@ -70,13 +70,13 @@ class CommandOptions:
 
 @functools.cache
 def run_options() -> type:
-    """The options of a run, as `rlbook.runs.options` has them, and those of the command."""
+    """The options of a run and of several, as `rlbook.runs.options` has them, and those of the command."""
     from rlbook.cli.explain import comments
-    from rlbook.runs.options import COUNTS, FOLDERS, RunOptions
+    from rlbook.runs.options import FOLDERS, LEAST, RunOptions, SeveralSeeds
 
-    meanings, fields = comments(RunOptions), []
-    for item in dataclasses.fields(RunOptions):
-        shown = "N" if item.name in COUNTS else "FOLDER" if item.name in FOLDERS else "NAME"
+    meanings, fields = comments(RunOptions) | comments(SeveralSeeds), []
+    for item in (*dataclasses.fields(RunOptions), *dataclasses.fields(SeveralSeeds)):
+        shown = "N" if item.type in LEAST else "FOLDER" if item.name in FOLDERS else "NAME"
         fields.append((item.name, Annotated[Any, text(shown), arg(help=meanings[item.name], help_behavior_hint="")], None))
     return dataclasses.make_dataclass("RunOptions", fields, bases=(CommandOptions,), frozen=True)
 
@@ -121,7 +121,7 @@ class Plot:
     Example:  rlbook plot runs/ppo-Maze-v0-0 runs/ppo-Maze-v0-1 --out ppo.png
     """
 
-    folders: Positional[Folders]  # one run's folder, or several
+    folders: Positional[Folders]  # one run's folder, or several, or one of several seeds
     values: Flag = False  # draw the value map instead of curves, with the policy as arrows, numbers or letters
     tree: File = None  # of an mcts run: the .svg of its search at the start, or the .html that plays it, instead of curves
     out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the first folder; value_map.png too for one run on a grid)
@@ -136,7 +136,7 @@ class Compare:
     Example:  rlbook compare runs/ppo-Maze-v0-0 runs/ppo-Maze-v0-1 runs/dqn-Maze-v0-0
     """
 
-    folders: Positional[Folders]  # run folders; those that differ only in their seed become one row
+    folders: Positional[Folders]  # run folders, or folders of several seeds; runs that differ only in their seed become one row
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
 

@@ -47,19 +47,19 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     return facts, "\n".join([*lines, "", *(f"  {command}" for command in commands)])
 
 
-def compared(rows: list[Row]) -> Result:
-    """Rows of runs as a table."""
-    facts = [
-        {
-            "algorithm": row.algorithm, "env": row.env, "folders": list(row.folders), "scores": row.scores.tolist(),
-            "interquartile_mean": row.interquartile_mean, "confidence_interval": list(row.confidence_interval),
-        }
-        for row in rows
-    ]  # fmt: skip
-    table = [("algorithm", "environment", "runs", "interquartile mean", "95 % interval")]
+def compared(rows: list[Row], *, mean: bool = False) -> Result:
+    """Rows of runs as a table; with the plain mean where it is asked for."""
+    facts, table = [], [("algorithm", "environment", "runs", *(("mean",) if mean else ()), "interquartile mean", "95 % interval")]
     for row in rows:
-        low, high = row.confidence_interval
-        table.append((row.algorithm, row.env, str(len(row.folders)), f"{row.interquartile_mean:.4g}", f"{low:.4g} to {high:.4g}"))
+        average, (low, high) = float(row.scores.mean()), row.confidence_interval
+        facts.append({
+            "algorithm": row.algorithm, "env": row.env, "folders": list(row.folders), "scores": row.scores.tolist(),
+            **({"mean": average} if mean else {}),
+            "interquartile_mean": row.interquartile_mean, "confidence_interval": [low, high],
+        })  # fmt: skip
+        means = (f"{average:.4g}",) if mean else ()
+        interval = f"{low:.4g} to {high:.4g}"
+        table.append((row.algorithm, row.env, str(len(row.folders)), *means, f"{row.interquartile_mean:.4g}", interval))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
     return {"rows": facts}, "\n".join(lines)

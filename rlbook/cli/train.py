@@ -6,6 +6,7 @@ import dataclasses
 import re
 import textwrap
 import typing
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,11 +20,10 @@ from rlbook.cli.options import Given, Word, convert, integer, metavar, parse, ru
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.files import read_file
-from rlbook.runs.options import COUNTS, FOLDERS, NAMES
+from rlbook.runs.options import COUNTS, FOLDERS, NAMES, SeveralSeeds
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
-
 
 
 def flag(name: str) -> str:
@@ -39,6 +39,7 @@ EXAMPLES = """\
 --env.KEY VALUE hands any argument to the environment. Examples:
   rlbook train ppo Maze-v0
   rlbook train q_learning FrozenLake-v1 --env.is_slippery false --alpha 0.5
+  rlbook train sarsa CliffWalking-v1 --seeds 5 --out runs/sarsa
   rlbook train --resume runs/ppo-Maze-v0-0"""
 
 
@@ -52,6 +53,7 @@ class Training:
     options: dict[str, Any]
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     hyperparameters: dict[str, Any] = field(default_factory=dict)
+    several: SeveralSeeds = field(default_factory=SeveralSeeds)
 
     @property
     def resume(self) -> str | None:
@@ -75,7 +77,7 @@ def parse_train(argv: Sequence[str]) -> Training:
     words = _mark_resume(numbers_last(words))
     algorithm = named_algorithm(words)
     held = _read(_option(words, "--config"))
-    started = _option(words, "--resume") or _option(words, "--out") if _has(words, "--resume") else None
+    started = _option(words, "--resume") or _option(words, "--out") if _has(words, "--resume") and not _has(words, "--seeds") else None
     if algorithm is None:
         algorithm = held.get("algorithm") or (_read(None, started=started).get("algorithm") if started else None)
     if algorithm is not None:                # before anything of it is shown
@@ -92,6 +94,7 @@ def parse_train(argv: Sequence[str]) -> Training:
         held["options"] | _run_options(options.run),
         held["env_kwargs"] | env_kwargs,
         held["hyperparameters"] | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
+        SeveralSeeds(integer("seeds", options.run.seeds), integer("jobs", options.run.jobs)),
     )  # fmt: skip
     return _complete(training)
 
@@ -107,6 +110,16 @@ def _run_options(given: Any) -> dict[str, Any]:
 def _findable(folder: str) -> str:
     """An absolute path, so that the run can be taken up from anywhere; what is not there stays as it was given."""
     return str(Path(folder).resolve()) if Path(folder).exists() else folder
+
+
+def free_folder(training: Training, last: str) -> Path:
+    """runs/ALGORITHM-ENV-LAST, or the first of -2, -3, … that is free."""
+    env = str(training.env).removeprefix("rlbook/").replace("/", "-").replace(":", "-")
+    base = f"runs/{training.algorithm}-{env}-{last}"
+    number = 1
+    while (path := Path(base if number == 1 else f"{base}-{number}")).exists():
+        number += 1
+    return path
 
 
 def check_unchanged(training: Training, held: Request, folder: Path) -> None:
@@ -136,9 +149,10 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
 def _complete(training: Training) -> Training:
     if word(training.run.resume) == "" and training.resume is None:
         raise RequestError("--resume needs a folder: --resume FOLDER, or --out FOLDER --resume")
-    if training.resume is None and training.algorithm is None:
+    new = training.resume is None or training.several.seeds is not None            # some of several seeds may not have begun
+    if new and training.algorithm is None:
         raise RequestError("train needs an ALGORITHM and an ENV, such as: rlbook train ppo Maze-v0")
-    if training.resume is None and training.env is None:
+    if new and training.env is None:
         raise RequestError(f"train needs an ENV too, such as: rlbook train {training.algorithm} Maze-v0")
     return training
 
@@ -161,6 +175,26 @@ def take_env_arguments(words: list[str]) -> tuple[list[str], dict[str, Any]]:
             raise RequestError(f"--env.KEY must name an argument of the environment, got {key!r}")
         taken[key] = scalar(value)
     return rest, taken
+
+
+def without(words: Sequence[str], *names: str) -> list[str]:
+    """A command line without these options and their values; --json has none, and --resume may have none."""
+    rest: list[str] = []
+    waiting = deque(words)
+    while waiting:
+        this = waiting.popleft()
+        if this.startswith("--env.") and "=" not in this:
+            rest += [this, waiting.popleft()]
+        elif this.partition("=")[0] not in names:
+            rest.append(this)
+        elif "=" not in this and this not in _VALUELESS and waiting and not _stands_alone(this, waiting[0]):
+            waiting.popleft()
+    return rest
+
+
+def _stands_alone(option: str, following: str) -> bool:
+    """Whether --resume has no value here."""
+    return option == "--resume" and (following.startswith("-") or following in ALGORITHMS)
 
 
 def numbers_last(words: list[str]) -> list[str]:
@@ -189,7 +223,7 @@ def _mark_resume(words: list[str]) -> list[str]:
     """`--resume` may stand alone: its value becomes explicit, and empty where --out says it."""
     marked: list[str] = []
     for this in words:
-        if marked and marked[-1] == "--resume=" and not this.startswith("-") and this not in ALGORITHMS:
+        if marked and marked[-1] == "--resume=" and not _stands_alone("--resume", this):
             marked[-1] += this
         else:
             marked.append("--resume=" if this == "--resume" else this)

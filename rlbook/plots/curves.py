@@ -19,7 +19,7 @@ from rlbook.interaction.environments import Recipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.optimum import optimal_return
-from rlbook.runs.folder import read_config
+from rlbook.runs.folder import read_config, run_folders
 from rlbook.runs.log import read_metrics
 from rlbook.runs.plain_yaml import parse_yaml
 
@@ -81,7 +81,7 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
     """Draws the learning curves of runs, one panel an environment; planners, whose steps are sweeps, have panels of their own.
 
     Args:
-        runs: one or several runs, or run folders.
+        runs: one or several runs, or run folders; a folder of several seeds stands for the runs in it.
         out: where to write the figure, if anywhere: a name that ends in .png, .svg or .pdf.
 
     Returns:
@@ -93,7 +93,7 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
     if out is not None:
         format_of(Path(out))
     chosen = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    curves = [read_curve(run) for run in chosen]
+    curves = [read_curve(one) for run in chosen for one in (run_folders(Path(run)) if isinstance(run, str | Path) else [run])]
     if not curves:
         raise RequestError("there is no run to draw; give at least one folder")
     panels = list(dict.fromkeys((curve.world, curve.unit) for curve in curves))

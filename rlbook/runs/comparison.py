@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from rlbook.errors import RequestError
-from rlbook.runs.folder import read_config
+from rlbook.runs.folder import read_config, run_folders
 from rlbook.runs.log import read_metrics
 from rlbook.runs.plain_yaml import parse_yaml
 
@@ -42,13 +42,14 @@ def compare(folders: str | Path | Sequence[str | Path], *, seed: int = 0) -> lis
     """A row for each group of runs that differ only in their seed, in the order of the folders.
 
     Args:
-        folders: run folders.
+        folders: run folders; a folder of several seeds, as `rlbook train --seeds` makes it, stands for those in it.
         seed: of the bootstrap; the same seed gives the same intervals.
 
     Raises:
         RequestError: no folder, a folder that is no run's, or a run in which no episode was played.
     """
-    chosen = [folders] if isinstance(folders, str | Path) else list(folders)
+    named = [folders] if isinstance(folders, str | Path) else list(folders)
+    chosen = [run for folder in named for run in run_folders(Path(folder))]
     if not chosen:
         raise RequestError("compare needs the folder of a run, or several")
     groups: dict[str, list[tuple[str, str, str, float]]] = {}

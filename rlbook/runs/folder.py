@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,20 @@ def check_free(folder: Path) -> None:
         raise RequestError(str(error).removesuffix(".")) from error
     if taken:
         raise RequestError(f"{folder} already holds a run; continue it with --resume (resume=True), or choose another folder")
+
+
+def seed_folder(folder: Path, seed: int) -> Path:
+    """Where one of several runs lives that differ in their seed alone."""
+    return folder / f"seed-{seed}"
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folders of the runs in a folder of several seeds, in the order of their seeds; of a single run the folder itself."""
+    if os.path.lexists(folder / CONFIG):
+        return [folder]
+    seeds = [found for path in folder.glob("seed-*") if (found := re.fullmatch(r"seed-(\d+)", path.name))]
+    inside = [folder / item[0] for item in sorted(seeds, key=lambda item: int(item[1]))]
+    return [path for path in inside if os.path.lexists(path / CONFIG)] or [folder]
 
 
 def write_config(folder: Path, text: str) -> str:

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
@@ -17,6 +17,11 @@ class Interrupted(KeyboardInterrupt):
         self.signum = signum
 
 
+def signal_of(stop: KeyboardInterrupt) -> int:
+    """The signal that asked for it; Python's own handler of SIGINT does not say."""
+    return stop.signum if isinstance(stop, Interrupted) else signal.SIGINT
+
+
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
     """While open, SIGINT and SIGTERM wait for the next call of the yielded function, which then raises `Interrupted`.
@@ -25,7 +30,7 @@ def interruptible() -> Iterator[Callable[[], None]]:
     """
     received: list[int] = []
 
-    def remember(signum: int, _frame: Any) -> None:
+    def remember(signum: int, _frame: FrameType | None) -> None:
         if received and signum == signal.SIGINT:
             raise KeyboardInterrupt
         received.append(signum)

@@ -14,7 +14,7 @@ Folder = Any
 """A path as text or Path, or what would be found there."""
 
 LEAST = {"AtLeast0": 0, "AtLeast1": 1}
-MOST = {"num_envs": 2**20, "eval_episodes": 10_000_000, "seed": None}              # others: what 64 bits hold
+MOST = {"num_envs": 2**20, "eval_episodes": 10_000_000, "seed": None, "seeds": 10_000, "jobs": 1_024}        # others: what 64 bits hold
 DEVICES = ("cpu", "cuda", "auto")
 
 
@@ -38,16 +38,34 @@ class RunOptions:
     device: str | None = None  # where networks live: cpu, cuda or auto (default: cpu)
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if value is not None and item.type in LEAST:
-                object.__setattr__(self, item.name, whole_number(item.name, value, LEAST[str(item.type)], MOST.get(item.name, 2**62)))
+        _check_counts(self)
         if self.device is not None and self.device not in DEVICES:
             raise RequestError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
 
     def given(self) -> dict[str, Any]:
         """The options that are not None."""
         return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
+
+
+@dataclass(frozen=True)
+class SeveralSeeds:
+    """How many runs that differ in their seed alone, and how many of them at a time. They are no part of any of these runs."""
+
+    seeds: AtLeast1 = None  # train so many runs: with seed, seed + 1, … (from --seed on), each in its own folder, OUT/seed-0, OUT/seed-1, …
+    jobs: AtLeast1 = None  # of --seeds, how many train at a time (default: as many as there are cores)
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+        if self.jobs is not None and self.seeds is None:
+            raise RequestError(f"jobs is how many of several seeds train at a time, got {self.jobs} without seeds")
+
+
+def _check_counts(options: RunOptions | SeveralSeeds) -> None:
+    """Puts whole numbers in the place of what was given. Raises RequestError where one is none, or outside its range."""
+    for item in fields(options):
+        value = getattr(options, item.name)
+        if value is not None and item.type in LEAST:
+            object.__setattr__(options, item.name, whole_number(item.name, value, LEAST[str(item.type)], MOST.get(item.name, 2**62)))
 
 
 NAMES = tuple(item.name for item in fields(RunOptions))

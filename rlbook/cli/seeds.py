@@ -1,0 +1,163 @@
+"""`rlbook train --seeds K --jobs J`: K commands that differ in their seed alone, each in a process and a folder of its own.
+
+Each process runs the command that a reader would type for that seed, so a run is the same to the byte as one started alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rlbook.cli.output import compared, fail, note, show
+from rlbook.cli.train import Training, check_unchanged, free_folder, without
+from rlbook.errors import RequestError
+from rlbook.runs.comparison import Row
+from rlbook.runs.folder import CONFIG, check_free, read_config, seed_folder
+from rlbook.runs.interrupts import signal_of
+from rlbook.runs.request import Request
+from rlbook.runs.side_by_side import Ended, end_with_parent, side_by_side
+
+Facts = dict[str, object]
+
+
+def train_seeds(training: Training, words: Sequence[str]) -> int:
+    """Trains each seed, and says what they have come to. Returns the exit code: 1 where one of them failed.
+
+    Raises:
+        RequestError: the request was wrong; nothing has started.
+    """
+    start = time.monotonic()
+    folder = Path(training.resume or training.out or free_folder(training, "seeds"))
+    seeds, commands = _commands(training, words, folder)
+    facts: dict[int, Facts] = {}
+    jobs = min(training.several.jobs or _cores(), len(seeds))
+    note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}")
+    try:
+        with contextlib.closing(side_by_side("rlbook.cli.seeds", commands, jobs)) as ended:
+            for item in ended:
+                facts[seeds[item.index]] = _facts(item, seeds[item.index], seed_folder(folder, seeds[item.index]))
+                note(_line(facts[seeds[item.index]], f"{len(facts)} of {len(seeds)}"))
+    except KeyboardInterrupt as stop:
+        again = shlex.join(["rlbook", "train", *without(words, "--out", "--resume"), "--out", str(folder), "--resume"])
+        return fail(128 + signal_of(stop), f"interrupted; continue with: {again}", training.run.json)
+    return _report(folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json)
+
+
+def _commands(training: Training, words: Sequence[str], folder: Path) -> tuple[list[int], list[list[str]]]:
+    """The seeds and, for each, what stands behind `rlbook`; everything that can be checked before the first one starts is."""
+    request = Request.build(
+        str(training.algorithm), training.env, **training.options, allow_import=training.run.allow_import,
+        env_kwargs=training.env_kwargs, hyperparameters=training.hyperparameters,
+    )  # fmt: skip
+    assert training.several.seeds is not None
+    seeds = list(range(request.seed, request.seed + training.several.seeds))
+    if os.path.lexists(folder / CONFIG):
+        raise RequestError(f"{folder} holds a single run; choose another folder for several seeds")
+    if training.resume is not None and not folder.is_dir():
+        raise RequestError(f"{folder} is not a folder; start the seeds without --resume")
+    shared = without(words, "--seeds", "--jobs", "--seed", "--out", "--resume", "--json")
+    commands = []
+    for seed in seeds:
+        place = seed_folder(folder, seed)
+        begun = training.resume is not None and os.path.lexists(place / CONFIG)
+        if begun:
+            held = Request.from_yaml(read_config(place)[0], allow_import=training.run.allow_import)
+            check_unchanged(replace(training, options=training.options | {"seed": seed}), held, place)
+        else:
+            check_free(place)
+        commands.append(["train", *shared, "--seed", str(seed), "--out", str(place), "--json", *(["--resume"] if begun else [])])
+    _check_trains(request)
+    return seeds, commands
+
+
+def _check_trains(request: Request) -> None:
+    """Raises RequestError where the environment, a named run or the data do not fit: what a run finds out before it writes anything."""
+    from rlbook.runs.run import Run
+
+    with contextlib.redirect_stdout(sys.stderr):
+        Run(request).open()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _facts(ended: Ended, seed: int, folder: Path) -> Facts:
+    """What a seed's command printed, with `error` where it failed."""
+    try:
+        facts = json.loads(ended.out)
+    except ValueError:
+        facts = {}
+    if ended.code == 0 and "error" not in facts:
+        return facts
+    said = [line for line in ended.err.splitlines() if line.strip()]
+    by_signal = f"ended by {signal.Signals(-ended.code).name}" if ended.code < 0 else ""
+    error = facts.get("error") or by_signal or (said[-1] if said else f"ended with exit code {ended.code}")
+    return {"seed": seed, "folder": str(folder), "error": str(error), "exit_code": ended.code}
+
+
+def _line(facts: Facts, count: str) -> str:
+    """A seed that has ended, in one line."""
+    if "error" in facts:
+        return f"seed {facts['seed']} failed: {facts['error']} ({count})"
+    numbers = {"return": "return", "eval_return": "greedy return"}
+    parts = [f"{shown} {facts[name]:.4g}" for name, shown in numbers.items() if facts.get(name) is not None]
+    return f"seed {facts['seed']}: " + ", ".join([*parts, f"{facts['seconds']:.1f} s"]) + f" ({count})"
+
+
+def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -> int:
+    """Prints the table. Returns the exit code."""
+    finished = [run for run in runs if "error" not in run]
+    failed = [run["seed"] for run in runs if "error" in run]
+    for line in dict.fromkeys(text for run in finished for text in _texts(run["notes"])):
+        note(f"note: {line}")
+    row = _compared([str(run["folder"]) for run in finished])
+    facts: Facts = {"folder": str(folder), "seconds": round(seconds, 3), "runs": runs, "failed": failed}
+    lines = [f"{len(finished)} of {len(runs)} seeds, {seconds:.1f} s"]
+    if row is None:
+        lines.append("no episode was played, so there are no returns to compare")
+    else:
+        rows, table = compared([row], mean=True)
+        facts |= rows["rows"][0]
+        lines += ["", table]
+    if finished:
+        lines += ["", f"  {shlex.join(['rlbook', 'plot', str(folder)])}", f"  {shlex.join(['rlbook', 'compare', str(folder)])}"]
+    error = f"seed{'s' if len(failed) > 1 else ''} {', '.join(map(str, failed))} failed"
+    if failed:
+        facts |= {"error": error, "exit_code": 1}
+    show(as_json, (facts, "\n".join(lines)))
+    return fail(1, error, as_json=False) if failed else 0
+
+
+def _texts(notes: object) -> list[str]:
+    return [str(line) for line in notes] if isinstance(notes, list) else []
+
+
+def _compared(folders: list[str]) -> Row | None:
+    """The row of runs that differ in their seed alone; None where there is none, or no episode was played."""
+    import rlbook
+
+    try:
+        return rlbook.compare(folders)[0]
+    except RequestError:
+        return None
+
+
+def _main() -> int:
+    """A seed's own process."""
+    from rlbook.cli.main import main
+
+    end_with_parent()
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
