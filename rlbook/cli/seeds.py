@@ -23,7 +23,7 @@ from rlbook.runs.comparison import Row
 from rlbook.runs.folder import CONFIG, check_free, read_config, seed_folder
 from rlbook.runs.interrupts import signal_of
 from rlbook.runs.request import Request
-from rlbook.runs.side_by_side import Ended, end_with_parent, side_by_side
+from rlbook.runs.side_by_side import Ended, side_by_side
 
 Facts = dict[str, object]
 
@@ -41,7 +41,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     jobs = min(training.several.jobs or _cores(), len(seeds))
     note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}")
     try:
-        with contextlib.closing(side_by_side("rlbook.cli.seeds", commands, jobs)) as ended:
+        with contextlib.closing(side_by_side("rlbook.cli.one_seed", commands, jobs)) as ended:
             for item in ended:
                 facts[seeds[item.index]] = _facts(item, seeds[item.index], seed_folder(folder, seeds[item.index]))
                 note(_line(facts[seeds[item.index]], f"{len(facts)} of {len(seeds)}"))
@@ -149,15 +149,3 @@ def _compared(folders: list[str]) -> Row | None:
         return rlbook.compare(folders)[0]
     except RequestError:
         return None
-
-
-def _main() -> int:
-    """A seed's own process."""
-    from rlbook.cli.main import main
-
-    end_with_parent()
-    return main()
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

@@ -1,0 +1,10 @@
+"""The process of one of several seeds: the `rlbook` command, which ends with the process that started it."""
+
+import sys
+
+from rlbook.cli.main import main
+from rlbook.runs.side_by_side import end_with_parent
+
+if __name__ == "__main__":
+    end_with_parent()
+    sys.exit(main())
