@@ -83,13 +83,21 @@ class FlatAdam:
         Raises:
             TrainingError: the parameters of the networks are no longer those that this optimiser holds.
         """
-        self._watched.check()
-        for parameter, view in zip(self.parameters, self.views, strict=True):
-            if parameter.grad is not view:                                             # after zero_grad(), which sets it to None
-                parameter.grad = view
-        self.grad.zero_()
+        self.clear_gradient()
         for loss in [losses] if isinstance(losses, Tensor) else losses:
             loss.backward()
+        return self.descend(max_grad_norm)
+
+    def clear_gradient(self) -> None:
+        """Sets the gradient to 0, ready to be written into `views`. Raises what `step` raises."""
+        self._watched.check()
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            if parameter.grad is not view:                   # after zero_grad(), which sets it to None
+                parameter.grad = view
+        self.grad.zero_()
+
+    def descend(self, max_grad_norm: float | None = None) -> Tensor:
+        """One Adam step down the gradient that was written. Returns what `step` returns."""
         norm = torch.linalg.vector_norm(self.grad)
         if max_grad_norm is not None and (length := norm.item()) > max_grad_norm:
             self.grad.mul_(max_grad_norm / (length + 1e-6))

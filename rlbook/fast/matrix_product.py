@@ -61,9 +61,12 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     return a @ b.t() if bias is None else torch.addmm(bias, a, b.t())
 
 
-def times(a: Tensor, b: Tensor) -> Tensor:
-    """a b, without gradients: a [M, K], b [K, O] → [M, O]."""
-    return a @ b if ONE_DNN is None else product(a, b.t())
+def times(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """a b, without gradients: a [M, K], b [K, O] → [M, O], into `out` where it is given."""
+    if ONE_DNN is None:
+        return torch.mm(a, b, out=out)
+    found = product(a, b.t())
+    return found if out is None else out.copy_(found)
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:

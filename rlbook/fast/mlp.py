@@ -8,7 +8,7 @@ Each function here stands in for one of `rlbook.policies.mlp` and leaves the wor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -94,6 +94,50 @@ def forward_pass(x: Tensor, activation: str, weights: Sequence[Tensor]) -> list[
     return [*outputs, product(outputs[-1], weights[-2], weights[-1])]
 
 
+def backward_pass(
+    delta: Tensor, inputs: Sequence[Tensor], weights: Sequence[Tensor], activation: str,
+    into: Sequence[Tensor | None],
+) -> tuple[list[Tensor], Tensor]:
+    """The chain rule, from the last layer to the first; see `Backpropagation`.
+
+    Args:
+        delta: ∂loss/∂z of the last layer, [B, out].
+        inputs: what each layer saw, x [B, in] first.
+        weights: weight and bias of each layer in turn.
+        activation: of the hidden layers, "tanh" or "relu".
+        into: memory for the gradient of each of the weights, or None for new memory.
+
+    Returns:
+        The gradients, in the order of the weights, and ∂loss/∂z of the first layer.
+    """
+    gradients: list[Tensor] = []
+    for layer in range(len(inputs) - 1, -1, -1):
+        h, place, bias = inputs[layer], into[2 * layer], into[2 * layer + 1]
+        gradients += [torch.sum(delta, 0, out=bias), _weight_gradient(delta, h, place)]
+        if layer:
+            delta = _activation_gradient(times(delta, weights[2 * layer]), h, activation)
+    return gradients[::-1], delta
+
+
+def _weight_gradient(delta: Tensor, h: Tensor, out: Tensor | None) -> Tensor:
+    """δᵀ h; transposed, it is three times faster where h is the narrower of the two."""
+    if h.shape[1] < delta.shape[1]:
+        return torch.mm(h.t(), delta, out=None if out is None else out.t()).t()
+    return times(delta.t(), h, out)
+
+
+class _Saved(Protocol):
+    """What `Backpropagation` keeps between its two passes."""
+
+    activation: str
+    networks: int
+    share: int
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+
 class Backpropagation(torch.autograd.Function):
     """One or more MLPs as a single node of the graph: the chain rule, layer by layer.
 
@@ -105,7 +149,7 @@ class Backpropagation(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, activation: str, networks: int, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: _Saved, x: Tensor, activation: str, networks: int, *weights: Tensor) -> tuple[Tensor, ...]:
         saved, outputs, share = [x, *weights], [], len(weights) // networks
         for start in range(0, len(weights), share):
             _, *between, out = forward_pass(x, activation, weights[start : start + share])
@@ -116,30 +160,27 @@ class Backpropagation(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
-    def backward(ctx: Any, *deltas: Tensor) -> Any:
+    def backward(ctx: _Saved, *deltas: Tensor) -> tuple[Tensor | None, ...]:
         share, count = ctx.share, ctx.share * ctx.networks
         x, *rest = ctx.saved_tensors
         weights, between = rest[:count], rest[count:]
-        if torch.is_grad_enabled():                                                  # create_graph: the gradient gets a graph of its own
+        if torch.is_grad_enabled():                          # create_graph: the gradient gets a graph of its own
             return _differentiable(ctx, x, weights, deltas)
         gradients: list[Tensor] = []
-        for_x, layers = None, share // 2
+        for_x, hidden = None, share // 2 - 1
         for network, delta in enumerate(deltas):
-            own = weights[network * share : (network + 1) * share : 2]
-            own_h, backwards = [x, *between[network * (layers - 1) : (network + 1) * (layers - 1)]], []
-            for index in range(layers - 1, -1, -1):
-                h = own_h[index]
-                narrow = h.shape[1] < delta.shape[1]                                 # then the transposed product is three times faster
-                backwards += [delta.sum(0), (h.t() @ delta).t() if narrow else times(delta.t(), h)]
-                if index:
-                    delta = _activation_gradient(times(delta, own[index]), h, ctx.activation)
-            gradients += reversed(backwards)
+            own = weights[network * share : (network + 1) * share]
+            inputs = [x, *between[network * hidden : (network + 1) * hidden]]
+            found, delta = backward_pass(delta, inputs, own, ctx.activation, [None] * share)
+            gradients += found
             if ctx.needs_input_grad[0]:
                 for_x = delta @ own[0] if for_x is None else for_x + delta @ own[0]
         return for_x, None, None, *gradients
 
 
-def _differentiable(ctx: Any, x: Tensor, weights: list[Tensor], deltas: tuple[Tensor, ...]) -> Any:
+def _differentiable(
+    ctx: _Saved, x: Tensor, weights: list[Tensor], deltas: tuple[Tensor, ...]
+) -> tuple[Tensor | None, ...]:
     """The gradient by autograd's own nodes, so that it can be differentiated again."""
     phi, outputs = torch.tanh if ctx.activation == "tanh" else torch.relu, []
     x, *weights = [tensor.view_as(tensor) for tensor in (x, *weights)]               # a weight that comes twice is told apart

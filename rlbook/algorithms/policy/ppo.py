@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -27,8 +27,9 @@ from rlbook.agent import Metrics, Parts, State, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks, surrogate_loss
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, as_rows, minibatches
+from rlbook.fast_forms import has_fast_form
 from rlbook.functional.advantages import gae, normalize
-from rlbook.functional.averages import averaged, given, per_token
+from rlbook.functional.averages import Average, averaged, given, per_token
 from rlbook.functional.divergences import ESTIMATORS, check_estimator, k3
 from rlbook.functional.policy_losses import clip_fraction, regularised_loss
 from rlbook.functional.schedules import Schedule
@@ -203,8 +204,12 @@ class PPO(PolicyAgent):
             batch.weight = (per_token if mask is None else self.average())(batch.mask)
         return batch
 
+    @has_fast_form("rlbook.fast.ppo_step:train_on")
     def train_on(self, batch: Batch, diagnose: bool = True) -> dict[str, Tensor]:
-        """One gradient step on a minibatch. Returns the diagnostics, where asked for, and "grad_norm"."""
+        """One gradient step on a minibatch.
+
+        Returns "grad_norm" and, where asked for, the other diagnostics.
+        """
         config = self.config
         return gradient_step(
             self.optimizer, lambda rows: self.loss(rows, diagnose), batch,
@@ -213,25 +218,23 @@ class PPO(PolicyAgent):
 
     def loss(self, batch: Batch, diagnose: bool = True) -> LossOutput:
         """The total loss of some rows and, where asked for, what it is made of."""
-        config = self.config
+        config, over = self.config, _share(batch)
         assert batch.value is not None and batch.advantage is not None and batch.target is not None
-        over: dict[str, Any] = {}
-        if batch.weight is not None:
-            over = {"mask": batch.mask, "average": given(batch.weight)}
-        clips = {"clip": self.now("clip"), "clip_high": config.clip_high}
         entropy_coef, kl_coef = self.now("entropy_coef"), self.now("kl_coef")
-
         log_prob, entropy, value = self.policy.evaluate(
             batch, entropy=diagnose or entropy_coef > 0, entropy_gradient=entropy_coef > 0
         )
         assert value is not None
         policy_loss = surrogate_loss(
-            log_prob, batch.log_prob, batch.advantage, dual_clip=config.dual_clip, **clips, **over
-        )
+            log_prob, batch.log_prob, batch.advantage,
+            clip=self.now("clip"), clip_high=config.clip_high, dual_clip=config.dual_clip, **over,
+        )  # fmt: skip
         if config.clip_value is None:
             value_loss = squared_value_loss(value, batch.target, **over)
         else:
-            value_loss = clipped_value_loss(value, batch.value, batch.target, clip=config.clip_value, **over)
+            value_loss = clipped_value_loss(
+                value, batch.value, batch.target, clip=config.clip_value, **over
+            )
         entropy = None if entropy is None else averaged(entropy, **over)
         kl = None
         if batch.reference_log_prob is not None and config.kl_in == "loss":
@@ -243,13 +246,17 @@ class PPO(PolicyAgent):
         )  # fmt: skip
         if not diagnose or entropy is None:
             return LossOutput(total, {})
-        with torch.no_grad():
-            return LossOutput(total, {
-                "policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(),
-                "entropy": entropy.detach(),
-                "approx_kl": averaged(k3(batch.log_prob, log_prob, over.get("mask")), **over),
-                "clip_fraction": clip_fraction(log_prob, batch.log_prob, **clips, **over),
-            })  # fmt: skip
+        parts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        parts = {name: part.detach() for name, part in parts.items()}
+        return LossOutput(total, parts | self.movement(log_prob.detach(), batch))
+
+    def movement(self, log_prob: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """How far the policy is from the one that acted. log_prob: shaped like `batch.mask`."""
+        over = _share(batch)
+        kl = averaged(k3(batch.log_prob, log_prob, over.get("mask")), **over)
+        clips = {"clip": self.now("clip"), "clip_high": self.config.clip_high}
+        outside = clip_fraction(log_prob, batch.log_prob, **clips, **over)
+        return {"approx_kl": kl, "clip_fraction": outside}
 
     def state_dict(self) -> State:
         return super().state_dict() | {"reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict()}
@@ -258,3 +265,16 @@ class PPO(PolicyAgent):
         super().load_state_dict(state)
         if self.reward_scale is not None:
             self.reward_scale.load_state_dict(state["reward_scale"])
+
+
+class Share(TypedDict, total=False):
+    """Which elements count in a mean, and how much; empty for all alike."""
+
+    mask: Tensor
+    average: Average
+
+
+def _share(batch: Batch) -> Share:
+    if batch.weight is None:
+        return {}
+    return {"mask": batch.mask, "average": given(batch.weight)}

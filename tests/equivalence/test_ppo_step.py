@@ -1,0 +1,175 @@
+"""PPO's gradient step written out by hand is the step of the book, or leaves the work to it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from rlbook.algorithms.policy.ppo import PPO, PPOConfig
+from rlbook.data.rollout import Batch
+from rlbook.fast_forms import plain_forms
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.playing import adapted_vector
+from rlbook.policies.optimizer import Group, adam
+
+ROWS = 33
+ROUNDING = 1e-11                             # of sums of some thousand float64 numbers of size 1
+
+
+def agent_with(**settings: Any) -> Any:
+    """CartPole's agent in double precision, whose policy has opinions."""
+    config = PPOConfig(**({"hidden_sizes": (7, 5), "anneal_learning_rate": False} | settings))
+    agent: Any = PPO(adapted_vector(PPO, Recipe.of("CartPole-v1"), 1, config), config, seed=1)
+    agent.policy.double()
+    with torch.no_grad():
+        agent.policy.actor.weights[-2].mul_(100)
+    if agent.policy.normalizer is not None:
+        agent.policy.normalizer.update(1.0 + 2.0 * rows().obs)
+    return with_optimizer(agent)
+
+
+def with_optimizer(agent: Any) -> Any:
+    """The agent with an optimiser of the network as it is now."""
+    agent.optimizer = adam([Group([agent.policy])], 1e-2, eps=agent.config.adam_eps)
+    return agent
+
+
+def rows() -> Batch:
+    """Ratios on both sides of the clip, advantages of both signs, one of them 0."""
+    generator = torch.Generator().manual_seed(0)
+    obs, old, advantage, target = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((ROWS, 4), (ROWS,), (ROWS,), (ROWS,))
+    )
+    advantage[0] = 0.0
+    action = torch.randint(2, (ROWS,), generator=generator)
+    mask = torch.ones(ROWS, dtype=torch.bool)
+    return Batch(obs, action, 0.5 * old - 0.7, mask, value=target + 0.1, advantage=advantage, target=target)
+
+
+def steps(agent: Any, batch: Batch, count: int = 3) -> tuple[list[dict[str, Tensor]], Tensor, Tensor, bool]:
+    """The metrics of some gradient steps, the last gradient, the weights, and whether a graph was recorded."""
+    saved: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        metrics = [agent.train_on(batch, diagnose) for diagnose in [False, *[True] * (count - 1)]]
+    parameters = torch.cat([p.detach().reshape(-1) for p in agent.policy.parameters()])
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters()]
+    return metrics, torch.cat([g.reshape(-1) for g in gradients]), parameters, bool(saved)
+
+
+def both(make: Callable[[], Any], batch: Batch) -> bool:
+    """Whether the fast step recorded a graph; it must do what the plain one does."""
+    agent, other = make(), make()
+    before = torch.cat([p.detach().reshape(-1) for p in agent.policy.parameters()])
+    metrics, gradient, weights, recorded = steps(agent, batch)
+    with plain_forms():
+        expected, plain_gradient, plain_weights, plainly = steps(other, batch)
+    assert plainly and (weights - before).abs().max() > 0.01
+    assert_close(gradient, plain_gradient, atol=ROUNDING, rtol=ROUNDING)
+    assert_close(weights, plain_weights, atol=ROUNDING, rtol=ROUNDING)
+    for ours, theirs in zip(metrics, expected, strict=True):
+        assert_close(ours, theirs, atol=ROUNDING, rtol=ROUNDING)
+    return recorded
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"entropy_coef": 0.1}, {"temperature": 0.6, "entropy_coef": 0.1}, {"clip": 0.3, "clip_high": 0.05},
+    {"value_coef": 0.3, "max_grad_norm": 1e9}, {"normalize_observation": True}, {"hidden_sizes": (6,)},
+], ids=str)  # fmt: skip
+def test_the_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> None:
+    assert not both(lambda: agent_with(**settings), rows())
+
+
+def test_with_equal_weights_the_smaller_precision_rounds_and_no_more() -> None:
+    """Float32, the default: gradients of size 1 in sums of 33 rows, 2⁻²⁴ each, through three layers."""
+    agent = agent_with(max_grad_norm=1e9)
+    agent.policy.float()
+    other = copy.deepcopy(with_optimizer(agent))
+    with_optimizer(other)
+    batch = rows()
+    single = Batch(**{name: x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for name, x in vars(batch).items()})
+    _, gradient, _, recorded = steps(agent, single, 1)
+    with plain_forms():
+        _, expected, _, _ = steps(other, single, 1)
+    assert not recorded
+    assert_close(gradient, expected, atol=3 * ROWS * 2**-24 * expected.abs().max().item(), rtol=0)
+
+
+def adapted(agent: Any) -> None:
+    class Beside(nn.Module):
+        def __init__(self, linear: nn.Module) -> None:
+            super().__init__()
+            self.linear, self.more = linear, nn.Linear(7, 5, dtype=torch.float64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x) + self.more(x)
+
+    torch.manual_seed(0)
+    agent.policy.critic.layers[1] = Beside(agent.policy.critic.layers[1])
+    with_optimizer(agent)
+
+
+def own_loss(agent: Any) -> None:
+    agent.loss = lambda batch, diagnose=True: PPO.loss(agent, batch, True)  # type: ignore[method-assign]
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "an adapter": adapted,
+    "a hook on a layer": lambda agent: agent.policy.critic.layers[0].register_forward_hook(lambda module, inputs, out: 2 * out),
+    "a hook on a network": lambda agent: agent.policy.actor.register_forward_hook(lambda module, inputs, out: 2 * out),
+    "a hook on a gradient": lambda agent: agent.policy.actor.weights[0].register_hook(lambda gradient: 2 * gradient),
+    "a frozen layer": lambda agent: with_optimizer(agent) if agent.policy.actor.layers[0].requires_grad_(False) else None,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_put_into_the_networks_counts(change: str) -> None:
+    def changed() -> Any:
+        agent = agent_with()
+        CHANGES[change](agent)
+        return agent
+
+    assert both(changed, rows())
+
+
+def test_a_loss_of_ones_own_counts() -> None:
+    agent = agent_with()
+    own_loss(agent)
+    assert set(agent.train_on(rows(), False)) > {"grad_norm"}
+
+
+@pytest.mark.parametrize("settings", [
+    {"dual_clip": 1.5}, {"clip_value": 0.05}, {"separate_networks": False}, {"micro_batch_size": 10},
+], ids=str)  # fmt: skip
+def test_other_losses_and_networks_are_left_to_the_book(settings: dict[str, Any]) -> None:
+    batch = rows()
+    if "micro_batch_size" in settings:
+        batch.weight = torch.full((ROWS,), 1.0 / ROWS, dtype=torch.float64)
+    assert both(lambda: agent_with(**settings), batch)
+
+
+def test_a_row_that_is_not_finite_is_left_to_the_book() -> None:
+    agent, batch = agent_with(), rows()
+    assert batch.target is not None
+    batch.target[3] = math.nan
+    assert steps(agent, batch, 1)[3]
+    assert not torch.isfinite(agent.optimizer.grad).all()
+
+
+def test_rows_of_another_shape_are_refused() -> None:
+    agent, batch = agent_with(), rows()
+    assert batch.advantage is not None
+    batch.advantage = batch.advantage[:, None]
+    with pytest.raises(ValueError, match="advantage must have the shape of log_prob"):
+        agent.train_on(batch)
