@@ -69,8 +69,9 @@ class Parts:
     """Says how likely it finds what the agent did."""
     reference: Agent | None = None
     """What a KL penalty holds the agent to, instead of the agent's own first policy."""
-    model: str | None = None
-    """A local Hugging Face folder whose weights the policy starts from."""
+    model: object = None
+    """What the networks start from and what of them is trained, as `rlbook.policies.model_spec.ModelSpec.of` reads it. A folder may be
+    the environment's argument `model` instead, whose tokenizer decides what the environment shows."""
     device: str = "cpu"
     """Where the networks live: "cpu" or "cuda"."""
 

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +20,10 @@ MAX_JSON = 64 * 2**20                                 # bytes of config.json, of
 CONTENT = (".json", ".safetensors", ".txt", ".model", ".jinja")  # of a model and its tokenizer; a README may change
 ATTENTION = (None, "eager", "sdpa")                   # what transformers brings along
 LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+MOST_LAYERS = 1_000                                   # of a model without weights
+WEIGHT_FILES = (
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".npz", ".pkl", ".pickle", ".tflite",
+)  # fmt: skip
 BUFFER_LIMIT = 2**28                                  # numbers in a model's buffers, such as GPT-2's causal mask
 
 
@@ -34,7 +38,7 @@ def folder_settings(folder: str | Path) -> dict[str, Any]:
         FolderError: no such folder, or no readable `config.json` in it. A hub name is never looked up.
     """
     try:
-        settings = _json(Path(folder) / "config.json")
+        settings = read_json(Path(folder) / "config.json")
     except (OSError, ValueError, RecursionError) as error:
         wanted = "must be a local Hugging Face causal LM folder with a readable config.json"
         raise FolderError(f"model: {str(folder)!r} {wanted}") from error
@@ -43,11 +47,26 @@ def folder_settings(folder: str | Path) -> dict[str, Any]:
     return settings
 
 
+def has_weights(folder: str | Path) -> bool:
+    """Whether any file of the folder looks like weights, in whatever format; one with config.json alone has none."""
+    return any(path.suffix in WEIGHT_FILES or path.name.endswith(".index.json") for path in Path(folder).iterdir())
+
+
 def check_folder(folder: str | Path) -> None:
     """Raises FolderError unless the folder is a whole causal LM in safetensors files of its own."""
     settings = folder_settings(folder)
     if (Path(folder) / "adapter_config.json").exists():
-        _refuse(folder, "holds an adapter of another model; merge the two, and give the merged folder")
+        _refuse(folder, "holds an adapter of another model; name that model, and the adapter as ModelSpec(folder=..., adapter=...)")
+    check_settings(folder, settings)
+    shapes = _shapes(Path(folder))
+    for name, value in _entries(settings):
+        if name in LAYERS and not (type(value) is int and 1 <= value <= len(shapes)):
+            _refuse(folder, f"has {name} {str(value)[:40]} in its config.json and {len(shapes)} weights in its files")
+    _check_size(folder, shapes)
+
+
+def check_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
+    """Raises FolderError where a config.json asks for what is not here; `folder` is what the sentence calls it."""
     for entry in ("transformers_weights", "quantization_config"):
         if entry in settings:
             _refuse(folder, f"has {entry!r} in its config.json, which is not supported")
@@ -55,11 +74,14 @@ def check_folder(folder: str | Path) -> None:
         if "attn_implementation" in name and value not in ATTENTION:
             allowed = "'eager' and 'sdpa' are there, and none is downloaded"
             _refuse(folder, f"asks for the attention implementation {str(value)[:80]!r}; {allowed}")
-    shapes = _shapes(Path(folder))
+
+
+def check_new(folder: str | Path, settings: Mapping[str, Any]) -> None:
+    """Raises FolderError unless a model without weights could be made from a config.json."""
+    check_settings(folder, settings)
     for name, value in _entries(settings):
-        if name in LAYERS and not (type(value) is int and 1 <= value <= len(shapes)):
-            _refuse(folder, f"has {name} {str(value)[:40]} in its config.json and {len(shapes)} weights in its files")
-    _check_size(folder, shapes)
+        if name in LAYERS and not (type(value) is int and 1 <= value <= MOST_LAYERS):
+            _refuse(folder, f"has {name} {str(value)[:40]} in its config.json; without weights, 1 to {MOST_LAYERS:,} are allowed")
 
 
 def folder_digest(folder: str | Path) -> str:
@@ -92,19 +114,26 @@ def check_loaded(folder: str | Path, info: dict[str, Any]) -> None:
 
 
 def _check_size(folder: str | Path, shapes: dict[str, list[int]]) -> None:
-    """The model that config.json describes is no larger than its files; it is built without memory to find out."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    """The model that config.json describes is no larger than its files."""
+    from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    needed = sum(parameter.numel() for parameter in model.parameters())
+    needed, beside = described_size(config)
     held = sum(math.prod(shape) for shape in shapes.values())
     if needed > held:
         _refuse(folder, f"describes a model of {needed:,} weights, and its files hold {held:,}")
-    if sum(buffer.numel() for buffer in model.buffers()) > BUFFER_LIMIT:
+    if beside > BUFFER_LIMIT:
         _refuse(folder, "describes a model with more than 2^28 numbers beside its weights")
+
+
+def described_size(config: Any) -> tuple[int, int]:
+    """How many weights and how many other numbers the model of a `transformers` config has; it is built without memory to find out."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    return sum(weight.numel() for weight in model.parameters()), sum(buffer.numel() for buffer in model.buffers())
 
 
 def _shapes(folder: Path) -> dict[str, list[int]]:
@@ -129,7 +158,7 @@ def _weight_files(folder: Path) -> Iterator[Path]:
         yield folder / WEIGHTS
         return
     try:
-        names = set(_json(folder / INDEX)["weight_map"].values())
+        names = set(read_json(folder / INDEX)["weight_map"].values())
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         _refuse(folder, f"has a damaged {INDEX}")
     for name in sorted(map(str, names)):
@@ -140,15 +169,15 @@ def _weight_files(folder: Path) -> Iterator[Path]:
         yield folder / name
 
 
-def _entries(settings: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Every name and value, those of nested settings included."""
     for name, value in settings.items():
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             yield from _entries(value)
         yield name, value
 
 
-def _json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     """What a JSON file holds. A Hugging Face cache is made of links, so they are followed, to regular files."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())

@@ -11,6 +11,7 @@ were trained on the right answers with behaviour cloning's loss and stopped earl
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from safetensors.torch import load
 
 from rlbook.errors import RequestError
-from rlbook.llm.models import folder_model, small_llama
+from rlbook.llm.models import folder_model, sized_model, small_llama
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.token_rows import NEW
 from rlbook.llm.tokenizer import character_codec
@@ -32,21 +33,26 @@ DIGESTS = {
 """Task → sha256 of its file of weights."""
 
 
-def starting_model(task: Task, model: str | None, rng: np.random.Generator) -> Any:
+def starting_model(
+    task: Task, model: str | None, rng: np.random.Generator, config: Mapping[str, object] | None = None
+) -> Any:
     """A `transformers` causal language model in float32.
 
     Args:
         task: what it is to write answers for.
         model: a local Hugging Face folder; None for the small built-in model with the weights of this task, or with weights of `rng`'s
             where the task has none; "new" for weights of `rng`'s in any case.
-        rng: draws new weights.
+        rng: draws new weights, those of a folder without weights among them.
+        config: instead of `model`, the sizes of a new one; see `rlbook.llm.models.sized_model`.
 
     Raises:
         ValueError: the folder holds no model that can be loaded.
         RequestError: the weights in the package are damaged.
     """
     if model is not None and model != NEW:
-        return folder_model(model)
+        return folder_model(model, rng)
+    if config is not None:
+        return sized_model(config, character_codec(task.characters), rng)
     small = small_llama(torch_generator(rng), vocabulary_size=character_codec(task.characters).vocabulary_size)
     if model is None and task.name in DIGESTS:
         small.load_state_dict(load(taught_weights(task.name)))

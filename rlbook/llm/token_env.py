@@ -72,8 +72,9 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     ## Arguments
     * `split`: "train" or "held_out".
     * `reward`: "exact", "prefix", "edit", or a function of a finished `rlbook.llm.rewards.Completion`.
-    * `model`: a local Hugging Face causal LM folder whose tokenizer and weights are used; None for the built-in small one, which has
-      been taught about half of its task where the weights ship with the package; "new" for the same one untaught.
+    * `model`: a name, which the policy's builder reads; the environment builds no network. A local Hugging Face causal LM folder,
+      whose tokenizer makes the ids here; None for the built-in small model, which has been taught about half of its task where
+      the weights ship with the package; "new" for the same one untaught.
     * `max_new_tokens`: limit on a completion, in tokens.
 
     ## Known answer

@@ -1,18 +1,34 @@
-"""Which network the spaces call for: an MLP for vectors, a causal language model for texts."""
+"""Which network the spaces call for: an MLP for vectors, a causal language model for texts.
+
+A `ModelSpec` says the rest: the weights it starts from, what is trained, in which numbers. Actor,
+critic, reference and reward are all built here; no environment builds a network.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from torch import nn
 
+from rlbook.checks import nearest
 from rlbook.policies.mlp import MLPPolicy
+from rlbook.policies.model_spec import ModelSpec
 from rlbook.policies.policy import Policy
 from rlbook.policies.reward_network import RewardNetwork, StepReward
 from rlbook.seeding import torch_generator
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 BUILDERS = {"language_model": "rlbook.llm.building:language_model_policy"}
 """What an environment may call its `policy_kind` → who builds it, as "module:function"."""
@@ -32,40 +48,120 @@ class PolicySettings:
     normalize_observation: bool = False      # standardise the observations of an MLP
 
 
-def build_policy(env: Any, rng: np.random.Generator, settings: PolicySettings) -> Policy:
-    """The policy for `env`, a VectorEnv adapted to the agent; `rng` draws every new weight.
+def build_policy(
+    env: VectorEnv, rng: np.random.Generator, settings: PolicySettings,
+    model: object = None,
+) -> Policy:  # fmt: skip
+    """The policy for `env`, a VectorEnv adapted to the agent.
 
     An environment whose observations are not vectors names the policy that reads them,
     `policy_kind`.
+
+    Args:
+        env: its spaces are read, and it is not stepped.
+        rng: draws every new weight.
+        settings: what the agent asks for.
+        model: what `ModelSpec.of` reads.
+
+    Raises:
+        ValueError: the model asks for what this kind of network does not have.
     """
+    spec = ModelSpec.of(model) or ModelSpec()
     kind = getattr(env.unwrapped, "policy_kind", None)
     if kind is not None:
-        return _imported(BUILDERS[kind])(env, rng, settings)
-    return MLPPolicy(
-        env.single_observation_space.shape[0], env.single_action_space, torch_generator(rng),
+        return _imported(BUILDERS[kind])(env, rng, settings, spec)
+    refuse_language(spec)
+    policy = MLPPolicy(
+        _size(env.single_observation_space), env.single_action_space, torch_generator(rng),
         critic=settings.critic,
         hidden_sizes=settings.hidden_sizes, shared=settings.shared, orthogonal=settings.orthogonal,
         temperature=settings.temperature, normalize_observation=settings.normalize_observation,
     )  # fmt: skip
+    in_numbers(policy, spec.dtype)
+    choose_trained(policy, spec.trained, policy.heads())
+    return policy
 
 
 def build_reward_network(
-    env: Any, rng: np.random.Generator, hidden_sizes: tuple[int, ...]
-) -> RewardNetwork:
+    env: VectorEnv, rng: np.random.Generator, hidden_sizes: tuple[int, ...],
+    model: object = None,
+) -> RewardNetwork:  # fmt: skip
     """What learns a reward in `env`, as in `build_policy`; `hidden_sizes` are those of an MLP."""
+    spec = ModelSpec.of(model) or ModelSpec()
     kind = getattr(env.unwrapped, "policy_kind", None)
     if kind is not None:
-        return _imported(REWARD_BUILDERS[kind])(env, rng)
-    size, actions = env.single_observation_space.shape[0], env.single_action_space
-    return StepReward(size, actions, torch_generator(rng), hidden_sizes)
+        return _imported(REWARD_BUILDERS[kind])(env, rng, spec)
+    refuse_language(spec)
+    size, actions = _size(env.single_observation_space), env.single_action_space
+    network = StepReward(size, actions, torch_generator(rng), hidden_sizes)
+    in_numbers(network, spec.dtype)
+    choose_trained(network, spec.trained, network.network.layers[-1].parameters())
+    return network
 
 
-def _imported(name: str) -> Any:
+def _size(space: spaces.Space) -> int:
+    """Numbers in an observation."""
+    return math.prod(space.shape or ())
+
+
+def _imported(name: str) -> Callable[..., Any]:
     module, function = name.split(":")
     return getattr(importlib.import_module(module), function)
 
 
-def refuse_idle(policy: Policy | RewardNetwork, config: Any) -> None:
+def refuse_language(spec: ModelSpec) -> None:
+    """Raises ValueError where a spec says something about a language model, and there is none."""
+    for name in ("folder", "config", "adapter"):
+        if getattr(spec, name) is not None:
+            raise ValueError(
+                f"the model's {name} is for a language model, and the observations here are no"
+                " texts; an MLP's layers are given by hidden_sizes"
+            )
+
+
+def in_numbers(network: nn.Module, dtype: str) -> None:
+    """Turns the parameters into numbers of this type; buffers, such as a table of angles, stay."""
+    for parameter in network.parameters():
+        parameter.data = parameter.data.to(getattr(torch, dtype))
+
+
+def choose_trained(
+    network: nn.Module, trained: str | tuple[str, ...], head: Iterable[nn.Parameter]
+) -> None:
+    """Lets gradients change what a `ModelSpec` says is trained, and nothing else.
+
+    Args:
+        network: changed in place. Of one with an adapter, "adapter" leaves all as peft set it.
+        trained: "all", "adapter", "head", or patterns of parameters' names.
+        head: the parameters that "head" means.
+
+    Raises:
+        ValueError: a pattern that matches no parameter.
+    """
+    names = dict(network.named_parameters())
+    if trained == "adapter":
+        return
+    chosen = set(names)
+    if trained == "head":
+        last = set(map(id, head))
+        chosen = {name for name, parameter in names.items() if id(parameter) in last}
+    elif isinstance(trained, tuple):
+        _check_patterns(list(names), trained)
+        chosen = {name for name in names if any(fnmatchcase(name, part) for part in trained)}
+    for name, parameter in names.items():
+        parameter.requires_grad_(name in chosen)
+
+
+def _check_patterns(names: list[str], patterns: tuple[str, ...]) -> None:
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            match = nearest(pattern, names) or names[0]
+            raise ValueError(
+                f"trainable names {pattern!r}, and no parameter is called so (one is {match!r})"
+            )
+
+
+def refuse_idle(policy: Policy | RewardNetwork, config: DataclassInstance) -> None:
     """Raises ValueError where `config` changes a hyper-parameter without effect on this network.
 
     Args:

@@ -150,6 +150,12 @@ class MLPPolicy(Policy):
             next_value[truncated] = self.value(torch.from_numpy(final))
         return value.clone(), next_value.clone()
 
+    def heads(self) -> list[nn.Parameter]:
+        """The parameters of the last layers, and the Gaussian's deviation."""
+        layers = [network.layers[-1] for network in (self.actor, self.critic, self.value_head) if network is not None]
+        deviation = [] if self.log_std is None else [self.log_std]
+        return [*deviation, *(parameter for layer in layers for parameter in layer.parameters())]
+
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)
 

@@ -6,8 +6,9 @@ model's is [B, T], one row an episode. Everything an algorithm needs of a policy
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -32,21 +33,61 @@ def module_device(module: nn.Module) -> torch.device:
 
 
 def saved(module: nn.Module) -> State:
-    """The module's tensors by name, one that goes by several names (a tied output layer) under the first alone."""
-    state: State = {}
-    first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
-    for name, tensor in module.state_dict().items():
-        if first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name) == name or not tensor.numel():
-            state[name] = tensor
-    return state
+    """The module's tensors by name, one that goes by several names (a tied output layer) under the
+    first alone.
+
+    Of a module that is `rebuilt` from its `ModelSpec`, what is not trained is named by its digest.
+    """
+    frozen = frozen_parameters(module)
+    state: State = {name: tensor for name, tensor in _once(module) if name not in frozen}
+    return state | ({FROZEN: digest(frozen)} if frozen else {})
 
 
 def load_saved(module: nn.Module, state: State) -> None:
-    """The inverse of `saved`. Raises RuntimeError where names or shapes do not fit."""
-    tied = module.state_dict().keys() - saved(module).keys()
-    missing, unexpected = module.load_state_dict(state, strict=False)
-    if unexpected or set(missing) - tied:
-        raise RuntimeError(f"tensors are missing or left over: {', '.join([*sorted(set(missing) - tied), *unexpected])}")
+    """The inverse of `saved`.
+
+    Raises:
+        RuntimeError: names or shapes do not fit, or what is not trained differs from what it was.
+    """
+    frozen = frozen_parameters(module)
+    if frozen and state.get(FROZEN) != digest(frozen):
+        raise RuntimeError("the weights that are not trained have changed since the run started")
+    tensors = {name: value for name, value in state.items() if name != FROZEN}
+    needed = {name for name, _ in _once(module)} - frozen.keys()
+    missing, unexpected = module.load_state_dict(tensors, strict=False)
+    odd = [*sorted(needed.intersection(missing)), *unexpected]
+    if odd:
+        raise RuntimeError(f"tensors are missing or left over: {', '.join(odd)}")
+
+
+FROZEN = "frozen"
+"""The digest's name among the saved tensors."""
+
+
+def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
+    """Name → weight of what is not trained, in a module that is `rebuilt`; else {}."""
+    if not getattr(module, "rebuilt", False):
+        return {}
+    return {name: value for name, value in module.named_parameters() if not value.requires_grad}
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """The sha256 of tensors and their names."""
+    hashed = hashlib.sha256()
+    for name, tensor in tensors.items():
+        numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        hashed.update(f"{name} {tensor.dtype} {list(tensor.shape)} ".encode())
+        hashed.update(numbers.numpy().data)
+    return hashed.hexdigest()
+
+
+def _once(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor of the module under the first of its names."""
+    first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
+    for name, tensor in module.state_dict().items():
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if first.setdefault(place, name) == name or not tensor.numel():
+            yield name, tensor
 
 
 class Policy(nn.Module):
@@ -58,6 +99,9 @@ class Policy(nn.Module):
     """What one row of a minibatch is by default."""
     idle: Mapping[str, str] = {}
     """Hyper-parameters that have no effect on this policy, each with the reason."""
+    rebuilt: bool = False
+    """Whether its weights that are not trained come again when it is built from its `ModelSpec`: a
+    checkpoint then holds their digest alone."""
     stores: ClassVar[Literal["all", "first"]] = "all"
     """Which observations a rollout must keep. "first": the first one and the actions rebuild the row."""
 

@@ -25,6 +25,8 @@ class RewardNetwork(nn.Module):
 
     idle: Mapping[str, str] = {}
     """Hyper-parameters that have no effect on this network, each with the reason."""
+    rebuilt: bool = False
+    """As of a `Policy`."""
 
     @abstractmethod
     def rewards(self, batch: Batch) -> Tensor:

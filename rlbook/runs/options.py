@@ -34,7 +34,7 @@ class RunOptions:
     teacher: Folder = None  # run whose probabilities are to be learned
     reference: Folder = None  # run that a KL penalty holds the agent to (default: its own first policy)
     reward_model: Folder = None  # run of a reward model that pays in the environment's place; evaluation keeps the true reward
-    model: Folder = None  # local Hugging Face model that the policy starts from
+    model: Folder = None  # local Hugging Face model that the networks start from; in Python a ModelSpec or its fields too
     device: str | None = None  # where networks live: cpu, cuda or auto (default: cpu)
 
     def __post_init__(self) -> None:

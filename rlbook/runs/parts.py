@@ -26,7 +26,7 @@ def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
     """
     options, names = request.options, ("expert", "teacher", "reference")
     agents = {name: agent_of(name, getattr(options, name), load) for name in names}
-    return Parts(**agents, model=request.recipe.kwargs.get("model"), device=device_of(options.device))
+    return Parts(**agents, model=options.model, device=device_of(options.device))
 
 
 def agent_of(name: str, value: object, load: Callable[[Path], Agent]) -> Agent | None:
@@ -77,6 +77,11 @@ def digests_of(request: Request, data: Data | None) -> dict[str, str]:
         from rlbook.llm.model_folder import folder_digest  # which tables do without
 
         found["model"] = folder_digest(model)
+    adapter = getattr(request.options.model, "adapter", None)
+    if isinstance(adapter, str) and (Path(adapter) / "adapter_config.json").is_file():
+        from rlbook.llm.model_folder import folder_digest
+
+        found["adapter"] = folder_digest(adapter)
     return found
 
 

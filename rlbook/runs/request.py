@@ -15,6 +15,7 @@ from rlbook.checks import nearest
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.loop import Budget
+from rlbook.policies.model_spec import ModelSpec
 from rlbook.registry import agent_class, check_class, name_of, preset
 from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RunOptions
 from rlbook.runs.plain_yaml import parse_yaml
@@ -52,8 +53,9 @@ class Request:
         agent = agent_class(algorithm, allow_import=allow_import) if isinstance(algorithm, str) else check_class(algorithm)
         asked = RunOptions(**options)
         _check_names("env_kwargs", env_kwargs or {})
-        if asked.model is not None:          # its tokenizer decides what the environment shows, so the environment is told
-            env_kwargs, asked = {**(env_kwargs or {}), "model": str(asked.model)}, dataclasses.replace(asked, model=None)
+        folder, asked = _model_apart(asked)
+        if folder is not None:               # its tokenizer decides what the environment shows, so the environment is told
+            env_kwargs = {**(env_kwargs or {}), "model": folder}
         recipe = Recipe.of(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
         _check_use(agent, asked)
         settings = preset(agent, recipe.name)
@@ -107,6 +109,9 @@ class Request:
 
     def _flat(self) -> dict[str, Any]:
         named = {"algorithm": self.algorithm, "env": self.recipe.name}
+        model = [str(part) for part in (self.recipe.kwargs.get("model"), self.options.model) if part is not None]
+        if model:                            # the folder is the environment's, what else was said about it the option's
+            named["model"] = ", ".join(model)
         return {**self.recipe.kwargs, **self.hyperparameters, **vars(self.options), **named}
 
     def as_yaml(self) -> str:
@@ -120,6 +125,7 @@ class Request:
             "algorithm": self.algorithm, "env": env_id, "env_kwargs": {} if env_id is None else _plain(self.recipe.kwargs),
             **{name: named.get(name) for name in COUNTS},
             **{name: value for name, value in named.items() if name not in COUNTS and isinstance(value, str)},
+            **({} if self.options.model is None else {"model": self.options.model.given()}),
             **({"digests": self.digests} if self.digests else {}), "hyperparameters": self.hyperparameters,
         }  # fmt: skip
         try:
@@ -158,9 +164,24 @@ class Request:
             raise RequestError(f"the run was made with {fields['algorithm']}, not with {name_of(algorithm)}")
         options: dict[str, Any] = {name: fields[name] for name in NAMES if fields.get(name) is not None}
         for name in FOLDERS:
-            if not isinstance(options.get(name, ""), str):
+            if not isinstance(options.get(name, ""), (str, dict) if name == "model" else str):
                 raise RequestError(f"config.yaml: {name} must name a folder, got {options[name]!r}")
         return cls.build(algorithm or fields["algorithm"], target, **{**options, **given}, allow_import=allow_import, **mappings)
+
+
+def _model_apart(asked: RunOptions) -> tuple[str | None, RunOptions]:
+    """The folder of the model, and the options without it and without what the option `device` says too."""
+    try:
+        spec = ModelSpec.of(asked.model)
+    except ValueError as error:
+        raise RequestError(f"model: {error}") from None
+    if spec is None:
+        return None, asked
+    if spec.device is not None and asked.device not in (None, spec.device):
+        raise RequestError(f"device is {asked.device}, and the model's device {spec.device}; give one of the two")
+    rest = dataclasses.replace(spec, folder=None, device=None)
+    model = rest if rest.given() else None
+    return spec.folder, dataclasses.replace(asked, model=model, device=spec.device or asked.device)
 
 
 def _check_use(agent: type[Agent], asked: RunOptions) -> None:
@@ -175,7 +196,7 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
         raise RequestError(f"passes are counted over recorded data, and {name} was given none; give steps or episodes")
     if asked.episodes is not None and (sources == ("data",) or asked.data is not None):
         raise RequestError(f"{name} plays no episodes while it learns from recorded data; give passes or steps")
-    for part in ("expert", "teacher", "reference", "device"):
+    for part in ("expert", "teacher", "reference", "model", "device"):
         if getattr(asked, part) not in (None, "cpu") and part not in agent.uses:
             raise RequestError(f"{name} has no use for {part}, got {getattr(asked, part)!r}"[:300])
     if asked.reward_model is not None:

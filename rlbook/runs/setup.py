@@ -91,7 +91,7 @@ def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:
 
 
 def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
-    kind, notes = request.agent, env.adaptation.notes
+    kind, notes = request.agent, env.adaptation.notes + _model_notes(request)
     given = _given(kind, parts)
     source = _source_name(request)
     if source == "model":
@@ -105,6 +105,16 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     else:
         interaction = VectorInteraction(env, rng, rollout=agent.rollout, group_size=agent.group_size)
     return Ready(agent, EnvironmentSource(interaction), notes + ((interaction.note,) if interaction.note else ()))
+
+
+def _model_notes(request: Request) -> tuple[str, ...]:
+    """Says so where a model's folder was named that has no weights."""
+    folder = request.recipe.kwargs.get("model")
+    if not isinstance(folder, str) or not (Path(folder) / "config.json").is_file():
+        return ()
+    from rlbook.llm.model_folder import has_weights  # which tables do without
+
+    return () if has_weights(folder) else (f"model: new weights, drawn from the seed; {folder} has none",)
 
 
 def _given(kind: type[Agent], parts: Parts) -> dict[str, Parts]:

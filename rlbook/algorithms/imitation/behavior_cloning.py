@@ -58,7 +58,7 @@ class BehaviorCloning(PolicyAgent):
 
     Config = BehaviorCloningConfig
     data_kinds = ("Episodes",)
-    uses = ("expert", "device")
+    uses = ("expert", "model", "device")
     budget = {"passes": 20}
     presets = for_sequence_tasks(passes=5, batch_size=128, anneal_learning_rate=True)
     METRICS = {

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbook import checks
-from rlbook.agent import Agent, Data, Metrics, State
+from rlbook.agent import Agent, Data, Metrics, Parts, State
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.preference_losses import (
@@ -80,6 +80,7 @@ class RewardModel(Agent):
     observations = "policy"
     seeks_return = False
     data_kinds = ("Pairs", "Groups")
+    uses = ("model",)
     budget = {"passes": 20}
     presets = {name: {"passes": 5, "learning_rate": 5e-4} for name in ("Addition-v0", "Reverse-v0")}
     METRICS = {
@@ -92,12 +93,15 @@ class RewardModel(Agent):
         "grad_norm": "L2 norm of the gradient before clipping",
     }
 
-    def __init__(self, env: AdaptedVectorEnv, config: RewardModelConfig, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
+    def __init__(
+        self, env: AdaptedVectorEnv, config: RewardModelConfig, seed: int = 0,
+        parts: Parts = Parts(),
+    ) -> None:  # fmt: skip
+        super().__init__(env, config, seed, parts)
         self.config: RewardModelConfig = config
         self.seed = seed
         rng = rng_for(seed, "initialisation")
-        self.network = build_reward_network(env, rng, tuple(config.hidden_sizes))
+        self.network = build_reward_network(env, rng, tuple(config.hidden_sizes), parts.model)
         refuse_idle(self.network, config)
         group = Group([self.network], weight_decay=config.weight_decay)
         self.optimizer = adam([group], checks.at(config.learning_rate, 0.0), eps=config.adam_eps)

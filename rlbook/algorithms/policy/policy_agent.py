@@ -36,7 +36,7 @@ class PolicyAgent(Agent):
     batched = True
     observations = "policy"
     default_num_envs = 8
-    uses = ("device",)
+    uses = ("model", "device")
     critic: bool = False
 
     def __init__(self, env: Any, config: Any, seed: int = 0, parts: Parts = Parts()) -> None:
@@ -49,7 +49,7 @@ class PolicyAgent(Agent):
             shared=not getattr(config, "separate_networks", True), orthogonal=getattr(config, "orthogonal_init", True),
             normalize_observation=getattr(config, "normalize_observation", False),
         )  # fmt: skip
-        self.policy = build_policy(env, rng_for(seed, "initialisation"), settings).to(parts.device)
+        self.policy = build_policy(env, rng_for(seed, "initialisation"), settings, parts.model).to(parts.device)
         refuse_idle(self.policy, config)
         self.reference = self.make_reference() if self.needs_reference(config) else None
         self.optimizer = adam([Group([self.policy])], at(config.learning_rate, 0.0), eps=config.adam_eps)
