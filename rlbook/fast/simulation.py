@@ -80,7 +80,7 @@ def simulate(
         episode_return += reward
         over = terminated or length >= limit
         size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
-        if size < 0.0:                       # NO_DELTA
+        if size is None:                     # nothing was learned yet
             idle += 1
         else:
             error += size
@@ -137,7 +137,7 @@ def interact(
         episode_return += reward
         over = terminated or truncated or length >= limit
         size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
-        if size < 0.0:                       # NO_DELTA
+        if size is None:                     # nothing was learned yet
             idle += 1
         else:
             error += size

@@ -99,7 +99,7 @@ def test_a_time_limit_still_bootstraps(n: int) -> None:
 
 def learned(algorithm: str, env: Any, **settings: Any) -> np.ndarray:
     agent: Any = rlbook.train(algorithm, env, eval_every=0, **settings).agent
-    return agent.memory[0]
+    return agent.memory.v if hasattr(agent.memory, "v") else agent.memory.q
 
 
 EXPLORING: list[dict[str, Any]] = [

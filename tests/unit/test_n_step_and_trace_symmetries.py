@@ -42,7 +42,7 @@ def learned(
         next_state, reward, ended, cut = int(rng.integers(6)), float(rng.normal()), rng.random() < 0.1, rng.random() < 0.05
         agent.learn(Step(names[state], int(rng.integers(3)) % num_actions, scale * reward, names[next_state], ended, cut and not ended))
         state = next_state
-    return agent.memory[0]
+    return agent.memory.v if hasattr(agent.memory, "v") else agent.memory.q
 
 
 @every_agent

@@ -130,9 +130,23 @@ def test_true_online_is_the_online_lambda_return_algorithm_at_every_step(decay: 
         np.testing.assert_allclose(shown[horizon - 1], expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_offline_algorithm_is_the_forward_view(decay: float, ended: bool) -> None:
+    """Each λ-return as the sum over all n of its n-step returns (eq. 12.3), all of them from the V that the episode began with."""
+    rng = np.random.default_rng(2)
+    start = rng.normal(size=4)
+    path, rewards = walk(rng, 12, num_states=4)
+    agent = predictor(start, traces="offline", alpha=Constant(0.2), gamma=0.9, trace_decay=decay)
+    shown = episode(agent, path, rewards, truncated=not ended)
+    expected = truncated_lambda_returns(start, path, rewards, [start] * 12, decay, 0.9, ended)
+    np.testing.assert_allclose(shown[-1], expected, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(shown[:-1], [start] * 11)
+
+
 def learned(algorithm: str, env: Any, **settings: Any) -> np.ndarray:
     agent: Any = rlbook.train(algorithm, env, eval_every=0, **settings).agent
-    return agent.memory[0]
+    return agent.memory.v if hasattr(agent.memory, "v") else agent.memory.q
 
 
 @pytest.mark.parametrize("env", ["Maze-v0", "FrozenLake-v1"])

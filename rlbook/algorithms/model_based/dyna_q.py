@@ -27,9 +27,8 @@ real steps only, is left open there.
 
 from __future__ import annotations
 
-from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -37,24 +36,24 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.q_learning import q_learning_step
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Settings
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.checks import check_fields, non_negative_int
 
 UNTRIED = -1
 """The successor of a pair that was never tried."""
 
 
-DynaSettings = namedtuple("DynaSettings", (*Settings._fields, "planned", "planning_steps"))
-"""`Settings`; `Settings` for planned updates, which are not counted as visits; and n."""
+class DynaSettings(ControlSettings):
+    """With those of planning."""
+
+    planned: ControlSettings                 # for planned updates, which are not counted as visits
+    planning_steps: int                      # n
 
 
-class DynaMemory(NamedTuple):
-    """`Memory`, and the model."""
+class DynaMemory(ControlMemory):
+    """With the model. Only real updates are counted in `visits`."""
 
-    q: NDArray[np.float64]                   # [S, A], in reward units
-    # [S, A]: real updates of each entry, where they are counted
-    visits: NDArray[np.int64]
-    clock: NDArray[np.float64]               # [1]: progress in [0, 1]
     reward: NDArray[np.float64]              # [S, A]: the last reward of each pair, in reward units
     successor: NDArray[np.int64]             # [S, A]: its last successor, or UNTRIED
     ended: NDArray[np.bool_]                 # [S, A]: whether the episode terminated there
@@ -82,8 +81,8 @@ def remember(
 
 
 def dyna_q_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
+    memory: DynaMemory, settings: DynaSettings, rng: Generator, state: int, action: int,
+    reward: float, next_state: int, terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
     """One real step and n planned ones, in place on Q and the model.
 
@@ -94,8 +93,8 @@ def dyna_q_update(
     )
     remember(memory, state, action, reward, next_state, terminated)
     for _ in range(settings.planning_steps):
-        s = memory.states[int(rng.random() * memory.num_states[0])]
-        a = memory.tried[s][int(rng.random() * memory.num_tried[s])]
+        s: int = memory.states[int(rng.random() * memory.num_states[0])]
+        a: int = memory.tried[s][int(rng.random() * memory.num_tried[s])]
         r, successor, ended = memory.reward[s][a], memory.successor[s][a], memory.ended[s][a]
         q_learning_step(memory, settings.planned, rng, s, a, r, successor, ended, False)
     return size
@@ -117,6 +116,8 @@ class DynaQ(ControlAgent):
     """Q-learning with a model of what it has seen."""
 
     budget = {"episodes": 100}
+    memory: DynaMemory
+    settings: DynaSettings
     Config = DynaQConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
         "known_pairs": "pairs of state and action tried so far",
@@ -124,14 +125,14 @@ class DynaQ(ControlAgent):
     update = staticmethod(dyna_q_update)
 
     def make_settings(self) -> DynaSettings:
-        shared = self.shared_settings()
-        planned = Settings(*shared)._replace(counting=False)
-        return DynaSettings(*shared, planned, int(self.config.planning_steps))
+        settings, steps = super().make_settings(), int(self.config.planning_steps)
+        planned = settings._replace(counting=False)
+        return DynaSettings(*settings, planned=planned, planning_steps=steps)
 
     def make_memory(self) -> DynaMemory:
         shape = (self.num_states, self.num_actions)
         return DynaMemory(
-            *self.shared_memory(), reward=np.zeros(shape), successor=np.full(shape, UNTRIED),
+            *super().make_memory(), reward=np.zeros(shape), successor=np.full(shape, UNTRIED),
             ended=np.zeros(shape, dtype=bool), states=np.zeros(shape[0], dtype=np.int64),
             num_states=np.zeros(1, dtype=np.int64), tried=np.zeros(shape, dtype=np.int64),
             num_tried=np.zeros(shape[0], dtype=np.int64),

@@ -22,9 +22,8 @@ page 168, and its footnote on actions never tried. No deliberate difference.
 from __future__ import annotations
 
 import math
-from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -32,7 +31,8 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.q_learning import q_learning_step
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Settings
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.checks import (
     check_fields,
     check_schedules,
@@ -41,19 +41,18 @@ from rlbook.checks import (
     positive_fraction,
 )
 
-DynaPlusSettings = namedtuple(
-    "DynaPlusSettings", (*Settings._fields, "planned", "planning_steps", "kappa")
-)
-"""`Settings`; `Settings` for planned updates, which are not counted as visits; n; and κ."""
+
+class DynaPlusSettings(ControlSettings):
+    """With those of planning."""
+
+    planned: ControlSettings                 # for planned updates, which are not counted as visits
+    planning_steps: int                      # n
+    kappa: float                             # κ, in reward units
 
 
-class DynaPlusMemory(NamedTuple):
-    """`Memory`, and the model."""
+class DynaPlusMemory(ControlMemory):
+    """With the model. Only real updates are counted in `visits`."""
 
-    q: NDArray[np.float64]                   # [S, A], in reward units
-    # [S, A]: real updates of each entry, where they are counted
-    visits: NDArray[np.int64]
-    clock: NDArray[np.float64]               # [1]: progress in [0, 1]
     # [S, A]: the last reward of each pair, in reward units; 0 before
     reward: NDArray[np.float64]
     # [S, A]: its last successor; before that the state itself
@@ -89,7 +88,7 @@ def remember_when(
 
 
 def dyna_q_plus_update(
-    memory: DynaPlusMemory, settings: Any, rng: Generator, state: int, action: int,
+    memory: DynaPlusMemory, settings: DynaPlusSettings, rng: Generator, state: int, action: int,
     reward: float, next_state: int, terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
     """One real step and n planned ones, in place on Q and the model.
@@ -129,6 +128,8 @@ class DynaQPlus(ControlAgent):
     """Dyna-Q with a bonus for what was not tried for long."""
 
     budget = {"episodes": 100}
+    memory: DynaPlusMemory
+    settings: DynaPlusSettings
     Config = DynaQPlusConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
         "known_pairs": "pairs of state and action tried so far",
@@ -136,16 +137,16 @@ class DynaQPlus(ControlAgent):
     update = staticmethod(dyna_q_plus_update)
 
     def make_settings(self) -> DynaPlusSettings:
-        shared = self.shared_settings()
-        planned = Settings(*shared)._replace(counting=False)
+        settings, config = super().make_settings(), self.config
         return DynaPlusSettings(
-            *shared, planned, int(self.config.planning_steps), float(self.config.kappa)
-        )
+            *settings, planned=settings._replace(counting=False),
+            planning_steps=int(config.planning_steps), kappa=float(config.kappa),
+        )  # fmt: skip
 
     def make_memory(self) -> DynaPlusMemory:
         shape = (self.num_states, self.num_actions)
         return DynaPlusMemory(
-            *self.shared_memory(), reward=np.zeros(shape),
+            *super().make_memory(), reward=np.zeros(shape),
             successor=np.arange(shape[0])[:, None].repeat(shape[1], axis=1),
             ended=np.zeros(shape, dtype=bool), states=np.zeros(shape[0], dtype=np.int64),
             num_states=np.zeros(1, dtype=np.int64), met=np.zeros(shape[0], dtype=bool),

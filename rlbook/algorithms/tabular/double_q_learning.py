@@ -20,32 +20,28 @@ same for ε-greedy and keeps the unit that softmax and UCB need.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.exploration import greedy
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.functional.schedules import CONSTANT, scheduled
 
 
-class DoubleMemory(NamedTuple):
-    """`Memory`, whose q is the mean, and the two tables."""
+class DoubleMemory(ControlMemory):
+    """With the two tables; q is their mean (Q₁ + Q₂) / 2, and visits counts updates of either."""
 
-    q: NDArray[np.float64]                   # [S, A]: (Q₁ + Q₂) / 2, in reward units
-    # [S, A]: updates of either table, where they are counted
-    visits: NDArray[np.int64]
-    clock: NDArray[np.float64]               # [1]: progress in [0, 1]
     first: NDArray[np.float64]               # [S, A]: Q₁, in reward units
     second: NDArray[np.float64]              # [S, A]: Q₂, in reward units
     first_visits: NDArray[np.int64]          # [S, A]: updates of Q₁ alone, where they are counted
 
 
 def double_q_learning_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
+    memory: DoubleMemory, settings: ControlSettings, rng: Generator, state: int, action: int,
+    reward: float, next_state: int, terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
     """One step, in place on one of the tables and on their mean. Returns |δ| in reward units."""
     heads = rng.random() < 0.5
@@ -59,7 +55,9 @@ def double_q_learning_update(
     return abs(error)
 
 
-def own_step_size(memory: Any, settings: Any, state: int, action: int, first: bool) -> float:
+def own_step_size(
+    memory: DoubleMemory, settings: ControlSettings, state: int, action: int, first: bool
+) -> float:
     """α for this entry of one of the tables, in (0, 1]. Call it once an update.
 
     A 1/N schedule counts the updates of that table.
@@ -86,9 +84,11 @@ class DoubleQLearning(ControlAgent):
     Its values are those of the mean table.
     """
 
+    memory: DoubleMemory
     Config = DoubleQLearningConfig
     update = staticmethod(double_q_learning_update)
 
     def make_memory(self) -> DoubleMemory:
-        shared = self.shared_memory()
-        return DoubleMemory._make((*shared, shared[0].copy(), shared[0].copy(), shared[1].copy()))
+        made = super().make_memory()
+        first, second, counts = made.q.copy(), made.q.copy(), made.visits.copy()
+        return DoubleMemory(*made, first=first, second=second, first_visits=counts)

@@ -1,7 +1,6 @@
 """An episode kept until it ends, which is when Monte Carlo methods learn.
 
-The arrays `states`, `actions` and `rewards` [T] hold the episode in progress, `recorded` [1]
-says how many of their entries count. At the end `to_returns` turns the rewards into returns, in
+At the end `to_returns` turns the rewards into returns, in
 place:
 
     G_t = R_{t+1} + γ G_{t+1}
@@ -15,11 +14,11 @@ Source: Sutton & Barto 2018, eq. 3.9. Bootstrapping at a cut is ours: the book h
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import State
+from rlbook.algorithms.tabular.records import Memory, Record
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 
 EPISODE = ("states", "actions", "rewards")
@@ -29,15 +28,27 @@ VISITS = (FIRST, EVERY)
 """What `visits` may be: an episode updates an entry at its first visit only, or at every visit."""
 
 
-def no_episode() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The fields `states`, `actions`, `rewards` and `recorded` of a memory, before the first
-    step.
-    """
-    states, actions = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    return states, actions, np.zeros(0), np.zeros(1, dtype=np.int64)
+class Episode(Record):
+    """The episode in progress."""
+
+    states: NDArray[np.int64]                # [T]
+    actions: NDArray[np.int64]               # [T]
+    rewards: NDArray[np.float64]             # [T], in reward units; at the end the returns
+    recorded: NDArray[np.int64]              # [1]: how many of these entries count
 
 
-def record(memory: Any, state: int, action: int, reward: float) -> int:
+class EpisodeMemory(Episode, Memory):
+    """The tables of an agent that keeps the episode in progress."""
+
+
+def no_episode() -> dict[str, np.ndarray]:
+    """The fields of `Episode` before the first step."""
+    none = np.zeros(0, dtype=np.int64)
+    recorded = np.zeros(1, dtype=np.int64)
+    return {"states": none, "actions": none, "rewards": np.zeros(0), "recorded": recorded}
+
+
+def record(memory: Episode, state: int, action: int, reward: float) -> int:
     """Appends a step. Returns how many the episode has now."""
     time = memory.recorded[0]
     memory.states[time] = state
@@ -47,7 +58,7 @@ def record(memory: Any, state: int, action: int, reward: float) -> int:
     return time + 1
 
 
-def to_returns(memory: Any, beyond: float, gamma: float) -> int:
+def to_returns(memory: Episode, beyond: float, gamma: float) -> int:
     """Makes `rewards` the returns G_t, in reward units, and empties the memory. Returns T.
 
     Args:
@@ -64,10 +75,9 @@ def to_returns(memory: Any, beyond: float, gamma: float) -> int:
 
 
 class EpisodeAgent(TableAgent):
-    """An agent that keeps the episode in progress. Its memory has the fields of `no_episode`,
-    and those named in `marks`.
-    """
+    """An agent that keeps the episode in progress."""
 
+    memory: EpisodeMemory
     marks: tuple[str, ...] = ()
     """Tables that are 0 between episodes, and are cleared with the episode."""
 

@@ -19,17 +19,17 @@ deliberate difference.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from numpy.random import Generator
 
 from rlbook.algorithms.tabular.exploration import KINDS, UCB, expected_value, step_size
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 
 
 def expected_sarsa_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
+    memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int, action: int,
+    reward: float, next_state: int, terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
     """One step, in place on Q. Returns |δ| in reward units."""
     bootstrap = 0.0 if terminated else settings.gamma * expected_value(memory, settings, next_state)

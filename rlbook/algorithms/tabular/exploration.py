@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.functional.schedules import CONSTANT, INVERSE, scheduled
 
 KINDS = ("epsilon-greedy", "softmax", "ucb")
@@ -56,7 +56,7 @@ def largest(row: Row) -> float:
     return best
 
 
-def explore(memory: Any, settings: Any, rng: Generator, state: int) -> int:
+def explore(memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
     """The action to take while learning, by `settings.exploration`."""
     if settings.exploration == EPSILON_GREEDY:
         return epsilon_greedy(memory, settings, rng, state)
@@ -65,7 +65,9 @@ def explore(memory: Any, settings: Any, rng: Generator, state: int) -> int:
     return upper_confidence(memory, settings, rng, state)
 
 
-def epsilon_greedy(memory: Any, settings: Any, rng: Generator, state: int) -> int:
+def epsilon_greedy(
+    memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int
+) -> int:
     """A random action with probability ε, otherwise one of the best."""
     row, epsilon = memory.q[state], settings.fixed_epsilon
     if epsilon < 0.0:
@@ -75,7 +77,7 @@ def epsilon_greedy(memory: Any, settings: Any, rng: Generator, state: int) -> in
     return greedy(row, rng)
 
 
-def softmax(memory: Any, settings: Any, rng: Generator, state: int) -> int:
+def softmax(memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
     """With probabilities ∝ exp(Q / τ)."""
     row, temperature = memory.q[state], scheduled(settings.temperature, memory.clock[0], 1)
     best, total = largest(row), 0.0
@@ -89,7 +91,9 @@ def softmax(memory: Any, settings: Any, rng: Generator, state: int) -> int:
     return len(row) - 1
 
 
-def upper_confidence(memory: Any, settings: Any, rng: Generator, state: int) -> int:
+def upper_confidence(
+    memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int
+) -> int:
     """An action never tried, otherwise the largest Q + c √(ln N(s) / N(s, a))."""
     row, visits = memory.q[state], memory.visits[state]
     total, untried = 0, 0
@@ -116,7 +120,7 @@ def upper_confidence(memory: Any, settings: Any, rng: Generator, state: int) -> 
     return choice
 
 
-def exploration_rate(memory: Any, settings: Any, state: int) -> float:
+def exploration_rate(memory: ControlMemory, settings: ControlSettings, state: int) -> float:
     """The current ε in this state, in [0, 1]."""
     count = 1
     if settings.epsilon.kind == INVERSE:
@@ -125,7 +129,7 @@ def exploration_rate(memory: Any, settings: Any, state: int) -> float:
     return min(1.0, scheduled(settings.epsilon, memory.clock[0], count))
 
 
-def step_size(memory: Any, settings: Any, state: int, action: int) -> float:
+def step_size(memory: ControlMemory, settings: ControlSettings, state: int, action: int) -> float:
     """α for this entry of the table now, in (0, 1]. Call it once an update: it counts them."""
     if settings.counting:
         memory.visits[state][action] += 1
@@ -134,7 +138,7 @@ def step_size(memory: Any, settings: Any, state: int, action: int) -> float:
     return scheduled(settings.alpha, memory.clock[0], memory.visits[state][action])
 
 
-def probability(memory: Any, settings: Any, state: int, action: int) -> float:
+def probability(memory: ControlMemory, settings: ControlSettings, state: int, action: int) -> float:
     """π(action|state): how likely `explore` is to take it, in [0, 1]."""
     row = memory.q[state]
     if settings.exploration == SOFTMAX:
@@ -152,7 +156,7 @@ def probability(memory: Any, settings: Any, state: int, action: int) -> float:
     return epsilon / len(row) + (1.0 - epsilon) * share
 
 
-def expected_value(memory: Any, settings: Any, state: int) -> float:
+def expected_value(memory: ControlMemory, settings: ControlSettings, state: int) -> float:
     """Σ_a π(a|s) Q(s, a): the mean value of the next action, in reward units.
 
     Not for UCB, which is no distribution.

@@ -10,11 +10,11 @@ or probabilities.
 
 from __future__ import annotations
 
-from typing import Any
-
+import gymnasium
 import numpy as np
 
 from rlbook.algorithms.planning.value_iteration import ValueIteration
+from rlbook.algorithms.tabular.tabular_agent import table_shape
 from rlbook.checks import nearest
 from rlbook.envs.mdp import TabularMDP
 
@@ -58,7 +58,9 @@ def plain_policy(policy: object) -> GivenPolicy:
     raise ValueError(f"{WANTED} {_short(policy)}")
 
 
-def probabilities(policy: GivenPolicy, env: Any, gamma: float, epsilon: float = 0.0) -> np.ndarray:
+def probabilities(
+    policy: GivenPolicy, env: gymnasium.Env, gamma: float, epsilon: float = 0.0
+) -> np.ndarray:
     """π(a|s) as [S, A], mixed with a share ε of the uniform policy: of a best action this makes
     the ε-greedy policy.
 
@@ -72,7 +74,7 @@ def probabilities(policy: GivenPolicy, env: Any, gamma: float, epsilon: float = 
         ValueError: one sentence: a policy that does not fit the environment, or "optimal" where
             there is no model.
     """
-    num_states, num_actions = int(env.observation_space.n), int(env.action_space.n)
+    num_states, num_actions = table_shape(env)
     table = np.full((num_states, num_actions), 1.0 / num_actions)
     if policy == UNIFORM:
         return table
@@ -106,7 +108,9 @@ def check_cumulative(name: str, sums: np.ndarray) -> None:
         raise ValueError(f"the saved {name} must rise to 1 in each row")
 
 
-def _optimal(env: Any, num_states: int, num_actions: int, gamma: float) -> np.ndarray:
+def _optimal(
+    env: gymnasium.Env, num_states: int, num_actions: int, gamma: float
+) -> np.ndarray:
     """[S] int."""
     model = TabularMDP.from_env(env, max_transitions=ENUMERATED)
     if not model.observable or (model.num_states, model.num_actions) != (num_states, num_actions):

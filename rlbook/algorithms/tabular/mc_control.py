@@ -23,30 +23,25 @@ value that the policy has in the state it was cut in; every-visit and constant Î
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.episode import (
     EVERY,
     VISITS,
+    Episode,
     EpisodeAgent,
     no_episode,
     record,
     to_returns,
 )
 from rlbook.algorithms.tabular.exploration import UCB, expected_value, explore, largest, step_size
-from rlbook.algorithms.tabular.tabular_agent import (
-    NO_DELTA,
-    ControlAgent,
-    ControlConfig,
-    Memory,
-    Settings,
-)
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
+from rlbook.algorithms.tabular.tabular_agent import Choose, ControlAgent, ControlConfig, Update
 from rlbook.checks import check_fields, one_of
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import RequestError
@@ -54,16 +49,24 @@ from rlbook.functional.schedules import Constant, Inverse, Schedule
 
 NONE, ACTIONS, PAIRS = "none", "actions", "pairs"
 
-MCSettings = namedtuple("MCSettings", (*Settings._fields, "every_visit"))
-MCMemory = namedtuple(
-    "MCMemory", (*Memory._fields, "states", "actions", "rewards", "recorded", "first")
-)
-"""`first` [S, A] int: the step of this episode, from 1, at which the action was first taken in
-the state; 0 where it was not.
-"""
+
+class MCSettings(ControlSettings):
+    """With which visits count."""
+
+    every_visit: bool                        # whether all do, or the first of an episode alone
 
 
-def start_anywhere(memory: Any, settings: Any, rng: Generator, state: int) -> int:
+class MCMemory(Episode, ControlMemory):
+    """With the episode in progress."""
+
+    # [S, A]: the step of this episode, from 1, at which the action was first taken in the state;
+    # 0 where it was not
+    first: NDArray[np.int64]
+
+
+def start_anywhere(
+    memory: MCMemory, settings: MCSettings, rng: Generator, state: int
+) -> int:
     """A uniformly random first action; afterwards as without exploring starts."""
     if memory.recorded[0] == 0:
         return int(rng.random() * len(memory.q[state]))
@@ -71,18 +74,18 @@ def start_anywhere(memory: Any, settings: Any, rng: Generator, state: int) -> in
 
 
 def mc_control_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    memory: MCMemory, settings: MCSettings, rng: Generator, state: int, action: int, reward: float,
     next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+) -> float | None:  # fmt: skip
     """Records the step; at the end of an episode, makes all updates in place on Q.
 
-    Returns their mean |G - Q| in reward units, or -1.
+    Returns their mean |G - Q| in reward units, or None before that.
     """
     time = record(memory, state, action, reward)
     if memory.first[state][action] == 0:
         memory.first[state][action] = time
     if not (terminated or truncated):
-        return NO_DELTA
+        return None
     beyond = 0.0 if terminated else worth(memory, settings, next_state)
     length, error, updates = to_returns(memory, beyond, settings.gamma), 0.0, 0
     for time in range(length):
@@ -98,7 +101,7 @@ def mc_control_update(
     return error / updates
 
 
-def worth(memory: Any, settings: Any, state: int) -> float:
+def worth(memory: ControlMemory, settings: ControlSettings, state: int) -> float:
     """V(s) by Q under the policy that acts, in reward units; UCB counts as greedy."""
     if settings.exploration == UCB:
         return largest(memory.q[state])
@@ -124,6 +127,8 @@ class MCControlConfig(ControlConfig):
 class MCControl(EpisodeAgent, ControlAgent):
     """Monte Carlo control on a table. Acts in one environment; learns when an episode ends."""
 
+    memory: MCMemory
+    settings: MCSettings
     Config = MCControlConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
         "td_error": "mean of |G - Q(s, a)| over an episode's updates, in reward units",
@@ -131,16 +136,16 @@ class MCControl(EpisodeAgent, ControlAgent):
     update = staticmethod(mc_control_update)
     marks = ("first",)
 
-    def make_settings(self) -> Any:
-        return MCSettings(*self.shared_settings(), self.config.visits == EVERY)
+    def make_settings(self) -> MCSettings:
+        return MCSettings(*super().make_settings(), every_visit=self.config.visits == EVERY)
 
-    def functions(self) -> tuple[Callable[..., int], Callable[..., float]]:
+    def functions(self) -> tuple[Choose, Update]:
         choose, update = super().functions()
         return (choose if self.config.exploring_starts == NONE else start_anywhere), update
 
-    def make_memory(self) -> Any:
-        shape = (self.num_states, self.num_actions)
-        return MCMemory(*self.shared_memory(), *no_episode(), np.zeros(shape, dtype=np.int64))
+    def make_memory(self) -> MCMemory:
+        first = np.zeros((self.num_states, self.num_actions), dtype=np.int64)
+        return MCMemory(*super().make_memory(), **no_episode(), first=first)
 
     def sampled_model(self, model: TabularMDP | None) -> TabularMDP | None:
         """With exploring starts "pairs", episodes begin in a uniformly random state.

@@ -19,16 +19,17 @@ n-step TD with n ≥ T; an episode cut by a time limit ends with V of the state 
 
 from __future__ import annotations
 
-from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.episode import (
     EVERY,
     VISITS,
+    Episode,
     EpisodeAgent,
     no_episode,
     record,
@@ -38,35 +39,39 @@ from rlbook.algorithms.tabular.prediction import (
     PredictionAgent,
     PredictionConfig,
     PredictionMemory,
-    PredictionSettings,
     state_step_size,
 )
-from rlbook.algorithms.tabular.tabular_agent import NO_DELTA
+from rlbook.algorithms.tabular.records import Settings
 from rlbook.checks import check_fields, one_of
 from rlbook.functional.schedules import Inverse, Schedule
 
-MCSettings = namedtuple("MCSettings", (*PredictionSettings._fields, "every_visit"))
-MCMemory = namedtuple(
-    "MCMemory", (*PredictionMemory._fields, "states", "actions", "rewards", "recorded", "first")
-)
-"""`first` [S] int: the step of this episode, from 1, that first came from the state; 0 where
-none did.
-"""
+
+class MCSettings(Settings):
+    """With which visits count."""
+
+    every_visit: bool                        # whether all do, or the first of an episode alone
+
+
+class MCMemory(Episode, PredictionMemory):
+    """With the episode in progress."""
+
+    # [S]: the step of this episode, from 1, that first came from the state; 0 where none did
+    first: NDArray[np.int64]
 
 
 def mc_prediction_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    memory: MCMemory, settings: MCSettings, rng: Generator, state: int, action: int, reward: float,
     next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+) -> float | None:  # fmt: skip
     """Records the step; at the end of an episode, makes all updates in place on V.
 
-    Returns their mean |G - V| in reward units, or -1.
+    Returns their mean |G - V| in reward units, or None before that.
     """
     time = record(memory, state, action, reward)
     if memory.first[state] == 0:
         memory.first[state] = time
     if not (terminated or truncated):
-        return NO_DELTA
+        return None
     beyond = 0.0 if terminated else memory.v[next_state]
     length, error, updates = to_returns(memory, beyond, settings.gamma), 0.0, 0
     for time in range(length):
@@ -98,6 +103,8 @@ class MCPredictionConfig(PredictionConfig):
 class MCPrediction(EpisodeAgent, PredictionAgent):
     """Monte Carlo prediction with a table. Acts in one environment; learns when an episode ends."""
 
+    memory: MCMemory
+    settings: MCSettings
     Config = MCPredictionConfig
     METRICS: ClassVar[dict[str, str]] = PredictionAgent.METRICS | {
         "td_error": "mean of |G - V(s)| over an episode's updates, in reward units",
@@ -105,9 +112,9 @@ class MCPrediction(EpisodeAgent, PredictionAgent):
     update = staticmethod(mc_prediction_update)
     marks = ("first",)
 
-    def make_settings(self) -> Any:
-        return MCSettings(*self.shared_settings(), self.config.visits == EVERY)
+    def make_settings(self) -> MCSettings:
+        return MCSettings(*super().make_settings(), every_visit=self.config.visits == EVERY)
 
-    def make_memory(self) -> Any:
+    def make_memory(self) -> MCMemory:
         first = np.zeros(self.num_states, dtype=np.int64)
-        return MCMemory(*self.shared_memory(), *no_episode(), first)
+        return MCMemory(*super().make_memory(), **no_episode(), first=first)

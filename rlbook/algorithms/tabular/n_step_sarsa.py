@@ -24,27 +24,23 @@ the first of them is learned, which matters after a time limit only.
 
 from __future__ import annotations
 
-from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import explore, step_size
-from rlbook.algorithms.tabular.sarsa import NONE, take_pending
-from rlbook.algorithms.tabular.tabular_agent import (
-    NO_DELTA,
-    ControlAgent,
-    ControlConfig,
-    Memory,
-    Settings,
-)
+from rlbook.algorithms.tabular.records import ControlSettings
+from rlbook.algorithms.tabular.sarsa import NONE, SarsaMemory, take_pending
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.windows import (
+    Window,
     check_rows,
-    empty_rows,
     n_step_return,
+    no_window,
     rewards_to_returns,
     with_room,
     without_spare_room,
@@ -55,21 +51,25 @@ ROWS = ("states", "actions", "rewards")
 """The fields of the memory that make up the window."""
 
 
-NStepSettings = namedtuple("NStepSettings", [*Settings._fields, "n"])
-"""As `Settings`, and n."""
-NStepMemory = namedtuple("NStepMemory", [*Memory._fields, "pending", "time", *ROWS])
-"""As `Memory`; the action decided on [1] (as for SARSA), and the last n steps of the episode
-(see `windows`).
-"""
+class NStepSettings(ControlSettings):
+    """With n."""
+
+    n: int                                   # rewards in a target, in steps
+
+
+class NStepMemory(Window, SarsaMemory):
+    """With the last n steps of the episode (see `windows`)."""
+
+    actions: NDArray[np.int64]               # [K]
 
 
 def n_step_sarsa_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: NStepMemory, settings: NStepSettings, rng: Generator, state: int, action: int,
+    reward: float, next_state: int, terminated: bool, truncated: bool,
+) -> float | None:  # fmt: skip
     """Learns from the step n - 1 before this one, in place on Q; at the end, from all left.
 
-    Returns |δ| in reward units, at an episode's end the mean, or NO_DELTA.
+    Returns |δ| in reward units, at an episode's end the mean, or None.
     """
     slot = memory.time[0] % len(memory.rewards)
     memory.states[slot], memory.actions[slot], memory.rewards[slot] = state, action, reward
@@ -84,12 +84,12 @@ def n_step_sarsa_update(
     if over:
         return _learn_the_rest(memory, settings, bootstrap)
     if memory.time[0] < settings.n:
-        return NO_DELTA
+        return None
     target = n_step_return(memory, settings, settings.n, bootstrap)
     return _move(memory, settings, memory.time[0] - settings.n, target)
 
 
-def _learn_the_rest(memory: Any, settings: Any, bootstrap: float) -> float:
+def _learn_the_rest(memory: NStepMemory, settings: NStepSettings, bootstrap: float) -> float:
     """Learns from the last n steps of an episode, in order; their returns go up to its end.
 
     Returns the mean |δ|, in reward units.
@@ -103,10 +103,11 @@ def _learn_the_rest(memory: Any, settings: Any, bootstrap: float) -> float:
     return total / (last - first)
 
 
-def _move(memory: Any, settings: Any, time: int, target: float) -> float:
+def _move(memory: NStepMemory, settings: ControlSettings, time: int, target: float) -> float:
     """Q of the pair of step `time` towards its target. Returns |δ| in reward units."""
     slot = time % len(memory.rewards)
-    state, action = memory.states[slot], memory.actions[slot]
+    state: int = memory.states[slot]
+    action: int = memory.actions[slot]
     error = target - memory.q[state][action]
     memory.q[state][action] += step_size(memory, settings, state, action) * error
     return abs(error)
@@ -127,6 +128,8 @@ class NStepSarsaConfig(ControlConfig):
 class NStepSarsa(ControlAgent):
     """n-step SARSA on a table. Acts in one environment; learns n - 1 steps behind."""
 
+    memory: NStepMemory
+    settings: NStepSettings
     Config = NStepSarsaConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
         "td_error": "mean of |G - Q(s, a)|, in reward units; what is learned at an episode's end "
@@ -136,10 +139,13 @@ class NStepSarsa(ControlAgent):
     update = staticmethod(n_step_sarsa_update)
 
     def make_settings(self) -> NStepSettings:
-        return NStepSettings(*self.shared_settings(), min(int(self.config.n), ENDLESS))
+        return NStepSettings(*super().make_settings(), n=min(int(self.config.n), ENDLESS))
 
     def make_memory(self) -> NStepMemory:
-        return NStepMemory(*self.shared_memory(), np.full(1, NONE), *empty_rows(int, int, float))
+        none = np.zeros(0, dtype=np.int64)
+        return NStepMemory(
+            *super().make_memory(), pending=np.full(1, NONE), **no_window(), actions=none
+        )
 
     def make_room(self, steps: int) -> None:
         self.memory = with_room(self.memory, ROWS, self.settings.n, steps)

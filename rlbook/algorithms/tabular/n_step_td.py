@@ -24,9 +24,8 @@ which matters after a time limit only.
 
 from __future__ import annotations
 
-from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -36,14 +35,14 @@ from rlbook.algorithms.tabular.prediction import (
     PredictionAgent,
     PredictionConfig,
     PredictionMemory,
-    PredictionSettings,
     state_step_size,
 )
-from rlbook.algorithms.tabular.tabular_agent import NO_DELTA
+from rlbook.algorithms.tabular.records import Settings
 from rlbook.algorithms.tabular.windows import (
+    Window,
     check_rows,
-    empty_rows,
     n_step_return,
+    no_window,
     rewards_to_returns,
     with_room,
     without_spare_room,
@@ -52,19 +51,25 @@ from rlbook.checks import ENDLESS, check_fields, positive_int
 
 ROWS = ("states", "rewards")
 """The fields of the memory that make up the window."""
-NStepTDSettings = namedtuple("NStepTDSettings", [*PredictionSettings._fields, "n"])
-"""As `PredictionSettings`, and n."""
-NStepTDMemory = namedtuple("NStepTDMemory", [*PredictionMemory._fields, "time", *ROWS])
-"""As `PredictionMemory`, and the last n steps of the episode (see `windows`)."""
+
+
+class NStepTDSettings(Settings):
+    """With n."""
+
+    n: int                                   # rewards in a target, in steps
+
+
+class NStepTDMemory(Window, PredictionMemory):
+    """With the last n steps of the episode (see `windows`)."""
 
 
 def n_step_td_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: NStepTDMemory, settings: NStepTDSettings, rng: Generator, state: int, action: int,
+    reward: float, next_state: int, terminated: bool, truncated: bool,
+) -> float | None:  # fmt: skip
     """Learns from the step n - 1 before this one, in place on V; at the end, from all left.
 
-    Returns |δ| in reward units, at an episode's end the mean, or NO_DELTA.
+    Returns |δ| in reward units, at an episode's end the mean, or None.
     """
     slot = memory.time[0] % len(memory.rewards)
     memory.states[slot], memory.rewards[slot] = state, reward
@@ -73,12 +78,14 @@ def n_step_td_update(
     if terminated or truncated:
         return _learn_the_rest(memory, settings, bootstrap)
     if memory.time[0] < settings.n:
-        return NO_DELTA
+        return None
     target = n_step_return(memory, settings, settings.n, bootstrap)
     return _move(memory, settings, memory.time[0] - settings.n, target)
 
 
-def _learn_the_rest(memory: Any, settings: Any, bootstrap: float) -> float:
+def _learn_the_rest(
+    memory: NStepTDMemory, settings: NStepTDSettings, bootstrap: float
+) -> float:
     """Learns from the last n steps of an episode, in order; their returns go up to its end.
 
     Returns the mean |δ|, in reward units.
@@ -92,9 +99,9 @@ def _learn_the_rest(memory: Any, settings: Any, bootstrap: float) -> float:
     return total / (last - first)
 
 
-def _move(memory: Any, settings: Any, time: int, target: float) -> float:
+def _move(memory: NStepTDMemory, settings: Settings, time: int, target: float) -> float:
     """V of the state of step `time` towards its target. Returns |δ| in reward units."""
-    state = memory.states[time % len(memory.rewards)]
+    state: int = memory.states[time % len(memory.rewards)]
     error = target - memory.v[state]
     memory.v[state] += state_step_size(memory, settings, state) * error
     return abs(error)
@@ -115,6 +122,8 @@ class NStepTDConfig(PredictionConfig):
 class NStepTD(PredictionAgent):
     """n-step TD on a table V. Acts in one environment; learns n - 1 steps behind."""
 
+    memory: NStepTDMemory
+    settings: NStepTDSettings
     Config = NStepTDConfig
     METRICS: ClassVar[dict[str, str]] = PredictionAgent.METRICS | {
         "td_error": "mean of |G - V(s)|, in reward units; what is learned at an episode's end "
@@ -122,11 +131,11 @@ class NStepTD(PredictionAgent):
     }
     update = staticmethod(n_step_td_update)
 
-    def make_settings(self) -> Any:
-        return NStepTDSettings(*self.shared_settings(), min(int(self.config.n), ENDLESS))
+    def make_settings(self) -> NStepTDSettings:
+        return NStepTDSettings(*super().make_settings(), n=min(int(self.config.n), ENDLESS))
 
-    def make_memory(self) -> Any:
-        return NStepTDMemory(*self.shared_memory(), *empty_rows(int, float))
+    def make_memory(self) -> NStepTDMemory:
+        return NStepTDMemory(*super().make_memory(), **no_window())
 
     def make_room(self, steps: int) -> None:
         self.memory = with_room(self.memory, ROWS, self.settings.n, steps)

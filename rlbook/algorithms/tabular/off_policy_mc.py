@@ -31,11 +31,10 @@ of one overflows.
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+import gymnasium
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -45,6 +44,7 @@ from rlbook.algorithms.tabular.episode import (
     EPISODE,
     EVERY,
     VISITS,
+    Episode,
     EpisodeAgent,
     no_episode,
     record,
@@ -59,12 +59,13 @@ from rlbook.algorithms.tabular.given_policy import (
     plain_policy,
     probabilities,
 )
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import (
-    NO_DELTA,
+    Choose,
     ControlAgent,
     ControlConfig,
-    Memory,
-    Settings,
+    Update,
+    table_shape,
 )
 from rlbook.checks import check_fields, one_of, positive
 from rlbook.envs.outcomes import draw
@@ -79,24 +80,32 @@ SOFT = 0.1
 that acts.
 """
 
-OffPolicySettings = namedtuple(
-    "OffPolicySettings", (*Settings._fields, "every_visit", "weighting", "clip")
-)
-OffPolicyMemory = namedtuple(
-    "OffPolicyMemory",
-    (
-        *Memory._fields, "v", "total", "target", "sums", "states", "actions", "rewards", "recorded",
-        "ratios", "first", "weights",
-    ),
-)
-"""v [S]: V(s). total [S, A]: Σ ρ of each entry, or how many there were; prediction fills column
-0. target [S, A]: π(a|s), and sums [S, A] the same summed over the actions. ratios [T]: of each
-step, π / b in prediction and b in control; later ρ_{t:T-1}. first [S]: the step that first came
-from the state, from 1. weights [3]: how many there were, Σ ρ, Σ ρ².
-"""
+
+class OffPolicySettings(ControlSettings):
+    """With how returns are averaged."""
+
+    every_visit: bool                        # whether all visits count, or the first one alone
+    weighting: int                           # ORDINARY, WEIGHTED or TRUNCATED
+    clip: float                              # the largest weight c of TRUNCATED
 
 
-def behave(memory: Any, settings: Any, rng: Generator, state: int) -> int:
+class OffPolicyMemory(Episode, ControlMemory):
+    """With the episode in progress, and what prediction learns."""
+
+    v: NDArray[np.float64]                   # [S]: V(s), in reward units
+    # [S, A]: Σ ρ of each entry, or how many there were; prediction fills column 0
+    total: NDArray[np.float64]
+    target: NDArray[np.float64]              # [S, A]: π(a|s)
+    sums: NDArray[np.float64]                # [S, A]: Σ_{b ≤ a} π(b|s)
+    # [T]: of each step, π / b in prediction and b in control; at the end ρ_{t:T-1}
+    ratios: NDArray[np.float64]
+    first: NDArray[np.int64]                 # [S]: the step that first came from the state, from 1
+    weights: NDArray[np.float64]             # [3]: how many there were, Σ ρ, Σ ρ²
+
+
+def behave(
+    memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int
+) -> int:
     """Prediction: a random action with probability ε, otherwise one of the target policy."""
     if rng.random() < scheduled(settings.epsilon, memory.clock[0], 1):
         return int(rng.random() * len(memory.q[state]))
@@ -104,12 +113,12 @@ def behave(memory: Any, settings: Any, rng: Generator, state: int) -> int:
 
 
 def prediction_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int, action: int,
+    reward: float, next_state: int, terminated: bool, truncated: bool,
+) -> float | None:  # fmt: skip
     """Records the step; at the end of an episode, makes all updates in place on V.
 
-    Returns their mean |change of V| in reward units, or -1.
+    Returns their mean |change of V| in reward units, or None before that.
     """
     target, epsilon = memory.target[state][action], scheduled(settings.epsilon, memory.clock[0], 1)
     time = record(memory, state, action, reward)
@@ -117,7 +126,7 @@ def prediction_update(
     if memory.first[state] == 0:
         memory.first[state] = time
     if not (terminated or truncated):
-        return NO_DELTA
+        return None
     length = to_returns(memory, 0.0 if terminated else memory.v[next_state], settings.gamma)
     to_weights(memory, length)
     change, updates = 0.0, 0
@@ -134,7 +143,7 @@ def prediction_update(
     return change / updates
 
 
-def to_weights(memory: Any, length: int) -> None:
+def to_weights(memory: OffPolicyMemory, length: int) -> None:
     """Makes the ratios of single steps those of all that follows, ρ_{t:T-1}."""
     weight = 1.0
     for time in range(length - 1, -1, -1):
@@ -142,7 +151,9 @@ def to_weights(memory: Any, length: int) -> None:
         memory.ratios[time] = weight
 
 
-def average_in(memory: Any, settings: Any, state: int, weight: float, outcome: float) -> float:
+def average_in(
+    memory: OffPolicyMemory, settings: OffPolicySettings, state: int, weight: float, outcome: float
+) -> float:
     """Averages one weighted return into V, in place. Returns the change of V, in reward units."""
     if settings.weighting == TRUNCATED:
         weight = min(weight, settings.clip)
@@ -160,7 +171,7 @@ def average_in(memory: Any, settings: Any, state: int, weight: float, outcome: f
     return change
 
 
-def count(memory: Any, weight: float) -> None:
+def count(memory: OffPolicyMemory, weight: float) -> None:
     """Adds a weight to the sums that are logged."""
     memory.weights[0] += 1.0
     memory.weights[1] += weight
@@ -168,17 +179,17 @@ def count(memory: Any, weight: float) -> None:
 
 
 def control_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int, action: int,
+    reward: float, next_state: int, terminated: bool, truncated: bool,
+) -> float | None:  # fmt: skip
     """Records the step; at the end of an episode, updates Q in place along its greedy tail.
 
-    Returns the mean |G - Q| in reward units, or -1.
+    Returns the mean |G - Q| in reward units, or None before that.
     """
     chance = probability(memory, settings, state, action)
     memory.ratios[record(memory, state, action, reward) - 1] = chance
     if not (terminated or truncated):
-        return NO_DELTA
+        return None
     outcome = 0.0 if terminated else largest(memory.q[next_state])
     weight, error, updates = 1.0, 0.0, 0
     for time in range(memory.recorded[0] - 1, -1, -1):
@@ -252,6 +263,8 @@ class OffPolicyMCConfig(ControlConfig):
 class OffPolicyMC(EpisodeAgent, ControlAgent):
     """Off-policy Monte Carlo with tables. Acts in one environment; learns when an episode ends."""
 
+    memory: OffPolicyMemory
+    settings: OffPolicySettings
     budget = {"episodes": 2_000}
     Config = OffPolicyMCConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
@@ -267,11 +280,11 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
     update = staticmethod(control_update)
     marks = ("first",)
 
-    def __init__(self, env: Any, config: OffPolicyMCConfig, seed: int = 0) -> None:
+    def __init__(self, env: gymnasium.Env, config: OffPolicyMCConfig, seed: int = 0) -> None:
         """Raises ValueError where the target policy does not fit the environment."""
         self.is_prediction = config.task == PREDICTION
         self.seeks_return = not self.is_prediction
-        shape = int(env.observation_space.n), int(env.action_space.n)
+        shape = table_shape(env)
         self._target = np.full(shape, 1.0 / shape[1])
         if self.is_prediction:
             epsilon = SOFT if config.policy == EPSILON_GREEDY else 0.0
@@ -289,24 +302,24 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
         """
         return self._target.copy() if self.is_prediction else None
 
-    def functions(self) -> tuple[Callable[..., int], Callable[..., float]]:
+    def functions(self) -> tuple[Choose, Update]:
         if self.is_prediction:
             return behave, prediction_update
         return super().functions()[0], control_update
 
-    def make_settings(self) -> Any:
+    def make_settings(self) -> OffPolicySettings:
         config = self.config
         return OffPolicySettings(
-            *self.shared_settings(), config.visits == EVERY, WEIGHTINGS.index(config.weighting),
-            float(config.clip),
+            *super().make_settings(), every_visit=config.visits == EVERY,
+            weighting=WEIGHTINGS.index(config.weighting), clip=float(config.clip),
         )  # fmt: skip
 
-    def make_memory(self) -> Any:
-        tables, v = self.shared_memory(), np.full(self.num_states, float(self.config.initial_value))
-        total, first = np.zeros(self._target.shape), np.zeros(self.num_states, dtype=np.int64)
+    def make_memory(self) -> OffPolicyMemory:
+        v = np.full(self.num_states, float(self.config.initial_value))
         return OffPolicyMemory(
-            *tables, v, total, self._target, cumulative(self._target), *no_episode(), np.zeros(0),
-            first, np.zeros(3),
+            *super().make_memory(), **no_episode(), v=v, total=np.zeros(self._target.shape),
+            target=self._target, sums=cumulative(self._target), ratios=np.zeros(0),
+            first=np.zeros(self.num_states, dtype=np.int64), weights=np.zeros(3),
         )  # fmt: skip
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:

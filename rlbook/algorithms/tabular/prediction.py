@@ -7,8 +7,9 @@ its cumulative probabilities, so that one uniform number draws an action.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
+import gymnasium
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ from rlbook.algorithms.tabular.given_policy import (
     plain_policy,
     probabilities,
 )
-from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.algorithms.tabular.records import Memory, Settings
+from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
 from rlbook.checks import (
     at_least,
     boolean,
@@ -33,36 +35,22 @@ from rlbook.checks import (
     unit_interval,
 )
 from rlbook.envs.outcomes import draw
-from rlbook.functional.schedules import CONSTANT, Constant, Inverse, Numbers, Schedule, scheduled
+from rlbook.functional.schedules import CONSTANT, Constant, Inverse, scheduled
 
 
-class PredictionSettings(NamedTuple):
-    """The hyper-parameters that every update of V reads, as numbers. An algorithm with more has
-    a NamedTuple that begins so.
-    """
-
-    gamma: float                             # discount per step
-    alpha: Numbers                           # step size
-    counting: bool                           # whether `visits` is kept
-    # whether a schedule follows progress, which is then kept in `clock`
-    moving: bool
-
-
-class PredictionMemory(NamedTuple):
-    """The tables. An algorithm with more has a NamedTuple of its own that begins so."""
+class PredictionMemory(Memory):
+    """The tables of an agent with a table V(s)."""
 
     v: NDArray[np.float64]                   # [S], in reward units
-    visits: NDArray[np.int64]                # [S]: updates of each entry, where they are counted
-    clock: NDArray[np.float64]               # [1]: progress in [0, 1], set before each step
     policy: NDArray[np.float64]              # [S, A]: Σ_{b ≤ a} π(b|s)
 
 
-def follow(memory: Any, settings: Any, rng: Generator, state: int) -> int:
+def follow(memory: PredictionMemory, settings: Settings, rng: Generator, state: int) -> int:
     """An action of the given policy. One uniform number."""
     return draw(memory.policy[state], 0, rng)
 
 
-def state_step_size(memory: Any, settings: Any, state: int) -> float:
+def state_step_size(memory: PredictionMemory, settings: Settings, state: int) -> float:
     """The current α for this entry of V, in (0, 1]. Call it once an update: it counts them."""
     if settings.counting:
         memory.visits[state] += 1
@@ -72,11 +60,9 @@ def state_step_size(memory: Any, settings: Any, state: int) -> float:
 
 
 @dataclass(frozen=True)
-class PredictionConfig:
+class PredictionConfig(TableConfig):
     """Hyper-parameters that all agents with a table V(s) share."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
     # whose values are learned: uniform, optimal, epsilon-greedy, an action a state, or a .json
     policy: GivenPolicy = "uniform"
     # share ε of uniformly random actions mixed into the policy, in [0, 1]
@@ -106,6 +92,7 @@ class PredictionConfig:
 class PredictionAgent(TableAgent):
     """An agent with a table V [S] of the policy it follows. Its config is a `PredictionConfig`."""
 
+    memory: PredictionMemory
     budget = {"episodes": 1_000}
     choose = staticmethod(follow)
     seeks_return = False
@@ -114,7 +101,7 @@ class PredictionAgent(TableAgent):
         "alpha": "step size (not with a 1/N schedule)",
     }
 
-    def __init__(self, env: Any, config: PredictionConfig, seed: int = 0) -> None:
+    def __init__(self, env: gymnasium.Env, config: PredictionConfig, seed: int = 0) -> None:
         """Raises ValueError where the policy does not fit the environment."""
         self._target_policy = probabilities(config.policy, env, config.gamma, config.epsilon)
         super().__init__(env, config, seed)
@@ -129,23 +116,16 @@ class PredictionAgent(TableAgent):
         """V(s): [S], in reward units."""
         return self.memory.v
 
-    def make_settings(self) -> Any:
-        return PredictionSettings(*self.shared_settings())
-
-    def shared_settings(self) -> tuple[Any, ...]:
-        """The fields of `PredictionSettings`."""
+    def make_settings(self) -> Settings:
         alpha = self.config.alpha
-        moving = not isinstance(alpha, Constant | Inverse)
-        return float(self.config.gamma), alpha.numbers, isinstance(alpha, Inverse), moving
+        counting, moving = isinstance(alpha, Inverse), not isinstance(alpha, Constant | Inverse)
+        return Settings(float(self.config.gamma), alpha.numbers, counting, moving)
 
-    def make_memory(self) -> Any:
-        return PredictionMemory(*self.shared_memory())
-
-    def shared_memory(self) -> tuple[np.ndarray, ...]:
-        """The fields of `PredictionMemory`."""
+    def make_memory(self) -> PredictionMemory:
         table = np.full(self.num_states, float(self.config.initial_value))
         visits = np.zeros(self.num_states, dtype=np.int64)
-        return table, visits, np.zeros(1), cumulative(self._target_policy)
+        policy = cumulative(self._target_policy)
+        return PredictionMemory(clock=np.zeros(1), visits=visits, v=table, policy=policy)
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         super().check_saved(tables)

@@ -18,13 +18,13 @@ difference.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.exploration import largest, step_size
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 
 
@@ -40,8 +40,8 @@ def q_learning_update(
 
 
 def q_learning_step(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
+    memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int, action: int,
+    reward: float, next_state: int, terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
     """The update with the current step size. Returns |δ| in reward units."""
     alpha, gamma = step_size(memory, settings, state, action), settings.gamma

@@ -21,37 +21,36 @@ box on page 130. No deliberate difference.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.exploration import explore, step_size
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 
 NONE = -1
 """No action is pending: the next state is the first of an episode."""
 
 
-class SarsaMemory(NamedTuple):
-    """`Memory`, and the next action that the last update has chosen."""
+class SarsaMemory(ControlMemory):
+    """With the next action, which the last update has chosen."""
 
-    q: NDArray[np.float64]                   # [S, A], in reward units
-    visits: NDArray[np.int64]                # [S, A]: updates of each entry, where they are counted
-    clock: NDArray[np.float64]               # [1]: progress in [0, 1]
     pending: NDArray[np.int64]               # [1]: the action to take now, or NONE
 
 
-def take_pending(memory: Any, settings: Any, rng: Generator, state: int) -> int:
+def take_pending(
+    memory: SarsaMemory, settings: ControlSettings, rng: Generator, state: int
+) -> int:
     """The action that the last update has chosen; in the first state of an episode a new one."""
     action = memory.pending[0]
     return action if action != NONE else explore(memory, settings, rng, state)
 
 
 def sarsa_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
+    memory: SarsaMemory, settings: ControlSettings, rng: Generator, state: int, action: int,
+    reward: float, next_state: int, terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
     """One step, in place on Q; also picks the next action. Returns |δ| in reward units."""
     bootstrap, memory.pending[0] = 0.0, NONE
@@ -73,12 +72,13 @@ class SarsaConfig(ControlConfig):
 class Sarsa(ControlAgent):
     """SARSA on a table. Acts in one environment; learns at every step."""
 
+    memory: SarsaMemory
     Config = SarsaConfig
     choose = staticmethod(take_pending)
     update = staticmethod(sarsa_update)
 
     def make_memory(self) -> SarsaMemory:
-        return SarsaMemory._make((*self.shared_memory(), np.full(1, NONE)))
+        return SarsaMemory(*super().make_memory(), pending=np.full(1, NONE))
 
     def begin(self) -> None:
         self.memory.pending[0] = NONE

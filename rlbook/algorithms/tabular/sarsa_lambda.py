@@ -23,21 +23,22 @@ Seijen et al. 2016, arXiv:1512.04087. Deliberate differences: the step size is w
 
 from __future__ import annotations
 
-from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import explore, step_size
-from rlbook.algorithms.tabular.sarsa import NONE, take_pending
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Memory, Settings
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
+from rlbook.algorithms.tabular.sarsa import NONE, SarsaMemory, take_pending
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.traces import (
-    FIELDS,
     NAMES,
     TRUE_ONLINE,
+    Traces,
+    TraceSettings,
     check_traces,
     fade,
     forget,
@@ -48,17 +49,24 @@ from rlbook.algorithms.tabular.traces import (
 )
 from rlbook.checks import check_fields, one_of, unit_interval
 
-TraceSettings = namedtuple("TraceSettings", [*Settings._fields, "decay", "traces"])
-"""As `Settings`; γλ, and which kind of trace."""
-TraceMemory = namedtuple("TraceMemory", [*Memory._fields, "pending", "before", *FIELDS])
-"""As `Memory`; the next action [1] (as for SARSA); its value when it was chosen [1], in reward
-units; and the traces.
-"""
+
+class TracedControlSettings(TraceSettings, ControlSettings):
+    """With what the traces do."""
+
+
+class TracedControlMemory(Traces, ControlMemory):
+    """With the traces of a table Q."""
+
+
+class SarsaLambdaMemory(TracedControlMemory, SarsaMemory):
+    """With the traces, and what the next action was worth."""
+
+    before: NDArray[np.float64]              # [1]: Q(s', a') when a' was chosen, in reward units
 
 
 def sarsa_lambda_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
+    memory: SarsaLambdaMemory, settings: TracedControlSettings, rng: Generator, state: int,
+    action: int, reward: float, next_state: int, terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
     """One step, in place on Q. Returns |δ| in reward units."""
     value, next_value, drift, over = memory.q[state][action], 0.0, 0.0, terminated or truncated
@@ -84,7 +92,7 @@ def sarsa_lambda_update(
     return abs(error)
 
 
-def spread(memory: Any, error: float) -> None:
+def spread(memory: TracedControlMemory, error: float) -> None:
     """Moves every entry by its trace's share of the error, in reward units."""
     for place in range(memory.active[0]):
         state, action = memory.traced_states[place], memory.traced_actions[place]
@@ -106,17 +114,21 @@ class SarsaLambdaConfig(ControlConfig):
 class SarsaLambda(ControlAgent):
     """SARSA(λ) on a table. Acts in one environment; learns at every step."""
 
+    memory: SarsaLambdaMemory
+    settings: TracedControlSettings
     Config = SarsaLambdaConfig
     choose = staticmethod(take_pending)
     update = staticmethod(sarsa_lambda_update)
 
-    def make_settings(self) -> Any:
-        decay = float(self.config.gamma * self.config.trace_decay)
-        return TraceSettings(*self.shared_settings(), decay, NAMES.index(self.config.traces))
+    def make_settings(self) -> TracedControlSettings:
+        decay, kind = self.config.gamma * self.config.trace_decay, NAMES.index(self.config.traces)
+        return TracedControlSettings(*super().make_settings(), decay=float(decay), traces=kind)
 
-    def make_memory(self) -> Any:
-        traces = no_traces(self.num_states, self.num_actions)
-        return TraceMemory(*self.shared_memory(), np.full(1, NONE), np.zeros(1), *traces)
+    def make_memory(self) -> SarsaLambdaMemory:
+        return SarsaLambdaMemory(
+            *super().make_memory(), pending=np.full(1, NONE), before=np.zeros(1),
+            **no_traces(self.num_states, self.num_actions),
+        )  # fmt: skip
 
     def make_room(self, steps: int) -> None:
         self.memory = with_room(self.memory, steps)

@@ -5,7 +5,7 @@ An algorithm itself is two functions over a `memory` of tables:
     choose(memory, settings, rng, state) → action
     update(memory, settings, rng, state, action, reward, next_state, terminated, truncated) → |δ|
 
-An update that learned nothing returns -1.
+An update that learned nothing yet, since it waits for later rewards, returns None.
 
 The loop may call them through `act` and `learn`, one step at a time, or hand both to a faster
 loop (see `simulation`).
@@ -17,14 +17,22 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
+import gymnasium
 import numpy as np
-from numpy.typing import NDArray
+from gymnasium.spaces import Discrete
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
-from rlbook.algorithms.tabular.exploration import EPSILON_GREEDY, KINDS, UCB, WAYS, explore
+from rlbook.algorithms.tabular.exploration import (
+    EPSILON_GREEDY,
+    KINDS,
+    UCB,
+    WAYS,
+    explore,
+)
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Memory, Settings
 from rlbook.checks import (
     ENDLESS,
     at_least,
@@ -39,39 +47,32 @@ from rlbook.checks import (
     saved_array,
     unit_interval,
 )
-from rlbook.functional.schedules import Constant, Inverse, Linear, Numbers, Schedule
+from rlbook.functional.schedules import Constant, Inverse, Linear, Schedule
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
-NO_DELTA = -1.0
-"""What `update` returns where nothing was learned."""
+if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
+
+Choose = Callable[..., int]
+"""(memory, settings, rng, state) → action."""
+Update = Callable[..., float | None]
+"""(memory, settings, rng, state, action, reward, next_state, terminated, truncated) → |δ|."""
 
 
-class Settings(NamedTuple):
-    """The hyper-parameters that every update reads, as numbers.
-
-    An algorithm with more of them has a NamedTuple of its own that begins with these fields.
-    """
-
-    gamma: float                             # discount per step
-    alpha: Numbers                           # step size
-    epsilon: Numbers                         # probability of a random action
-    exploration: int                         # EPSILON_GREEDY, SOFTMAX or UCB
-    temperature: Numbers                     # of softmax, in reward units
-    confidence: float                        # c of UCB, in reward units
-    counting: bool                           # whether `visits` is kept
-    # whether a schedule follows progress, which is then kept in `clock`
-    moving: bool
-    # α where it is constant and nothing is counted, else -1
-    fixed_alpha: float
-    fixed_epsilon: float                     # ε where it is constant, else -1
+def table_shape(env: gymnasium.Env) -> tuple[int, int]:
+    """S and A of an adapted environment, whose states and actions are numbered from 0."""
+    states, actions = env.observation_space, env.action_space
+    assert isinstance(states, Discrete)
+    assert isinstance(actions, Discrete)
+    return int(states.n), int(actions.n)
 
 
-class Memory(NamedTuple):
-    """The tables. An algorithm with more has a NamedTuple that begins with these fields."""
+@dataclass(frozen=True)
+class TableConfig:
+    """Hyper-parameters that all agents with a table share."""
 
-    q: NDArray[np.float64]                   # [S, A], in reward units
-    visits: NDArray[np.int64]                # [S, A]: updates of each entry, where they are counted
-    clock: NDArray[np.float64]               # [1]: progress in [0, 1], set before each step
+    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
 
 
 class TableAgent(Agent):
@@ -80,31 +81,32 @@ class TableAgent(Agent):
     budget = {"episodes": 500}
     observations = "index"
     actions = "discrete"
-    choose: ClassVar[Callable[..., int]]
+    choose: ClassVar[Choose]
     """The algorithm's way to act while learning; a plain function."""
-    update: ClassVar[Callable[..., float]]
+    update: ClassVar[Update]
     """The algorithm's way to learn from one step; a plain function."""
+    memory: Memory
+    settings: Settings
 
     def __init_subclass__(cls) -> None:
         cls.METRICS = cls.METRICS | EXACT_METRICS
 
-    def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
+    def __init__(self, env: gymnasium.Env, config: TableConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        self.num_states, self.num_actions = int(env.observation_space.n), int(env.action_space.n)
+        self.num_states, self.num_actions = table_shape(env)
         self.rng = rng_for(seed, "exploration")
-        self.settings: Any = self.make_settings()
-        self.memory: Any = self.make_memory()
+        self.settings, self.memory = self.make_settings(), self.make_memory()
         self._growing = {name for name, table in self._tables().items() if table.size == 0}
 
     @abstractmethod
-    def make_settings(self) -> Any:
+    def make_settings(self) -> Settings:
         """The config as numbers."""
 
     @abstractmethod
-    def make_memory(self) -> Any:
+    def make_memory(self) -> Memory:
         """The tables before the first step."""
 
-    def sampled_model(self, model: Any) -> Any:
+    def sampled_model(self, model: TabularMDP | None) -> TabularMDP | None:
         """The `TabularMDP` to draw training episodes from, given the environment's own.
 
         None: the environment is stepped instead.
@@ -117,7 +119,7 @@ class TableAgent(Agent):
         An agent that keeps whole episodes enlarges its tables here.
         """
 
-    def functions(self) -> tuple[Callable[..., int], Callable[..., float]]:
+    def functions(self) -> tuple[Choose, Update]:
         """`choose` and `update`, as the loops call them."""
         return type(self).choose, type(self).update
 
@@ -136,7 +138,7 @@ class TableAgent(Agent):
             self.memory, self.settings, self.rng, step.obs, step.action, step.reward,
             step.next_obs, step.terminated, step.truncated,
         )  # fmt: skip
-        return self.rates() | ({} if size == NO_DELTA else {"td_error": float(size)})
+        return self.rates() | ({} if size is None else {"td_error": float(size)})
 
     def rates(self) -> Metrics:
         """The schedules' values now, where they are one number."""
@@ -198,11 +200,9 @@ class TableAgent(Agent):
 
 
 @dataclass(frozen=True)
-class ControlConfig:
+class ControlConfig(TableConfig):
     """Hyper-parameters that all agents with a table Q(s, a) share."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
     epsilon: Schedule = Linear(1.0, 0.05)    # probability ε of a random action, in [0, 1]
     # how actions are chosen while learning: epsilon-greedy, softmax or ucb
     exploration: str = "epsilon-greedy"
@@ -228,9 +228,16 @@ class ControlConfig:
         check_schedules(self, temperature=positive)
 
 
+def _fixed(schedule: Schedule) -> float:
+    """The value of a constant schedule; -1 for any other."""
+    return float(schedule.value) if isinstance(schedule, Constant) else -1.0
+
+
 class ControlAgent(TableAgent):
     """An agent with a table Q [S, A] that it acts by. Its config is a `ControlConfig`."""
 
+    memory: ControlMemory
+    settings: ControlSettings
     choose = staticmethod(explore)
     METRICS: ClassVar[dict[str, str]] = {
         "td_error": "mean of |δ|, how far the table was from its targets, in reward units",
@@ -257,34 +264,26 @@ class ControlAgent(TableAgent):
         """
         return min(1.0, self.config.epsilon(self.progress))
 
-    def functions(self) -> tuple[Callable[..., int], Callable[..., float]]:
+    def functions(self) -> tuple[Choose, Update]:
         choose, update = super().functions()
         return (WAYS[self.config.exploration] if choose is explore else choose), update
 
-    def make_settings(self) -> Any:
-        return Settings(*self.shared_settings())
-
-    def shared_settings(self) -> tuple[Any, ...]:
-        """The fields of `Settings`."""
+    def make_settings(self) -> ControlSettings:
         config, kind = self.config, KINDS.index(self.config.exploration)
         alpha, epsilon, temperature = config.alpha, config.epsilon, config.temperature
         counting = kind == UCB or isinstance(alpha, Inverse) or isinstance(epsilon, Inverse)
         still = all(isinstance(item, Constant | Inverse) for item in (alpha, epsilon, temperature))
-        return (
-            float(config.gamma), alpha.numbers, epsilon.numbers, kind, temperature.numbers,
-            float(config.confidence), counting, not still,
-            float(alpha.value) if isinstance(alpha, Constant) and not counting else -1.0,
-            float(epsilon.value) if isinstance(epsilon, Constant) else -1.0,
+        return ControlSettings(
+            gamma=float(config.gamma), alpha=alpha.numbers, counting=counting, moving=not still,
+            epsilon=epsilon.numbers, exploration=kind, temperature=temperature.numbers,
+            confidence=float(config.confidence), fixed_alpha=-1.0 if counting else _fixed(alpha),
+            fixed_epsilon=_fixed(epsilon),
         )  # fmt: skip
 
-    def make_memory(self) -> Any:
-        return Memory(*self.shared_memory())
-
-    def shared_memory(self) -> tuple[np.ndarray, ...]:
-        """The fields of `Memory`."""
+    def make_memory(self) -> ControlMemory:
         shape = (self.num_states, self.num_actions)
         q = np.full(shape, float(self.config.initial_value))
-        return q, np.zeros(shape, dtype=np.int64), np.zeros(1)
+        return ControlMemory(clock=np.zeros(1), visits=np.zeros(shape, dtype=np.int64), q=q)
 
     def rates(self) -> Metrics:
         config, kind = self.config, self.settings.exploration

@@ -27,43 +27,37 @@ and converges for every step size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, state_step_size
-from rlbook.algorithms.tabular.tabular_agent import NO_DELTA
+from rlbook.algorithms.tabular.prediction import (
+    PredictionAgent,
+    PredictionConfig,
+    PredictionMemory,
+    state_step_size,
+)
+from rlbook.algorithms.tabular.records import Settings
 from rlbook.checks import boolean, check_fields, positive, positive_int
-from rlbook.functional.schedules import Numbers
 
 KEPT = ("states", "rewards", "successors", "ends")
 """The fields of the memory with one entry for each step so far."""
 
 
-class TDSettings(NamedTuple):
-    """As `PredictionSettings`, and how a batch is replayed."""
+class TDSettings(Settings):
+    """With how a batch is replayed."""
 
-    gamma: float                             # discount per step
-    alpha: Numbers                           # step size
-    counting: bool                           # whether `visits` is kept
-    # whether a schedule follows progress, which is then kept in `clock`
-    moving: bool
     batch: bool                              # learn from all episodes again whenever one ends
     # largest mean TD error of a state that counts as none, in reward units
     tolerance: float
     max_replays: int                         # replays after one episode, at most
 
 
-class TDMemory(NamedTuple):
-    """As `PredictionMemory`, and with `batch` all that was seen."""
+class TDMemory(PredictionMemory):
+    """With, for `batch`, all that was seen."""
 
-    v: NDArray[np.float64]                   # [S], in reward units
-    visits: NDArray[np.int64]                # [S]: updates of each entry, where they are counted
-    clock: NDArray[np.float64]               # [1]: progress in [0, 1], set before each step
-    policy: NDArray[np.float64]              # [S, A]: Σ_{b ≤ a} π(b|s)
     kept: NDArray[np.int64]                  # [1]: steps kept
     states: NDArray[np.int64]                # [K]
     rewards: NDArray[np.float64]             # [K], in reward units
@@ -74,9 +68,9 @@ class TDMemory(NamedTuple):
 
 
 def td_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
+    memory: TDMemory, settings: TDSettings, rng: Generator, state: int, action: int, reward: float,
     next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+) -> float | None:  # fmt: skip
     """One step, in place on V. Returns |δ| in reward units."""
     if settings.batch:
         return _keep(
@@ -89,17 +83,12 @@ def td_update(
 
 
 def _keep(
-    memory: Any,
-    settings: Any,
-    state: int,
-    reward: float,
-    next_state: int,
-    terminated: bool,
-    over: bool,
-) -> float:
+    memory: TDMemory, settings: TDSettings, state: int, reward: float, next_state: int,
+    terminated: bool, over: bool,
+) -> float | None:  # fmt: skip
     """Records the step; where the episode is over, replays all steps until V settles.
 
-    Returns the largest mean TD error before that, in reward units, or NO_DELTA.
+    Returns the largest mean TD error before that, in reward units, or None.
     """
     place = memory.kept[0]
     memory.states[place], memory.rewards[place] = state, reward
@@ -107,7 +96,7 @@ def _keep(
     memory.kept[0] = place + 1
     memory.counts[state] += 1
     if not over:
-        return NO_DELTA
+        return None
     first = largest = replay_batch(memory, settings)
     replays = 1
     while largest > settings.tolerance and replays < settings.max_replays:
@@ -116,7 +105,7 @@ def _keep(
     return first
 
 
-def replay_batch(memory: Any, settings: Any) -> float:
+def replay_batch(memory: TDMemory, settings: TDSettings) -> float:
     """Moves every V(s) seen so far towards the mean of its targets, all at once.
 
     Returns the largest |mean TD error|, in reward units.
@@ -153,27 +142,29 @@ class TDPredictionConfig(PredictionConfig):
 
 
 class TDPrediction(PredictionAgent):
-    """TD(0) or batch TD on a table V. One stream of experience."""
+    """TD(0) or batch TD on a table V. Acts in one environment; learns at every step, or when an
+    episode ends.
+    """
 
+    memory: TDMemory
+    settings: TDSettings
     Config = TDPredictionConfig
     update = staticmethod(td_update)
 
     def make_settings(self) -> TDSettings:
         config = self.config
-        tolerance, most = float(config.tolerance), int(config.max_replays)
-        return TDSettings._make((*self.shared_settings(), config.batch, tolerance, most))
+        return TDSettings(
+            *super().make_settings(), batch=config.batch, tolerance=float(config.tolerance),
+            max_replays=int(config.max_replays),
+        )  # fmt: skip
 
     def make_memory(self) -> TDMemory:
-        none, no_rewards, no_ends = (
-            np.zeros(0, dtype=np.int64),
-            np.zeros(0),
-            np.zeros(0, dtype=bool),
-        )
-        errors, counts = np.zeros(self.num_states), np.zeros(self.num_states, dtype=np.int64)
-        kept = np.zeros(1, dtype=np.int64)
-        return TDMemory._make(
-            (*self.shared_memory(), kept, none, no_rewards, none, no_ends, errors, counts)
-        )
+        none = np.zeros(0, dtype=np.int64)
+        return TDMemory(
+            *super().make_memory(), kept=np.zeros(1, dtype=np.int64), states=none,
+            rewards=np.zeros(0), successors=none, ends=np.zeros(0, dtype=bool),
+            errors=np.zeros(self.num_states), counts=np.zeros(self.num_states, dtype=np.int64),
+        )  # fmt: skip
 
     def make_room(self, steps: int) -> None:
         """Room for `steps` more steps; twice as much as before where it runs out."""

@@ -8,11 +8,10 @@
 The step size is part of the trace, so each visit keeps the step size of its time. With a
 constant α the trace is α times the book's.
 
-A memory with traces keeps a list of the entries whose trace is above 0: `traced_states`,
-`traced_actions` [K] and `traces` [K], of which `active` [1] count. `place` [S, A] is where an
-entry stands in the list, from 1; 0: not there. A step costs as many operations as entries are
-active. The traces are exact: an entry leaves the list when its trace is 0, at the end of an
-episode or because λ, γ or the precision of the numbers says so. For a table V, A is 1.
+A memory with traces keeps a list of the entries whose trace is above 0. A step costs as many
+operations as there are such entries. The traces are exact: an entry leaves the list when its
+trace is 0, at the end of an episode or because λ, γ or the precision of the numbers says so. For
+a table V, A is 1.
 
 Source: Sutton & Barto 2018, eq. 12.5, 12.11 and 12.12, and p. 301 for replacing traces; van
 Seijen et al. 2016, arXiv:1512.04087, for the step size within the trace.
@@ -20,27 +19,47 @@ Seijen et al. 2016, arXiv:1512.04087, for the step size within the trace.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import State
+from rlbook.algorithms.tabular.records import Record
 
 ACCUMULATING, REPLACING, TRUE_ONLINE, OFFLINE = range(4)
 NAMES = ("accumulating", "replacing", "true-online", "offline")
 LISTED = ("traced_states", "traced_actions", "traces")
-FIELDS = ("place", "active", *LISTED)
-"""The fields of a memory with traces, in the order of `no_traces`."""
 
 
-def visit(memory: Any, kind: int, state: int, action: int, alpha: float) -> float:
+class Traces(Record):
+    """The tables of a memory with traces."""
+
+    place: NDArray[np.int64]                 # [S, A]: an entry's place in the list, from 1; 0: none
+    active: NDArray[np.int64]                # [1]: K, the length of the list
+    traced_states: NDArray[np.int64]         # [K]
+    traced_actions: NDArray[np.int64]        # [K]
+    traces: NDArray[np.float64]              # [K], each above 0
+
+
+class TraceSettings(Record):
+    """What they do at a visit and between two steps."""
+
+    decay: float                             # γλ
+    traces: int                              # ACCUMULATING, REPLACING, TRUE_ONLINE or OFFLINE
+
+
+WithTraces = TypeVar("WithTraces", bound=Traces)
+
+
+def visit(memory: Traces, kind: int, state: int, action: int, alpha: float) -> float:
     """The entry's trace, in [0, ...), after it was visited with step size `alpha`."""
     if memory.place[state][action] == 0:
         last = memory.active[0]
         memory.traced_states[last], memory.traced_actions[last] = state, action
         memory.traces[last] = 0.0
         memory.active[0] = memory.place[state][action] = last + 1
-    place = memory.place[state][action] - 1
+    place: int = memory.place[state][action] - 1
     if kind == REPLACING:
         memory.traces[place] = alpha
     elif kind == TRUE_ONLINE:
@@ -50,7 +69,7 @@ def visit(memory: Any, kind: int, state: int, action: int, alpha: float) -> floa
     return memory.traces[place]
 
 
-def fade(memory: Any, decay: float) -> None:
+def fade(memory: Traces, decay: float) -> None:
     """Multiplies all traces by `decay`, in [0, 1], and forgets those that are 0 afterwards."""
     if decay == 0.0:
         forget(memory)
@@ -63,14 +82,14 @@ def fade(memory: Any, decay: float) -> None:
             _remove(memory, place)
 
 
-def forget(memory: Any) -> None:
+def forget(memory: Traces) -> None:
     """Sets all traces to 0."""
     for place in range(memory.active[0]):
         memory.place[memory.traced_states[place]][memory.traced_actions[place]] = 0
     memory.active[0] = 0
 
 
-def _remove(memory: Any, place: int) -> None:
+def _remove(memory: Traces, place: int) -> None:
     """Puts the last of the list in this place."""
     last = memory.active[0] - 1
     memory.place[memory.traced_states[place]][memory.traced_actions[place]] = 0
@@ -82,14 +101,17 @@ def _remove(memory: Any, place: int) -> None:
     memory.active[0] = last
 
 
-def no_traces(num_states: int, num_actions: int) -> tuple[np.ndarray, ...]:
-    """`FIELDS`, before the first step."""
+def no_traces(num_states: int, num_actions: int) -> dict[str, np.ndarray]:
+    """The fields of `Traces` before the first step."""
     none = np.zeros(0, dtype=np.int64)
-    place = np.zeros((num_states, num_actions), dtype=np.int64)
-    return place, np.zeros(1, dtype=np.int64), none, none, np.zeros(0)
+    return {
+        "place": np.zeros((num_states, num_actions), dtype=np.int64),
+        "active": np.zeros(1, dtype=np.int64), "traced_states": none, "traced_actions": none,
+        "traces": np.zeros(0),
+    }  # fmt: skip
 
 
-def with_room(memory: Any, steps: int) -> Any:
+def with_room(memory: WithTraces, steps: int) -> WithTraces:
     """The memory with room in the list for what `steps` further steps may visit."""
     room, most = len(memory.traces), memory.place.size
     needed = min(most, int(memory.active[0]) + steps)

@@ -25,19 +25,20 @@ learned; the box chooses a' before that, and then λ = 0 would not be Q-learning
 
 from __future__ import annotations
 
-from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import largest, step_size
-from rlbook.algorithms.tabular.sarsa_lambda import TraceSettings, spread
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, Memory
+from rlbook.algorithms.tabular.sarsa_lambda import (
+    TracedControlMemory,
+    TracedControlSettings,
+    spread,
+)
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.traces import (
-    FIELDS,
     NAMES,
     check_traces,
     fade,
@@ -49,13 +50,10 @@ from rlbook.algorithms.tabular.traces import (
 )
 from rlbook.checks import check_fields, one_of, unit_interval
 
-WatkinsMemory = namedtuple("WatkinsMemory", [*Memory._fields, *FIELDS])
-"""As `Memory`, and the traces."""
-
 
 def watkins_q_lambda_update(
-    memory: Any, settings: Any, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
+    memory: TracedControlMemory, settings: TracedControlSettings, rng: Generator, state: int,
+    action: int, reward: float, next_state: int, terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
     """One step, in place on Q. Returns |δ| in reward units."""
     if memory.q[state][action] < largest(memory.q[state]):
@@ -86,15 +84,18 @@ class WatkinsQLambdaConfig(ControlConfig):
 class WatkinsQLambda(ControlAgent):
     """Watkins's Q(λ) on a table. Acts in one environment; learns at every step."""
 
+    memory: TracedControlMemory
+    settings: TracedControlSettings
     Config = WatkinsQLambdaConfig
     update = staticmethod(watkins_q_lambda_update)
 
-    def make_settings(self) -> Any:
-        decay = float(self.config.gamma * self.config.trace_decay)
-        return TraceSettings(*self.shared_settings(), decay, NAMES.index(self.config.traces))
+    def make_settings(self) -> TracedControlSettings:
+        decay, kind = self.config.gamma * self.config.trace_decay, NAMES.index(self.config.traces)
+        return TracedControlSettings(*super().make_settings(), decay=float(decay), traces=kind)
 
-    def make_memory(self) -> Any:
-        return WatkinsMemory(*self.shared_memory(), *no_traces(self.num_states, self.num_actions))
+    def make_memory(self) -> TracedControlMemory:
+        traces = no_traces(self.num_states, self.num_actions)
+        return TracedControlMemory(*super().make_memory(), **traces)
 
     def make_room(self, steps: int) -> None:
         self.memory = with_room(self.memory, steps)

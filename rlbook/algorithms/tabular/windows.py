@@ -2,8 +2,8 @@
 
     G_{τ:τ+n} = R_{τ+1} + γ R_{τ+2} + ... + γ^{n-1} R_{τ+n} + γ^n (value after n steps)
 
-A memory with a window has `time` [1] int, the steps of the episode so far, and rows that step t
-fills at t mod K: `states`, `rewards` and whatever else is needed. K is n, or for a large n what
+A memory with a window has `time` and rows, which step t fills at t mod K: `states`, `rewards` and
+whatever else is needed. K is n, or for a large n what
 the episode has needed so far; in that case nothing has been overwritten yet.
 
 Source: Sutton & Barto 2018, eq. 7.1.
@@ -11,14 +11,27 @@ Source: Sutton & Barto 2018, eq. 7.1.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import State
+from rlbook.algorithms.tabular.records import Record, Settings
 
 
-def n_step_return(memory: Any, settings: Any, steps: int, bootstrap: float) -> float:
+class Window(Record):
+    """The tables of a memory with a window."""
+
+    time: NDArray[np.int64]                  # [1]: steps of the episode so far
+    states: NDArray[np.int64]                # [K]
+    rewards: NDArray[np.float64]             # [K], in reward units
+
+
+WithWindow = TypeVar("WithWindow", bound=Window)
+
+
+def n_step_return(memory: Window, settings: Settings, steps: int, bootstrap: float) -> float:
     """The return of the last `steps` steps and what follows them, in reward units. Summed from
     the end, as γ(...) + R.
     """
@@ -30,7 +43,7 @@ def n_step_return(memory: Any, settings: Any, steps: int, bootstrap: float) -> f
     return total
 
 
-def rewards_to_returns(memory: Any, settings: Any, steps: int, bootstrap: float) -> None:
+def rewards_to_returns(memory: Window, settings: Settings, steps: int, bootstrap: float) -> None:
     """Puts into the last `steps` rows of `rewards` the return from that step to the episode's
     end.
     """
@@ -42,12 +55,13 @@ def rewards_to_returns(memory: Any, settings: Any, steps: int, bootstrap: float)
         slot = slot - 1 if slot > 0 else room - 1
 
 
-def empty_rows(*kinds: type) -> tuple[np.ndarray, ...]:
-    """`time`, and the rows before the first step."""
-    return np.zeros(1, dtype=np.int64), *(np.zeros(0, dtype=kind) for kind in kinds)
+def no_window() -> dict[str, np.ndarray]:
+    """The fields of `Window` before the first step."""
+    none = np.zeros(0, dtype=np.int64)
+    return {"time": np.zeros(1, dtype=np.int64), "states": none, "rewards": np.zeros(0)}
 
 
-def with_room(memory: Any, rows: tuple[str, ...], most: int, steps: int) -> Any:
+def with_room(memory: WithWindow, rows: tuple[str, ...], most: int, steps: int) -> WithWindow:
     """The memory with room for `steps` further steps, or for `most` where that is less."""
     room, needed = len(memory.rewards), min(most, int(memory.time[0]) + steps)
     if room >= needed:

@@ -1,0 +1,86 @@
+"""The tables and the settings of a tabular algorithm: named tuples, to which others add fields.
+
+    class SarsaMemory(ControlMemory):        # clock, visits, q, pending
+        pending: NDArray[np.int64]           # [1]: the action to take now
+
+One declaration serves all who use it: the plain code and its reader; the compiled code, which
+takes named tuples as they are; and checkpoints, which keep each table under its name.
+(`typing.NamedTuple` has no subclasses with more fields.)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import namedtuple
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbook.functional.schedules import Numbers
+
+METHODS = ("_fields", "__new__", "__getnewargs__", "__repr__", "_make", "_replace", "_asdict")
+"""What makes a named tuple of a tuple."""
+
+
+@dataclass_transform(frozen_default=True)
+class Record(tuple[Any, ...]):
+    """A named tuple. Its fields stand in the order of a dataclass's: those of the last base first,
+    those of its own body last.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        records = [base for base in reversed(cls.__mro__) if issubclass(base, Record)]
+        fields = [name for base in records[1:] for name in inspect.get_annotations(base)]
+        made = vars(namedtuple(cls.__name__, fields))
+        for name in (*METHODS, *fields):
+            setattr(cls, name, made[name])
+
+    if TYPE_CHECKING:
+
+        def __new__(cls, *values: object, **named: object) -> Self: ...
+
+        def _replace(self, **changed: object) -> Self:
+            """A copy with some fields changed."""
+            ...
+
+        def _asdict(self) -> dict[str, Any]:
+            """Name → value, in order."""
+            ...
+
+
+class Settings(Record):
+    """The hyper-parameters that every update reads, as numbers."""
+
+    gamma: float                             # discount per step
+    alpha: Numbers                           # step size
+    counting: bool                           # whether `visits` is kept
+    # whether a schedule follows progress, which is then kept in `clock`
+    moving: bool
+
+
+class ControlSettings(Settings):
+    """Those of an agent with a table Q(s, a): how it chooses, too."""
+
+    epsilon: Numbers                         # probability of a random action
+    exploration: int                         # EPSILON_GREEDY, SOFTMAX or UCB
+    temperature: Numbers                     # of softmax, in reward units
+    confidence: float                        # c of UCB, in reward units
+    # α where it is constant and nothing is counted, else -1
+    fixed_alpha: float
+    fixed_epsilon: float                     # ε where it is constant, else -1
+
+
+class Memory(Record):
+    """The tables of any tabular agent; all that lasts is in one of them."""
+
+    clock: NDArray[np.float64]               # [1]: progress in [0, 1], set before each step
+    visits: NDArray[np.int64]                # updates of each entry [S] or [S, A], where counted
+
+
+class ControlMemory(Memory):
+    """Those of an agent with a table Q(s, a)."""
+
+    q: NDArray[np.float64]                   # [S, A], in reward units
