@@ -7,7 +7,6 @@ the faster of the two. The two round differently, so a run notes which one it us
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-CHOICE = "RLBOOK_MATMUL"
-"""Environment variable: "mkl" or "onednn" instead of what the CPU's maker suggests."""
+from rlbook.fast.library_choice import CHOICE, asked_library
 
 WORTHWHILE = 2**20                           # multiplications up to which the longer way to oneDNN costs more than it saves
 
@@ -36,9 +34,7 @@ def chosen_library() -> str:
     Raises:
         ValueError: `RLBOOK_MATMUL` names another one, or oneDNN where this torch does not have it.
     """
-    asked = os.environ.get(CHOICE, "").lower()
-    if asked not in ("", "mkl", "onednn"):
-        raise ValueError(f"{CHOICE} must be mkl or onednn, got {asked!r}")
+    asked = asked_library()
     if asked == "onednn" and _one_dnn() is None:
         raise ValueError(f"{CHOICE}: this torch has no oneDNN product")
     return asked or ("mkl" if _one_dnn() is None or "Intel" in cpu_maker() else "onednn")

@@ -73,17 +73,17 @@ def act_step_reset(
 
 
 def loop(
-    agent: Agent, interaction: SingleInteraction | VectorInteraction, budget: Budget
+    agent: Agent, interaction: SingleInteraction | VectorInteraction, budget: Budget, *, in_chunks: bool = True
 ) -> Iterator[Metrics | Totals]:
     """Acts and learns until the budget is used up; one item a (vector) step. Between two items everything may be saved.
 
     The same loop serves every algorithm: planners have planned before it, TD learns at each step, PPO when its rollout is full.
-    For an agent with a table the interaction may take many steps at once (`rlbook.fast.table_interaction`).
+    For an agent with a table the interaction may take many steps at once (`rlbook.fast.table_interaction`), unless `in_chunks` is false.
     """
     agent.progress = budget.progress(interaction.steps, interaction.episodes)
     if agent.progress >= 1.0:
         return
-    if isinstance(interaction, Chunked) and interaction.takes_over(agent):
+    if in_chunks and isinstance(interaction, Chunked) and interaction.takes_over(agent):
         yield from _many_at_once(agent, interaction, budget)
         return
 

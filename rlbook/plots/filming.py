@@ -18,6 +18,8 @@ from rlbook.plots.film import Film, Still
 from rlbook.plots.value_map import ValueMap, maps_on
 
 if TYPE_CHECKING:
+    from rlbook.interaction.single import SingleInteraction
+    from rlbook.interaction.vector import VectorInteraction
     from rlbook.runs.request import Request
     from rlbook.runs.run import Run
 
@@ -153,7 +155,7 @@ def _snapshots(request: Request) -> Iterator[Still]:
 
     yield still()
     due = shown = 0
-    for _ in loop(agent, interaction, request.budget):
+    for _ in loop(agent, interaction, request.budget, in_chunks=False):
         if interaction.steps >= due:
             shown, due = interaction.steps, max(interaction.steps + 1, round(interaction.steps * GROWTH))
             yield still()
@@ -161,25 +163,16 @@ def _snapshots(request: Request) -> Iterator[Still]:
         yield still()
 
 
-def _parts(request: Request) -> tuple[Agent, Any]:
-    """The agent and what it acts in, as a run has them, but taking one step at a time."""
-    from rlbook.interaction.playing import adapted_vector
-    from rlbook.interaction.single import SingleInteraction
-    from rlbook.interaction.spaces import AdaptedEnv, adapt_to
-    from rlbook.interaction.vector import VectorInteraction
-    from rlbook.seeding import rng_for
+def _parts(request: Request) -> tuple[Agent, SingleInteraction | VectorInteraction]:
+    """The agent and what it acts in, as a run has them."""
+    from rlbook.runs.run import load
+    from rlbook.runs.setup import set_up
+    from rlbook.runs.sources import EnvironmentSource
 
-    kind, rng = _class(request.algorithm), rng_for(request.seed, "environment")
-    try:
-        if kind.batched:
-            many = adapted_vector(kind, request.recipe, request.num_envs, request.config)
-            agent = kind(many, request.config, request.seed)
-            return agent, VectorInteraction(many, rng, rollout=agent.rollout, group_size=agent.group_size)
-        raw = request.recipe.make()
-        env = AdaptedEnv(raw, adapt_to(kind, raw, request.config))
-        return kind(env, request.config, request.seed), SingleInteraction(env, rng)
-    except ValueError as error:
-        raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from error
+    agent, source, _ = set_up(request, lambda folder: load(folder).agent)
+    if not isinstance(source, EnvironmentSource):
+        raise RequestError(f"{request.algorithm} does not learn from an environment step by step, so there is nothing to show")
+    return agent, source.interaction
 
 
 def _with_change(before: Still, still: Still) -> Still:

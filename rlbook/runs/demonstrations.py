@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice, repeat
 from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
 
-from rlbook.agent import Agent, Parts, State
+from rlbook.agent import Agent, Parts, State, Step
 from rlbook.data.episodes import Episode, Episodes, Pairs
 from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.episodes import draw_seed
+from rlbook.interaction.loop import act_step_reset, nothing
+from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.threads import single_threaded
+from rlbook.interaction.vector import VectorInteraction
 from rlbook.registry import check_teachable, exact_planner
 from rlbook.runs.request import Request
 from rlbook.seeding import rng_for
@@ -34,12 +39,12 @@ WALK = 200
 class UniformAgent(Agent):
     """Draws every action alike."""
 
-    def __init__(self, env: Any, config: Any = None, seed: int = 0) -> None:
+    def __init__(self, env: AdaptedEnv, config: object = None, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self.space = env.action_space
         self.space.seed(seed)
 
-    def act(self, observation: Any, *, explore: bool = True) -> Any:
+    def act(self, observation: object, *, explore: bool = True) -> Any:
         return self.space.sample()
 
     def state_dict(self) -> State:
@@ -50,19 +55,27 @@ class UniformAgent(Agent):
 
 
 class Recorder(gymnasium.Wrapper):
-    """Keeps what happens in an episode."""
+    """Keeps what happens in an episode, as the environment shows and takes it."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert seed is not None              # every episode is given its own
         obs, info = self.env.reset(seed=seed, options=options)
-        self.observations, self.actions, self.rewards = [obs], [], []
+        self.seed, self.observations, self.actions, self.rewards = seed, [obs], [], []
         return obs, info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: ArrayLike) -> Any:
         result = self.env.step(action)
         self.observations.append(result[0])
         self.actions.append(action)
         self.rewards.append(float(result[1]))
         return result
+
+    def episode(self, step: Step) -> Recorded | None:
+        """The episode that `step` has ended; None where it goes on."""
+        terminated, truncated = bool(np.all(step.terminated)), bool(np.all(step.truncated))
+        if not (terminated or truncated):
+            return None
+        return Recorded(self.observations, self.actions, self.rewards, terminated, truncated, self.seed)
 
 
 def recorded(
@@ -78,25 +91,36 @@ def recorded(
         epsilon: the share of actions that are drawn uniformly instead, in [0, 1].
         longest: steps after which an episode is cut.
     """
-    recorder = Recorder(recipe.make())
-    translation = adapt_to(type(agent), recorder, agent.config)
-    env: Any = AdaptedVectorEnv(SyncVector([recorder]), translation) if agent.batched else AdaptedEnv(recorder, translation)
-    rng, wrap = rng_for(seed, "exploration"), (lambda value: [value]) if agent.batched else (lambda value: value)
-    actions, seeds = translation.action_space, rng_for(seed, "environment")
+    recorder, seeds = Recorder(recipe.make()), rng_for(seed, "environment")
+    adaptation = adapt_to(type(agent), recorder, agent.config)
+    if agent.batched:
+        many = AdaptedVectorEnv(SyncVector([recorder]), adaptation)
+        interaction = VectorInteraction(many, seeds, rollout="episodes", longest=longest)
+    else:
+        env = AdaptedEnv(recorder, adaptation)
+        agent = agent.bind_env(env)
+        interaction = SingleInteraction(env, seeds=(draw_seed(seeds) for _ in repeat(None)), longest=longest)
+    act = partial(agent.act, explore=explore)
+    if epsilon > 0.0:
+        act = _sometimes_random(act, adaptation.action_space, epsilon, rng_for(seed, "exploration"), batched=agent.batched)
+    for episode in act_step_reset(interaction, act, recorder.episode, agent.begin if explore else nothing):
+        if episode is not None:
+            yield episode
+
+
+def _sometimes_random(
+    act: Callable[[Any], Any], actions: spaces.Space, epsilon: float, rng: np.random.Generator, *, batched: bool
+) -> Callable[[Any], Any]:
+    """Acts as `act` does, but in a share `epsilon` of the steps uniformly; a batch has one row."""
     actions.seed(draw_seed(rng))
-    agent = agent if agent.batched else agent.bind_env(env)
-    while True:
-        start = draw_seed(seeds)
-        obs, _ = env.reset(seed=wrap(start))
-        if explore:
-            agent.begin()
-        terminated = truncated = False
-        while not (terminated or truncated):
-            random = rng.random() < epsilon
-            action = np.asarray(wrap(actions.sample()))[()] if random else agent.act(obs, explore=explore)
-            obs, _, ended, cut, _ = env.step(action)
-            terminated, truncated = bool(np.all(ended)), bool(np.all(cut)) or len(recorder.actions) >= longest
-        yield Recorded(recorder.observations, recorder.actions, recorder.rewards, terminated, truncated and not terminated, start)
+
+    def choose(obs: ArrayLike | dict[str, ArrayLike]) -> Any:
+        if rng.random() >= epsilon:
+            return act(obs)
+        action = actions.sample()
+        return np.asarray([action] if batched else action)[()]
+
+    return choose
 
 
 def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> Episodes:

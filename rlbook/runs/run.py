@@ -8,15 +8,15 @@ import math
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlbook.agent import Agent, Data, Metrics, State, Totals
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.episodes import Episode
 from rlbook.interaction.loop import Budget
-from rlbook.interaction.playing import play
 from rlbook.interaction.threads import repeatable, single_threaded
 from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
+from rlbook.runs.evaluating import evaluated
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError
 from rlbook.runs.folder import check_free, locked, read_config, seal, told, write_config
@@ -29,9 +29,6 @@ from rlbook.runs.setup import set_up
 from rlbook.runs.sources import DataSource, EnvironmentSource
 from rlbook.runs.state_check import check_alike, check_report, check_shown
 from rlbook.runs.state_encoding import StateError, encode
-
-if TYPE_CHECKING:
-    pass
 
 REPORTS = 100          # in a run; a planner reports every sweep
 EVALUATIONS = 10       # in a run, where nothing else is asked for
@@ -261,10 +258,10 @@ class Run:
     def _report(self, on_report: Report) -> None:
         """One line of the log; every so often an evaluation and a checkpoint."""
         before, self._marks = self._marks, math.floor(self.agent.progress * REPORTS)
-        evaluated = self._evaluation_due(before)
-        best = self._write(self._evaluate() if evaluated else {})
+        due = self._evaluation_due(before)
+        best = self._write(self._evaluate() if due else {})
         on_report(self)
-        if evaluated or _crossed(REPORTS // CHECKPOINTS, before, self._marks):
+        if due or _crossed(REPORTS // CHECKPOINTS, before, self._marks):
             self.save(best=best)
 
     def _finish(self, on_report: Report) -> None:
@@ -284,25 +281,15 @@ class Run:
         return _crossed(self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps)
 
     def _evaluate(self) -> Metrics:
-        """`eval_return` of an agent that seeks it, and how far its table is from the exact one, where that is known."""
         if self.request.eval_every == 0:
             return {}
-        judged = {} if self._exact_evaluation is None else self._exact_evaluation.judge(self.agent)
-        if not self.agent.seeks_return or not self.agent.plays():
-            return judged
-        try:
-            played = play(self.agent, self.request.recipe.for_evaluation(), self.request.eval_episodes, self.request.seed).mean
-        except FloatingPointError as error:
-            raise TrainingError(f"an observation of the evaluation at step {self.steps} is not finite: {error}") from None
-        except TrainingError as error:
-            raise TrainingError(f"{error} (evaluation at step {self.steps})") from None
-        return {"eval_return": played} | judged
+        return evaluated(self.agent, self.request, self._exact_evaluation, self.steps)
 
     @cached_property
     def _exact_evaluation(self) -> ExactEvaluation | None:
         return exact_evaluation_of(self.agent, self._source.model)
 
-    def _write(self, evaluated: Metrics) -> bool:
+    def _write(self, found: Metrics) -> bool:
         """Logs what happened since the last report. True where the evaluation is the best so far."""
         finished = self._source.finished
         report: dict[str, Any] = {"step": self.steps, "episodes": self._source.episodes}
@@ -312,7 +299,7 @@ class Run:
             report["return"] = math.fsum(item[1] for item in finished) / len(finished)
             report["length"] = sum(item[2] for item in finished) / len(finished)
         report |= {name: total / count for name, (total, count) in self._sums.items()}
-        report |= evaluated
+        report |= found
         if self._log is not None:
             with told(self.folder):
                 for item in finished:
@@ -322,7 +309,7 @@ class Run:
         self._episodes += finished
         finished.clear()
         self._sums = {}
-        score = evaluated.get("eval_return")
+        score = found.get("eval_return")
         if score is None or (self._best is not None and score < self._best[1]):
             return False
         self._best = [self.steps, score]

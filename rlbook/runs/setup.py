@@ -12,6 +12,7 @@ from gymnasium.vector import VectorEnv
 
 from rlbook.agent import Agent, Data, Parts, Planner
 from rlbook.errors import RequestError
+from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.table_interaction import interaction_for
 from rlbook.interaction.learned_reward import PaidEnv, PaidVectorEnv
 from rlbook.interaction.playing import adapted_vector
@@ -43,6 +44,10 @@ def set_up(request: Request, load: Callable[[Path], Agent]) -> Ready:
     Raises:
         RequestError: the pair does not train, with the reason, or something that was named is not there.
     """
+    try:
+        asked_library()
+    except ValueError as error:
+        raise RequestError(str(error)) from None
     model = agent_of("reward_model", request.options.reward_model, load)
     try:
         env = _environment(request, model)
@@ -50,11 +55,21 @@ def set_up(request: Request, load: Callable[[Path], Agent]) -> Ready:
         raise RequestError(_refusal(request, error)) from None
     parts = parts_of(request, load)
     try:
-        return _ready(request, env, parts)
+        ready = _ready(request, env, parts)
+        return ready._replace(notes=ready.notes + _library_note(ready.agent))
     except RequestError:
         raise
     except ValueError as error:
         raise RequestError(_refusal(request, error)) from error
+
+
+def _library_note(agent: Agent) -> tuple[str, ...]:
+    """Which matrix library an agent with networks has, where it is not the one for this CPU's maker."""
+    if not asked_library() or not hasattr(agent, "optimizer"):
+        return ()
+    from rlbook.fast.matrix_product import LIBRARY  # torch, which tables do without
+
+    return (f"matrix products: {LIBRARY}, as {CHOICE} asks",)
 
 
 def _refusal(request: Request, error: Exception) -> str:

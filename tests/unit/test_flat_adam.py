@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+import rlbook
 from rlbook.fast import matrix_product
 from rlbook.fast.flat_adam import FlatAdam, micro_batches
 
@@ -144,6 +145,16 @@ def test_the_matrix_library_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> No
     for maker, library in (("GenuineIntel", "mkl"), ("AuthenticAMD", "onednn" if matrix_product._one_dnn() else "mkl")):
         monkeypatch.setattr(matrix_product, "cpu_maker", lambda maker=maker: maker)
         assert matrix_product.chosen_library() == library
+
+
+def test_a_run_notes_the_library_that_was_asked_for_and_refuses_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(matrix_product.CHOICE, matrix_product.LIBRARY)
+    note = f"matrix products: {matrix_product.LIBRARY}, as RLBOOK_MATMUL asks"
+    assert note in rlbook.train("reinforce", "Maze-v0", steps=1, eval_every=0).notes
+    assert note not in rlbook.train("q_learning", "Maze-v0", steps=1, eval_every=0).notes
+    monkeypatch.setenv(matrix_product.CHOICE, "blas")
+    with pytest.raises(rlbook.RequestError, match=r"^RLBOOK_MATMUL must be mkl or onednn, got 'blas'$"):
+        rlbook.train("q_learning", "Maze-v0", steps=1)
 
 
 def test_both_libraries_multiply_alike(monkeypatch: pytest.MonkeyPatch) -> None:
