@@ -10,7 +10,7 @@ from typing import Any
 from rlbook.agent import Agent
 from rlbook.checks import nearest, whole_number
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.playing import Evaluation, play
 from rlbook.runs.run import Run, load
 
@@ -21,7 +21,7 @@ MOST_EPISODES = 10_000_000
 
 
 def evaluate(
-    target: Run | Agent | str | Path, env: Any = None, episodes: int = 100, seed: int | None = None, *,
+    target: Run | Agent | str | Path, env: EnvLike | None = None, episodes: int = 100, seed: int | None = None, *,
     explore: bool = False, env_kwargs: Mapping[str, Any] | None = None, **options: Any,
 ) -> Evaluation:
     """Plays `episodes` whole episodes, greedily unless told otherwise.
@@ -31,7 +31,7 @@ def evaluate(
         env: an id or an environment to play in instead of the run's own; a token run's own is its held-out prompts.
         episodes: how many; episode i starts from reset seed `base + i`, so the result does not depend on how many run side by side.
             Where the environment sets no limit itself, an episode is cut after 10 000 steps.
-        seed: gives the base; None is the run's own evaluation stream.
+        seed: gives the base; None is the run's own generator for evaluation.
         explore: act as in training: a policy samples, an ε-greedy agent tries things. A copy of the agent does, with a copy of its RNGs.
         env_kwargs: arguments for an `env` given by its id.
         options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`).
@@ -53,7 +53,9 @@ def evaluate(
     return play(run.agent, recipe, episodes, run.request.seed if seed is None else seed, explore=explore)
 
 
-def _check_options(target: Run | Agent | str | Path, env: Any, env_kwargs: Mapping[str, Any] | None, options: dict[str, Any]) -> None:
+def _check_options(
+    target: Run | Agent | str | Path, env: EnvLike | None, env_kwargs: Mapping[str, Any] | None, options: dict[str, Any]
+) -> None:
     """Raises RequestError at an option that would be left aside: the number printed would answer another question."""
     loading = [name for name in inspect.signature(load).parameters if name not in ("folder", "env")]
     for name in options:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import EnvLike
 from rlbook.runs.folder import check_free
 from rlbook.runs.options import NAMES, RunOptions
 from rlbook.runs.request import Request
@@ -17,7 +18,7 @@ from rlbook.runs.run import Run, load
 
 
 def train(
-    algorithm: str | type[Agent], env: Any, *, folder: str | Path | None = None, resume: bool = False, allow_import: bool = False,
+    algorithm: str | type[Agent], env: EnvLike, *, folder: str | Path | None = None, resume: bool = False, allow_import: bool = False,
     env_kwargs: dict[str, Any] | None = None, on_report: Callable[[Run], None] | None = None, **settings: Any,
 ) -> Run:  # fmt: skip
     """Trains an algorithm on an environment.

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC
-from rlbook.algorithms.tabular.prediction import PredictionAgent
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, TableAgent
+from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, TableAgent
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.fast.compiled import linked
@@ -31,7 +31,7 @@ LARGE = 1_000
 
 
 def value_curves(
-    agent_class: type[TableAgent], config: Any, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
+    agent_class: type[TableAgent], config: ControlConfig | PredictionConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
     time_limit: int | None = None, states: slice = slice(None),
 ) -> np.ndarray:  # fmt: skip
     """What `agent.values()` is before the first episode and after each.
@@ -65,8 +65,9 @@ def value_curves(
 
 
 def returns(
-    agent_class: type[TableAgent], config: Any, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0, time_limit: int | None = None
-) -> np.ndarray:
+    agent_class: type[TableAgent], config: ControlConfig | PredictionConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
+    time_limit: int | None = None,
+) -> np.ndarray:  # fmt: skip
     """The return of each training episode, undiscounted: [runs, E], in reward units. Arguments as for `value_curves`."""
     budget, out = Budget(None, episodes), np.empty((runs, episodes))
     for row, (agent, streams) in zip(out, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
@@ -89,7 +90,7 @@ class EpisodeInteraction(TableInteraction):
 
 
 def _starts(
-    agent_class: type[TableAgent], config: Any, model: TabularMDP, runs: int, seed: int, time_limit: int | None
+    agent_class: type[TableAgent], config: ControlConfig | PredictionConfig, model: TabularMDP, runs: int, seed: int, time_limit: int | None
 ) -> Iterator[tuple[TableAgent, EpisodeInteraction]]:
     env = TabularEnv(model)
     for index in range(seed, seed + runs):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlbook.errors import RequestError
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvCreator
 
 WIDTH = 100
 
@@ -81,7 +84,7 @@ def _columns(facts: dict[str, str]) -> str:
     )
 
 
-def _first_sentence(entry_point: Any) -> str:
+def _first_sentence(entry_point: EnvCreator | str | None) -> str:
     """What an environment's class says of itself first; nothing where it cannot be imported."""
     import inspect
 

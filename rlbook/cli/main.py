@@ -33,6 +33,7 @@ from rlbook.runs.files import CheckpointError
 from rlbook.runs.interrupts import Interrupted, signal_of
 
 if TYPE_CHECKING:
+    from rlbook.cli.options import Given
     from rlbook.cli.train import Training
     from rlbook.runs.run import Run
 
@@ -163,7 +164,7 @@ def _started(training: Training, folder: Path, on_report: Callable[[Run], None])
     import rlbook
 
     options = {"folder": folder, "env_kwargs": training.env_kwargs, "allow_import": training.run.allow_import, "on_report": on_report}
-    return rlbook.train(str(training.algorithm), training.env, **options, **training.options, **training.hyperparameters)
+    return rlbook.train(str(training.algorithm), str(training.env), **options, **training.options, **training.hyperparameters)
 
 
 def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
@@ -348,7 +349,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 # Small necessities
 
 
-def _checkpoint(option: Any) -> int | str | None:
+def _checkpoint(option: Given | None) -> int | str | None:
     from rlbook.cli.options import word
 
     given = word(option)

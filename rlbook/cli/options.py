@@ -246,12 +246,12 @@ def _sentence(box: str) -> str:
 # Text → values
 
 
-def word(option: Any) -> str | None:
+def word(option: Given | str | None) -> str | None:
     """The text of an option that takes one word; None where it was not given."""
     return option.words[0] if isinstance(option, Given) else None
 
 
-def integer(name: str, option: Any) -> int | None:
+def integer(name: str, option: Given | str | None) -> int | None:
     """The whole number of an option; 1e5 and 100_000 are whole numbers too."""
     given = word(option)
     return None if given is None else _whole(f"--{name.replace('_', '-')}", given)
@@ -280,7 +280,7 @@ def _boolean(name: str, given: str) -> bool:
     return given.lower() == "true"
 
 
-def convert(name: str, given: Given, annotation: Any) -> Any:
+def convert(name: str, given: Given, annotation: object) -> Any:
     """A hyper-parameter's text as the type its config declares; a range is checked by the config itself."""
     kinds = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
     if given.words == ("none",) and types.NoneType in kinds:
@@ -314,11 +314,11 @@ def _one(name: str, given: str, kinds: tuple[Any, ...]) -> Any:
     return given
 
 
-def _is_union(annotation: Any) -> bool:
+def _is_union(annotation: object) -> bool:
     return typing.get_origin(annotation) in (typing.Union, types.UnionType)
 
 
-def metavar(annotation: Any) -> str:
+def metavar(annotation: object) -> str:
     """What the help shows for a value of this type."""
     kinds = [kind for kind in (typing.get_args(annotation) if _is_union(annotation) else (annotation,)) if kind is not types.NoneType]
     if any(dataclasses.is_dataclass(kind) for kind in kinds):

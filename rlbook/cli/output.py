@@ -111,7 +111,7 @@ def _printing() -> Iterator[None]:
         raise Unprinted(f"the result was not printed ({(error.strerror or str(error)).lower()})") from error
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """JSON has no NaN and no infinity: they become null."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}

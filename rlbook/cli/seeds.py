@@ -54,7 +54,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
 def _commands(training: Training, words: Sequence[str], folder: Path) -> tuple[list[int], list[list[str]]]:
     """The seeds and, for each, what stands behind `rlbook`; everything that can be checked before the first one starts is."""
     request = Request.build(
-        str(training.algorithm), training.env, **training.options, allow_import=training.run.allow_import,
+        str(training.algorithm), str(training.env), **training.options, allow_import=training.run.allow_import,
         env_kwargs=training.env_kwargs, hyperparameters=training.hyperparameters,
     )  # fmt: skip
     assert training.several.seeds is not None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from rlbook.checks import nearest
-from rlbook.cli.options import Given, Word, convert, integer, metavar, parse, run_options, scalar, text, word
+from rlbook.cli.options import CommandOptions, Given, Word, convert, integer, metavar, parse, run_options, scalar, text, word
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.files import read_file
@@ -99,7 +99,7 @@ def parse_train(argv: Sequence[str]) -> Training:
     return _complete(training)
 
 
-def _run_options(given: Any) -> dict[str, Any]:
+def _run_options(given: CommandOptions) -> dict[str, Any]:
     """The options of a run that stand on the command line."""
     counts = {name: integer(name, getattr(given, name)) for name in COUNTS}
     texts = {name: word(getattr(given, name)) for name in NAMES if name not in COUNTS}
@@ -308,7 +308,7 @@ def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
         raise RequestError(f"{name} cannot be used: {error}") from None
 
 
-def _checked(content: Any, file: str) -> dict[str, Any]:
+def _checked(content: object, file: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RequestError(f"{file} must hold entries such as 'algorithm: ppo', got {type(content).__name__}")
     known = ("algorithm", "env", "env_kwargs", "hyperparameters", "digests", *NAMES)

@@ -112,7 +112,7 @@ def maps_on(boards: list[Board], agent: Agent, recipe: Recipe, name: str) -> lis
 # What is shown
 
 
-def _map_on(board: Board, agent: Any, recipe: Recipe, title: str) -> ValueMap:
+def _map_on(board: Board, agent: Agent, recipe: Recipe, title: str) -> ValueMap:
     chunks = [_part(board.observations, places) for places in _chunks(board.num_states)]
     own = [known for chunk in chunks if (known := _values(agent, chunk)) is not None]
     policy, best = _choices(agent, chunks)

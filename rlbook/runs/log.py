@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, SupportsFloat, SupportsInt, TypeVar
+from typing import Any, BinaryIO, NoReturn, Protocol, SupportsFloat, SupportsInt, TypeVar
 
 from rlbook.agent import State
 from rlbook.checks import is_count
@@ -142,9 +142,15 @@ def _whole_lines(path: Path) -> list[bytes]:
     return data.split(b"\n")[:-1]
 
 
-def _plain(value: Any) -> Any:
+class Scalar(Protocol):
+    """A number of numpy or torch."""
+
+    def item(self) -> float: ...
+
+
+def _plain(value: float | Scalar | None) -> float | None:
     """A number as JSON has it: integers stay integers, and what is not finite is null."""
-    number = value.item() if hasattr(value, "item") else value
+    number = value if value is None or isinstance(value, int | float) else value.item()
     if isinstance(number, float) and not math.isfinite(number):
         return None
     return number

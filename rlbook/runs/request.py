@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from rlbook.agent import Agent
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.loop import Budget
 from rlbook.policies.model_spec import ModelSpec
 from rlbook.registry import agent_class, check_class, name_of, preset
@@ -42,7 +43,7 @@ class Request:
 
     @classmethod
     def build(
-        cls, algorithm: str | type[Agent], env: Any, *, allow_import: bool = False, env_kwargs: Mapping[str, Any] | None = None,
+        cls, algorithm: str | type[Agent], env: EnvLike, *, allow_import: bool = False, env_kwargs: Mapping[str, Any] | None = None,
         hyperparameters: Mapping[str, Any] | None = None, digests: Mapping[str, str] | None = None, **options: Any,
     ) -> Request:  # fmt: skip
         """Checks everything that can be checked without making the environment. `options` are those of `RunOptions`.
@@ -135,7 +136,7 @@ class Request:
 
     @classmethod
     def from_yaml(
-        cls, text: str, *, allow_import: bool = False, env: Any = None, algorithm: type[Agent] | None = None, **given: Any
+        cls, text: str, *, allow_import: bool = False, env: EnvLike | None = None, algorithm: type[Agent] | None = None, **given: Any
     ) -> Request:
         """The inverse of `as_yaml`; checked like any other request.
 
@@ -238,14 +239,14 @@ def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _plain_value(value) for name, value in fields.items()}
 
 
-def _plain_value(value: Any) -> Any:
+def _plain_value(value: object) -> object:
     if isinstance(value, (tuple, list)):
         return [_plain_value(item) for item in value]
     if dataclasses.is_dataclass(value):
         return str(value)
-    return value.tolist() if hasattr(value, "tolist") else value
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: object) -> bool:
         return True

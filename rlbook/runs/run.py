@@ -12,6 +12,7 @@ from typing import Any
 
 from rlbook.agent import Agent, Data, Metrics, State, Totals
 from rlbook.errors import RequestError, TrainingError
+from rlbook.interaction.environments import EnvLike
 from rlbook.interaction.episodes import Episode
 from rlbook.interaction.loop import Budget
 from rlbook.interaction.threads import repeatable, single_threaded
@@ -356,7 +357,7 @@ class Run:
 
 
 def load(
-    folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: Any = None,
+    folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: EnvLike | None = None,
     algorithm: type[Agent] | None = None, data: Data | None = None,
 ) -> Run:  # fmt: skip
     """A run from its folder, ready to evaluate or to `resume`.

@@ -24,6 +24,7 @@ from rlbook.errors import RequestError
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from _typeshed import DataclassInstance
     from matplotlib.figure import Figure
 
 FIGURES: dict[str, str] = {
@@ -54,7 +55,7 @@ OPTIONS: dict[str, Kind] = {"seed": non_negative_int, "runs": positive_int}
 __all__ = ["FIGURES", "draw", "figure", "home", "measured", "options_of"]
 
 
-def figure(number: str, **options: int) -> Any:
+def figure(number: str, **options: int) -> DataclassInstance:
     """Reruns the experiment of a figure.
 
     Args:
@@ -70,7 +71,7 @@ def figure(number: str, **options: int) -> Any:
     return _checked(number, options).run(**options)
 
 
-def measured(number: str, result: Any) -> dict[str, float]:
+def measured(number: str, result: DataclassInstance) -> dict[str, float]:
     """The numbers that a figure's claim stands on: name → number, units in the name or in reward units."""
     return home(number).measured(result)
 

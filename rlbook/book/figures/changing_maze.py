@@ -17,7 +17,7 @@ import numpy as np
 
 from rlbook.algorithms.model_based.dyna_q import DynaQ, DynaQConfig
 from rlbook.algorithms.model_based.dyna_q_plus import DynaQPlus, DynaQPlusConfig
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.book.figures.drawing import cells, curve_colour, labelled, legend
 from rlbook.envs.dyna_maze import MAPS, DynaMaze
 from rlbook.envs.grids import parse_grid
@@ -59,7 +59,7 @@ def compare(variant: str, seed: int, runs: int, steps: int) -> Result:
     return Result(variant, rewards, int(maze.change_at or 0))
 
 
-def goals(kind: type[ControlAgent], config: Any, maze: DynaMaze, seed: int, steps: int) -> np.ndarray:
+def goals(kind: type[ControlAgent], config: ControlConfig, maze: DynaMaze, seed: int, steps: int) -> np.ndarray:
     """[steps + 1]: how often one learner has reached the goal by each step."""
     phases, budget = maze.phases, Budget(steps, None)
     agent = kind(TabularEnv(phases[0][1]), config, seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from rlbook.plots.figure import plain_axes, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.typing import LegendLocType
 
 
 def curve_colour(place: int) -> tuple[float, float, float]:
@@ -30,9 +31,9 @@ def labelled(axes: Axes, across: str, up: str, title: str = "") -> Axes:
     return axes
 
 
-def legend(axes: Axes, **options: Any) -> None:
+def legend(axes: Axes, loc: LegendLocType, **options: float | tuple[float, float]) -> None:
     """A legend without a frame."""
-    axes.legend(frameon=False, labelcolor=words()["color"], fontsize=9, **options)
+    axes.legend(frameon=False, labelcolor=words()["color"], fontsize=9, loc=loc, **options)
 
 
 def value_grid(axes: Axes, values: np.ndarray, title: str, *, digits: int = 1, span: tuple[float, float] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Figure 6.5: maximization bias. How often Q-learning and double Q-learning go left from A, α = ε = 0.1, γ = 1.
 
 Left of A is B, whose ten actions pay N(-0.1, 1): on average a loss. The largest of ten noisy estimates is a gain for a long time, and
-Q-learning believes it; double Q-learning lets one table choose and the other judge.
+Q-learning believes it; double Q-learning lets one table choose the action and the other say what it is worth.
 
 The book's A has one action to the left and one to the right, while a table has as many in each state. So in A the agents here choose
 between two columns of their table alone; all else, the updates included, is the library's.
@@ -12,14 +12,15 @@ Source: Sutton & Barto 2018, example 6.7, figure 6.5. The book says that B has m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.random import Generator
 
-from rlbook.algorithms.tabular.double_q_learning import DoubleQLearning
+from rlbook.algorithms.tabular.double_q_learning import DoubleMemory, DoubleQLearning
 from rlbook.algorithms.tabular.exploration import epsilon_greedy
 from rlbook.algorithms.tabular.q_learning import QLearning
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, Memory, Settings
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
 from rlbook.book.figures.learners import learners
 from rlbook.envs.maximization_bias import START, MaximizationBias
@@ -35,7 +36,7 @@ EPSILON = ALPHA = 0.1
 LEFT, RIGHT = 0, ACTIONS - 1
 
 
-def choose_of_two(memory: Any, settings: Any, rng: Any, state: int) -> int:
+def choose_of_two(memory: Memory | DoubleMemory, settings: Settings, rng: Generator, state: int) -> int:
     """ε-greedy: in A between left and right, in B among all actions."""
     if state != START:
         return epsilon_greedy(memory, settings, rng, state)

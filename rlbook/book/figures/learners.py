@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.algorithms.tabular.prediction import PredictionConfig
+from rlbook.algorithms.tabular.tabular_agent import ControlConfig, TableAgent
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.fast.table_interaction import TableInteraction
@@ -16,7 +16,7 @@ from rlbook.seeding import rng_for
 
 
 def learners(
-    agent_class: type[TableAgent], config: Any, model: TabularMDP, *, episodes: int, runs: int, seed: int
+    agent_class: type[TableAgent], config: ControlConfig | PredictionConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int
 ) -> Iterator[tuple[TableAgent, np.ndarray]]:
     """Runs one after the other; run i is that of `rlbook.train` with `seed + i`.
 
