@@ -5,10 +5,10 @@ A fast form asks this at every call, because an adapter may be put into a networ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 _EVERYWHERE = [
@@ -31,6 +31,13 @@ def untouched(module: nn.Module) -> bool:
 def ordinary() -> bool:
     """Neither autocast nor a hook on all modules is at work."""
     return not torch.is_autocast_enabled("cpu") and not any(_EVERYWHERE)
+
+
+def trains_plainly(weights: Sequence[Tensor], trained: Sequence[Tensor]) -> bool:
+    """Whether these weights are all that is trained, in this order, and nobody watches their gradients."""
+    if list(map(id, weights)) != list(map(id, trained)):
+        return False
+    return not any(weight._backward_hooks or weight._post_accumulate_grad_hooks for weight in weights)  # type: ignore[attr-defined]
 
 
 def inside(root: nn.Module) -> Iterator[nn.Module]:

@@ -18,7 +18,7 @@ from rlbook.algorithms.policy.ppo import PPO
 from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
-from rlbook.fast.modules import untouched
+from rlbook.fast.modules import trains_plainly, untouched
 from rlbook.functional.policy_losses import MAX_LOG_RATIO, clipped_surrogate_loss
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.policies.distributions import Categorical
@@ -92,16 +92,10 @@ def _networks(agent: PPO, batch: Batch) -> _Networks | None:
     actor, critic = (weights_of(network, obs) for network in networks)
     if actor is None or critic is None or not all(map(untouched, networks)):
         return None
-    weights = [*actor, *critic]
-    if list(map(id, weights)) != list(map(id, optimizer.parameters)) or any(map(_hooked, weights)):
+    if not trains_plainly([*actor, *critic], optimizer.parameters):
         return None
     alike = policy.actor.activation == policy.critic.activation
     return _Networks(actor, critic, policy.actor.activation, optimizer, obs) if alike and _vectors(batch, obs) else None
-
-
-def _hooked(weight: Tensor) -> bool:
-    """Whether somebody wants to see the gradient of a parameter."""
-    return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)  # type: ignore[attr-defined]
 
 
 def _vectors(batch: Batch, obs: Tensor) -> bool:

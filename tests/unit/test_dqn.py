@@ -49,7 +49,9 @@ def transitions(size: int, rows: list[tuple[int, int, float, int, bool]]) -> Tra
 
 def train_on(agent: Any, batch: Transitions) -> list[float]:
     agent.replay.sample = lambda size, rng: batch
-    return [float(tensor.mean()) for minibatch in agent.minibatches(1) for tensor in agent.train_on(*minibatch)]
+    (minibatch,) = agent.minibatches(1)
+    metrics = agent.train_on(minibatch)
+    return [float(metrics[name]) for name in ("td_loss", "q", "grad_norm")]
 
 
 @pytest.mark.parametrize(("double", "huber", "name"), [
@@ -97,7 +99,7 @@ def test_only_termination_stops_the_bootstrap(terminated: bool, truncated: bool,
     agent = linear([[0.0, 0.0], [3.0, 4.0]], gamma=0.9, huber=False, batch_size=1, learning_starts=100)
     one, two = np.array([[1.0, 0.0]], np.float32), np.array([[0.0, 1.0]], np.float32)
     agent.learn(Step(one, np.array([0]), np.ones(1, np.float32), two, np.array([terminated]), np.array([truncated]), np.array([True])))
-    loss = float(agent.train_on(*next(agent.minibatches(1)))[0])
+    loss = float(agent.train_on(next(agent.minibatches(1)))["td_loss"])
     assert loss == pytest.approx(0.5 * target**2, rel=1e-6)
 
 
@@ -117,7 +119,7 @@ def test_the_networks_start_equal_and_share_nothing() -> None:
 
 @pytest.mark.parametrize("num_envs", [1, 3, 8])
 def test_the_target_network_is_copied_when_its_period_is_over_and_stays_in_between(stage: Make, scripted: Make, num_envs: int) -> None:
-    """With three streams, the multiples of 20 are passed between two vector steps: at 21, 42, 60, …"""
+    """With three environments, the multiples of 20 are passed between two vector steps: at 21, 42, 60, …"""
     options = {"learning_starts": 0, "train_every": 1, "batch_size": 8, "hidden_sizes": (8,), "buffer_size": 100}
     theatre = stage("dqn", scripted(), num_envs=num_envs, target_period=20, **options)
     agent, held = theatre.agent, None
@@ -133,7 +135,7 @@ def test_the_target_network_is_copied_when_its_period_is_over_and_stays_in_betwe
 
 @pytest.mark.parametrize(("num_envs", "train_every", "starts", "updates"), [(1, 4, 0, 25), (1, 1, 50, 50), (4, 4, 20, 20), (8, 4, 0, 12)])
 def test_updates_come_on_time(stage: Make, scripted: Make, num_envs: int, train_every: int, starts: int, updates: int) -> None:
-    """100 environment steps (96 of eight streams, which pass two multiples of 4 at once and make one update of it)."""
+    """100 environment steps (96 of eight environments, which pass two multiples of 4 at once and make one update of it)."""
     options = {"learning_starts": starts, "train_every": train_every, "batch_size": 4, "gradient_steps": 3}
     theatre = stage("dqn", scripted(), num_envs=num_envs, **options)
     logged = [theatre.agent.learn(theatre.step()) for _ in range(100 // num_envs)]

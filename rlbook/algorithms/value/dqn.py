@@ -1,15 +1,21 @@
-"""Deep Q-network: Q-learning with a neural network, made stable by a replay buffer and a target network.
+"""Deep Q-network: Q-learning with a neural network, made stable by a replay buffer and a target
+network.
 
     act ε-greedily in Q, store (s, a, r, s', terminated)
     every few steps, on a random minibatch of what is stored
-        y = r + γ max_a' Q⁻(s', a')            or, "double": y = r + γ Q⁻(s', argmax_a' Q(s', a'));   y = r where terminated
+        y = r                                            where terminated, else
+        y = r + γ max_a' Q⁻(s', a')                      or, with `double`,
+        y = r + γ Q⁻(s', argmax_a' Q(s', a'))
         minimise  mean huber(Q(s, a) - y)
     every C steps  Q⁻ ← Q
 
-The buffer breaks the correlation of successive steps; the target network keeps y from chasing its own tail. A time limit is no
-termination: y keeps its bootstrap there.
-Source: Mnih et al. 2015, doi:10.1038/nature14236, algorithm 1; double: van Hasselt et al. 2016, arXiv:1509.06461, eq. 4.
-Difference: several gradient steps in a row after `train_every` environment steps, as Stable-Baselines3's zoo trains CartPole.
+The buffer breaks the correlation of successive steps. The target network holds y still for C steps;
+without it, every step that raises Q raises its own target too. A time limit is no termination: y
+keeps its bootstrap there.
+
+Source: Mnih et al. 2015, doi:10.1038/nature14236, algorithm 1; double: van Hasselt et al. 2016,
+arXiv:1509.06461, eq. 4. Difference: several gradient steps in a row after `train_every` environment
+steps, as Stable-Baselines3's zoo trains CartPole.
 """
 
 from __future__ import annotations
@@ -17,20 +23,28 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, Parts, State, Step
 from rlbook.checks import at
 from rlbook.data.replay import ReplayBuffer, Transitions
+from rlbook.fast_forms import has_fast_form
 from rlbook.functional.schedules import Linear, Schedule
-from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
+from rlbook.functional.value_losses import (
+    double_q_target,
+    huber_loss,
+    q_target,
+    squared_value_loss,
+)
 from rlbook.policies.mlp import MLP
-from rlbook.policies.optimizer import Group, adam
+from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
 from rlbook.policies.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
@@ -46,7 +60,8 @@ class DQNConfig:
     batch_size: int = 64  # transitions of a minibatch
     train_every: int = 4  # environment steps between updates
     gradient_steps: int = 1  # gradient steps of an update
-    target_period: int = 500  # C, environment steps between copies of Q into the target network
+    # C, environment steps between copies of Q into the target network
+    target_period: int = 500
     double: bool = True  # choose the next action by Q, value it by Q⁻
     huber: bool = True  # Huber loss (δ = 1); false is ½ squared error
     max_grad_norm: float = 10.0  # the gradient's L2 norm is clipped to this
@@ -59,11 +74,24 @@ class DQNConfig:
         checks.check_rates(self, learning_rate=checks.positive)
         checks.check_fields(
             self, gamma=checks.unit_interval, anneal_learning_rate=checks.boolean,
-            buffer_size=checks.positive_int, learning_starts=checks.non_negative_int, batch_size=checks.positive_int,
-            train_every=checks.positive_int, gradient_steps=checks.positive_int, target_period=checks.positive_int, double=checks.boolean,
-            huber=checks.boolean, max_grad_norm=checks.bound, hidden_sizes=checks.positive_ints, adam_eps=checks.positive,
+            buffer_size=checks.positive_int, learning_starts=checks.non_negative_int,
+            batch_size=checks.positive_int, train_every=checks.positive_int,
+            gradient_steps=checks.positive_int, target_period=checks.positive_int,
+            double=checks.boolean, huber=checks.boolean, max_grad_norm=checks.bound,
+            hidden_sizes=checks.positive_ints, adam_eps=checks.positive,
             action_bins=checks.at_least(2),
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """B stored transitions, and what the target network says of their successors."""
+
+    rows: Transitions
+    next_q: Tensor  # [B, A], Q⁻(s', ·) in reward units
+
+    def __len__(self) -> int:
+        return len(self.rows.reward)
 
 
 class DQN(Agent):
@@ -85,45 +113,59 @@ class DQN(Agent):
     actions = "discrete"
     uses = ("device",)
     METRICS = {
-        "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, last minibatch of the update",
-        "q": "mean Q(s, a) of that minibatch, in reward units; far above any possible return means divergence",
+        "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, "
+        "last minibatch of the update",
+        "q": "mean Q(s, a) of that minibatch, in reward units; "
+        "far above any possible return means divergence",
         "grad_norm": "L2 norm of the gradient before clipping",
         "epsilon": "probability of a random action",
     }
 
-    def __init__(self, env: Any, config: DQNConfig, seed: int = 0, parts: Parts = Parts()) -> None:
+    def __init__(
+        self, env: VectorEnv, config: DQNConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: DQNConfig = config
-        size, self.num_actions = env.single_observation_space.shape[0], int(env.single_action_space.n)
+        observations, actions = env.single_observation_space, env.single_action_space
+        assert isinstance(observations, Box) and isinstance(actions, Discrete)
+        size, self.num_actions = observations.shape[0], int(actions.n)
         if env.num_envs > config.buffer_size:
-            raise ValueError(f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}")
+            raise ValueError(
+                f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}"
+            )
+        generator = torch_generator(rng_for(seed, "initialisation"))
         sizes = (size, *config.hidden_sizes, self.num_actions)
-        network = MLP(sizes, torch_generator(rng_for(seed, "initialisation")), activation="relu", orthogonal=False)
-        self.q = network.to(parts.device)
+        self.q = MLP(sizes, generator, activation="relu", orthogonal=False).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         self.optimizer = adam([Group([self.q])], at(config.learning_rate, 0.0), eps=config.adam_eps)
         self.replay = ReplayBuffer(config.buffer_size, size, parts.device)
-        self.exploration, self.sampling = rng_for(seed, "exploration"), rng_for(seed, "minibatches")
+        self.exploration = rng_for(seed, "exploration")
+        self.sampling = rng_for(seed, "minibatches")
         self.steps = 0
 
-    def act(self, observation: np.ndarray, *, explore: bool = True) -> np.ndarray:
+    def act(
+        self, observation: NDArray[np.float32], *, explore: bool = True
+    ) -> NDArray[np.int64]:
         with torch.inference_mode():
             action = as_array(self.q(torch.from_numpy(observation)).argmax(-1))
         if not explore:
             return action
         random = self.exploration.random(len(action)) < self.config.epsilon(self.progress)
-        return np.where(random, self.exploration.integers(self.num_actions, size=len(action)), action)
+        drawn = self.exploration.integers(self.num_actions, size=len(action))
+        return np.where(random, drawn, action)
 
-    def action_values(self, observations: Any) -> np.ndarray:
+    def action_values(self, observations: ArrayLike) -> NDArray[np.float32]:
         """Q of the environment's observations: [N, ...] → [N, A], in reward units."""
         with torch.inference_mode():
-            return as_array(self.q(torch.as_tensor(self.adapted(observations), dtype=torch.float32)))
+            seen = torch.as_tensor(self.adapted(observations), dtype=torch.float32)
+            return as_array(self.q(seen))
 
     def learn(self, step: Step) -> Metrics:
         self.replay.add(step)
         before, self.steps = self.steps, self.steps + len(step.reward)
         metrics = {}
-        if self.steps > self.config.learning_starts and _crossed(self.config.train_every, before, self.steps):
+        started = self.steps > self.config.learning_starts
+        if started and _crossed(self.config.train_every, before, self.steps):
             metrics = self.update()
         if _crossed(self.config.target_period, before, self.steps):
             self.target.load_state_dict(self.q.state_dict())
@@ -133,38 +175,51 @@ class DQN(Agent):
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
         left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
         self.optimizer.learning_rate = at(self.config.learning_rate, self.progress) * left
-        for batch, next_q in self.minibatches(self.config.gradient_steps):
-            diagnostics = self.train_on(batch, next_q)
-        values = [float(tensor.mean()) for tensor in diagnostics]
-        return dict(zip(("td_loss", "q", "grad_norm"), values, strict=True)) | {"epsilon": self.config.epsilon(self.progress)}
+        for batch in self.minibatches(self.config.gradient_steps):
+            metrics = self.train_on(batch)
+        return mean_metrics([metrics]) | {"epsilon": self.config.epsilon(self.progress)}
 
-    def minibatches(self, count: int) -> Iterator[tuple[Transitions, Tensor]]:
-        """`count` random minibatches, each with Q⁻(s', ·) [B, A]. Buffer and target network stand still meanwhile: 64 at a time."""
+    def minibatches(self, count: int) -> Iterator[Minibatch]:
+        """`count` random minibatches, drawn 64 at a time.
+
+        Buffer and target network stand still meanwhile, so Q⁻ is computed for all 64 at once.
+        """
         size = self.config.batch_size
         for start in range(0, count, 64):
-            batch = self.replay.sample(min(64, count - start) * size, self.sampling)
+            drawn = self.replay.sample(min(64, count - start) * size, self.sampling)
             with torch.no_grad():
-                next_q = self.target(batch.next_obs)
-            for *fields, row in zip(*(field.split(size) for field in batch), next_q.split(size), strict=True):
-                yield Transitions(*fields), row
+                next_q = self.target(drawn.next_obs)
+            parts = [field.split(size) for field in (*drawn, next_q)]
+            for *fields, row in zip(*parts, strict=True):
+                yield Minibatch(Transitions(*fields), row)
 
-    def train_on(self, batch: Transitions, next_q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One gradient step. Returns its diagnostics: the loss, Q(s, a) [B], the gradient's norm."""
-        q = self.q(batch.obs).gather(1, batch.action[:, None]).squeeze(1)             # [B]
-        if self.config.double:
-            with torch.no_grad():
-                next_q_online = self.q(batch.next_obs)                                 # [B, A]
-            target = double_q_target(batch.reward, batch.terminated, next_q, next_q_online, self.config.gamma)
-        else:
-            target = q_target(batch.reward, batch.terminated, next_q, self.config.gamma)
+    @has_fast_form("rlbook.fast.dqn_step:train_on")
+    def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
+        """One gradient step on a minibatch. Returns "td_loss", "q" and "grad_norm"."""
+        limit = self.config.max_grad_norm
+        return gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit)
+
+    def loss(self, batch: Minibatch) -> LossOutput:
+        """How far Q(s, a) is from its target."""
+        q = self.q(batch.rows.obs).gather(1, batch.rows.action[:, None]).squeeze(1)  # [B]
+        target = self.target_of(batch)
         loss = huber_loss(q, target) if self.config.huber else squared_value_loss(q, target)
-        norm = self.optimizer.step(loss, self.config.max_grad_norm)
-        return loss.detach(), q.detach(), norm
+        return LossOutput(loss, {"td_loss": loss.detach(), "q": q.detach().mean()})
+
+    def target_of(self, batch: Minibatch) -> Tensor:
+        """y of every transition: [B], in reward units."""
+        rows, gamma = batch.rows, self.config.gamma
+        if not self.config.double:
+            return q_target(rows.reward, rows.terminated, batch.next_q, gamma)
+        with torch.no_grad():
+            online = self.q(rows.next_obs)                                             # [B, A]
+        return double_q_target(rows.reward, rows.terminated, batch.next_q, online, gamma)
 
     def state_dict(self) -> State:
         return {
-            "q": dict(self.q.state_dict()), "target": dict(self.target.state_dict()), "optimizer": self.optimizer.state_dict(),
-            "replay": self.replay.state_dict(), "rngs": [rng_state(self.exploration), rng_state(self.sampling)], "steps": self.steps,
+            "q": dict(self.q.state_dict()), "target": dict(self.target.state_dict()),
+            "optimizer": self.optimizer.state_dict(), "replay": self.replay.state_dict(),
+            "rngs": [rng_state(self.exploration), rng_state(self.sampling)], "steps": self.steps,
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:

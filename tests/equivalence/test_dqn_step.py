@@ -1,0 +1,108 @@
+"""DQN's gradient step written out by hand is the step of the book, or leaves the work to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from rlbook.algorithms.value.dqn import DQN, DQNConfig, Minibatch
+from rlbook.data.replay import Transitions
+from rlbook.fast_forms import plain_forms
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.playing import adapted_vector
+from rlbook.policies.optimizer import Group, adam
+
+ROWS = 33
+ROUNDING = 1e-11                             # of sums of some thousand float64 numbers of size 1
+
+
+def agent_with(**settings: Any) -> Any:
+    chosen: dict[str, Any] = {"hidden_sizes": (7, 5)} | settings
+    config = DQNConfig(**chosen)
+    agent: Any = DQN(adapted_vector(DQN, Recipe.of("CartPole-v1"), 1, config), config, seed=1)
+    agent.q.double()
+    return with_optimizer(agent)
+
+
+def with_optimizer(agent: Any) -> Any:
+    """The agent with an optimiser of the network as it is now."""
+    agent.optimizer = adam([Group([agent.q])], 1e-2)
+    return agent
+
+
+def minibatch() -> Minibatch:
+    """Errors on both sides of the Huber loss's δ = 1."""
+    generator = torch.Generator().manual_seed(0)
+    obs, next_obs, reward, next_q = (
+        2.0 * torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((ROWS, 4), (ROWS, 4), (ROWS,), (ROWS, 2))
+    )
+    action = torch.randint(2, (ROWS,), generator=generator)
+    terminated = torch.rand(ROWS, generator=generator) < 0.2
+    return Minibatch(Transitions(obs, action, reward, next_obs, terminated), next_q)
+
+
+def steps(agent: Any, batch: Minibatch, count: int = 3) -> tuple[list[dict[str, Tensor]], Tensor, bool]:
+    """The metrics of some gradient steps, the weights, and whether a graph was recorded."""
+    saved: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        metrics = [agent.train_on(batch) for _ in range(count)]
+    return metrics, torch.cat([p.detach().reshape(-1) for p in agent.q.parameters()]), bool(saved)
+
+
+def both(make: Callable[[], Any]) -> bool:
+    """Whether the fast step recorded a graph; it must do what the plain one does."""
+    metrics, weights, recorded = steps(make(), minibatch())
+    with plain_forms():
+        expected, plain_weights, plainly = steps(make(), minibatch())
+    assert plainly
+    assert_close(weights, plain_weights, atol=ROUNDING, rtol=ROUNDING)
+    for ours, theirs in zip(metrics, expected, strict=True):
+        assert_close({name: x.double() for name, x in ours.items()}, theirs, atol=ROUNDING, rtol=ROUNDING)
+    return recorded
+
+
+@pytest.mark.parametrize("settings", [{}, {"double": False}, {"huber": False}, {"hidden_sizes": ()}, {"max_grad_norm": 0.01}], ids=str)
+def test_the_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> None:
+    assert not both(lambda: agent_with(**settings))
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "a hook on a layer": lambda agent: agent.q.layers[0].register_forward_hook(lambda module, inputs, out: 2 * out),
+    "a hook on the network": lambda agent: agent.q.register_forward_hook(lambda module, inputs, out: 2 * out),
+    "a hook on a gradient": lambda agent: agent.q.weights[0].register_hook(lambda gradient: 2 * gradient),
+    "a frozen layer": lambda agent: with_optimizer(agent) if agent.q.layers[0].requires_grad_(False) else None,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_put_into_the_network_counts(change: str) -> None:
+    def changed() -> Any:
+        agent = agent_with()
+        CHANGES[change](agent)
+        return agent
+
+    assert both(changed)
+
+
+def test_a_loss_of_ones_own_counts() -> None:
+    agent, calls = agent_with(), []
+    agent.loss = lambda batch: (calls.append(len(batch)), DQN.loss(agent, batch))[1]
+    agent.train_on(minibatch())
+    assert calls == [ROWS]
+
+
+def test_a_row_that_is_not_finite_is_left_to_the_book() -> None:
+    agent, batch = agent_with(), minibatch()
+    batch.rows.reward[3] = math.nan
+    assert steps(agent, batch, 1)[2]
