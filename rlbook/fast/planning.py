@@ -3,11 +3,14 @@
 Stands in for `_sweep` of `rlbook.algorithms.planning.value_iteration` and its sisters. A synchronous sweep and one in place give the
 same bits as the plain form. With `sweep = "automatic"` value iteration chooses the order of the work, and stops by the same bounds:
 
-    every 4 sweeps, with numba:  if the interval around V* has shrunk no faster than γ alone makes it,
-        V ← its lower end, and from there on
+    every 4 sweeps:  if the interval around V* has shrunk no faster than γ alone makes it,
+        V ← its lower end, and from there on, with numba
             V(s) ← max_a Q(s, a), π(s) ← argmax_a Q(s, a), in place                           one sweep over all actions
             up to 16 times: V(s) ← Q(s, π(s)), in place                                       sweeps over one action a state
         states last to first where the best actions lead to later states, first to last where they lead to earlier ones
+        without numba
+            V(s) ← max_a Q(s, a), π(s) ← argmax_a Q(s, a)                                     one synchronous sweep, which proves a bound
+            up to 200 times: V(s) ← Q(s, π(s)), in place                                      in the order of `ordered_evaluation.py`
 
 So each state is updated after those it leads to, and knowledge crosses a map in one sweep.
 """
@@ -15,16 +18,18 @@ So each state is updated after those it leads to, and knowledge crosses a map in
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from rlbook.algorithms.planning.modified_policy_iteration import ModifiedPolicyIteration
 from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.envs.mdp import TabularMDP
-from rlbook.fast.sweeps import CompiledSweeps, Extremes, Stop, Sweeps, sweeps_of
+from rlbook.fast.ordered_evaluation import distances, evaluate_in_order
+from rlbook.fast.sparse_product import runs_in_place
+from rlbook.fast.sweeps import CompiledSweeps, Extremes, SparseSweeps, Stop, Sweeps, sweeps_of
 
 LOOK = 4
 """Sweeps from one look at the interval to the next."""
@@ -36,6 +41,10 @@ SLOW = 0.995
 """The interval shrinks slowly where each sweep leaves more of it than this times γ."""
 EVALUATIONS, SETTLED = 16, 0.05
 """Sweeps in place over the best actions alone, at most, and the part of the last change that none of them may exceed to be enough."""
+ORDERED_EVALUATIONS, ORDERED_SETTLED = 200, 0.01
+"""The same without numba, where the sweep over all actions costs more beside them."""
+WORTH_ORDERING = 10_000
+"""Transitions from which that pays; a smaller model is swept synchronously, as by the plain form."""
 
 
 class Work:
@@ -47,7 +56,7 @@ class Work:
         self.ahead: list[tuple[Extremes, np.ndarray]] = []         # sweeps made but not yet taken in, the next one last
 
 
-def work_of(agent: TablePlanner, rows: Any, rewards: np.ndarray, can_end: bool) -> Work:
+def work_of(agent: TablePlanner, rows: sparse.csr_array, rewards: np.ndarray, can_end: bool) -> Work:
     """The agent's own, made at its first sweep."""
     if agent._work is None:
         agent._work = Work(sweeps_of(rows, rewards, agent.config.gamma, can_end=can_end))
@@ -60,16 +69,19 @@ def value_iteration_sweep(agent: ValueIteration, model: TabularMDP) -> None:
         ValueIteration._sweep.plain(agent, model)  # type: ignore[attr-defined]
         return
     work = work_of(agent, model.continues_by_state, model.rewards, model.can_end)
-    sweeps, automatic = work.sweeps, agent.config.sweep == "automatic" and isinstance(work.sweeps, CompiledSweeps)
-    if not agent._bound.in_place:
+    sweeps, automatic = work.sweeps, agent.config.sweep == "automatic"
+    if agent._bound.in_place:
+        if automatic and isinstance(sweeps, CompiledSweeps):
+            _improve_in_place(agent, sweeps)
+        else:
+            agent._take_in(*sweeps.in_place(agent._values))
+    elif agent._order is not None and _can_order(sweeps):
+        _improve_in_order(agent, work, agent._order)
+    else:
         low, high = _next(agent, work)
         agent._take_in(low, high)
-        if automatic and not agent._finished:
-            _look(agent, low, high)
-    elif automatic:
-        _improve_in_place(agent, sweeps)
-    else:
-        agent._take_in(*sweeps.in_place(agent._values))
+        if automatic and not agent._finished and _is_slow(agent, sweeps, low, high):
+            _start_in_place(agent, work, low, high)
 
 
 def _next(agent: ValueIteration, work: Work) -> Extremes:
@@ -96,18 +108,55 @@ def _make_ahead(agent: ValueIteration, work: Work, sweeps: CompiledSweeps, count
     work.ahead = sweeps.optimal_many(agent._values, count, count if agent._reported else 1, stop)[::-1]
 
 
-def _look(agent: ValueIteration, low: float, high: float) -> None:
-    """Changes to sweeps in place where the interval shrinks no faster than γ makes it. Then V starts from its lower end."""
-    gamma = agent.config.gamma
-    if agent._sweeps_done % LOOK != LOOK - 1 or gamma in (0, 1):
-        return
+def _is_slow(agent: ValueIteration, sweeps: Sweeps, low: float, high: float) -> bool:
+    """Whether the interval has shrunk no faster than γ makes it, since it was last looked at. Without numba also after the first sweep,
+    so that it is found out after 4."""
+    gamma, done = agent.config.gamma, agent._sweeps_done + 1
+    if gamma in (0, 1) or (done % LOOK and not (done == 1 and _can_order(sweeps))):
+        return False
     before, agent._width = agent._width, high - low
-    if math.isfinite(before) and agent._width > before * (SLOW * gamma) ** LOOK:
+    return math.isfinite(before) and agent._width > before * (SLOW * gamma) ** min(LOOK, done - 1)
+
+
+def _can_order(sweeps: Sweeps) -> bool:
+    """Whether sweeps without numba may go on in place, in an order of their own."""
+    return isinstance(sweeps, SparseSweeps) and sweeps.rows.nnz >= WORTH_ORDERING and runs_in_place()
+
+
+def _start_in_place(agent: ValueIteration, work: Work, low: float, high: float) -> None:
+    """V ← the lower end of its interval. Without numba, also the order of the sweeps to come, and what a first policy makes of V."""
+    gamma, sweeps = agent.config.gamma, work.sweeps
+    if isinstance(sweeps, CompiledSweeps):
         agent._bound.in_place = True
         agent._values += gamma / (1 - gamma) * low
+    elif _can_order(sweeps):
+        before, num_actions = work.spare, sweeps.rewards.shape[1]
+        known = agent._values - before >= (low + high) / 2            # where the last sweep changed V as elsewhere it has not
+        known = known if 2 * np.count_nonzero(known) <= len(known) else ~known
+        agent._order, distance = distances(sweeps.rows, num_actions, known)
+        nearer = (sweeps.rows @ distance).reshape(-1, num_actions).argmin(axis=1)
+        policy = np.where(known, sweeps.improve(before, np.empty_like(before))[1], nearer)
+        agent._values += gamma / (1 - gamma) * low
+        values = agent._values.copy()
+        _evaluate_in_order(sweeps, agent._order, policy, values, high - low)
+        np.maximum(agent._values, values, out=agent._values)
 
 
-def _improve_in_place(agent: ValueIteration, sweeps: Any) -> None:
+def _improve_in_order(agent: ValueIteration, work: Work, order: np.ndarray) -> None:
+    """A synchronous sweep over all actions, and some in place over the best ones."""
+    (low, high), policy = work.sweeps.improve(agent._values, work.spare)
+    agent._values, work.spare = work.spare, agent._values
+    agent._take_in(low, high)
+    if not agent._finished:
+        _evaluate_in_order(work.sweeps, order, policy, agent._values, high - low)
+
+
+def _evaluate_in_order(sweeps: Sweeps, order: np.ndarray, policy: np.ndarray, values: np.ndarray, width: float) -> None:
+    enough = ORDERED_SETTLED * width
+    evaluate_in_order(sweeps.rows, sweeps.rewards, sweeps.gamma, order, policy, values, ORDERED_EVALUATIONS, enough)
+
+
+def _improve_in_place(agent: ValueIteration, sweeps: CompiledSweeps) -> None:
     """A sweep over all actions, and some over the best ones."""
     backwards = agent._backwards
     (low, high), onwards = sweeps.improve_in_place(agent._values, backwards=backwards)
@@ -124,12 +173,11 @@ def modified_policy_iteration_sweep(agent: ModifiedPolicyIteration, model: Tabul
         return
     work, m = work_of(agent, model.continues_by_state, model.rewards, model.can_end), agent.config.evaluation_sweeps
     before, sweeps = agent._values, work.sweeps
-    extremes = sweeps.optimal(before, work.spare)
+    extremes, policy = sweeps.improve(before, work.spare)
     agent._values, work.spare = work.spare, before
     agent._take_in(*extremes, apart=m + 1)
     if agent._finished:
         return
-    policy = sweeps.policy(before)
     agent._values, work.spare = sweeps.follow(policy, agent._values, before, m)
     agent._rest(model)
 

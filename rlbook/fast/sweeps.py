@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import _sparsetools  # what `matrix @ vector` calls, here without a new array each time
+from numpy.typing import NDArray
+from scipy import sparse
 
 from rlbook.algorithms.planning.bounds import largest
 from rlbook.fast.compiled import available, linked
@@ -29,6 +30,7 @@ from rlbook.fast.kernels import (
     policy_sweep,
     solved_chain,
 )
+from rlbook.fast.sparse_product import add_product
 
 WORTH_COMPILING = 10_000
 """Transitions, or pairs of state and action, from which machine code pays for loading numba."""
@@ -38,6 +40,8 @@ BLOCK = 32_768
 """States whose action values are computed at once without numba: few enough to stay in the processor's cache."""
 
 Extremes = tuple[float, float]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.integer]
 
 
 class Stop(NamedTuple):
@@ -53,7 +57,7 @@ class Stop(NamedTuple):
     shrinking: float                         # the interval is to have shrunk by this factor; ∞: no matter how
 
 
-def sweeps_of(rows: Any, rewards: np.ndarray, gamma: float, *, can_end: bool = True) -> Sweeps:
+def sweeps_of(rows: sparse.csr_array, rewards: Floats, gamma: float, *, can_end: bool = True) -> Sweeps:
     """Sweeps over a model.
 
     Args:
@@ -62,14 +66,14 @@ def sweeps_of(rows: Any, rewards: np.ndarray, gamma: float, *, can_end: bool = T
         gamma: γ, in [0, 1].
         can_end: whether rows may add up to less than 1.
     """
-    kind = CompiledSweeps if max(rows.nnz, rows.shape[0]) >= WORTH_COMPILING and available() else SparseSweeps
+    kind = CompiledSweeps if max(rows.nnz, rewards.size) >= WORTH_COMPILING and available() else SparseSweeps
     return kind(rows, rewards, gamma, can_end)
 
 
 class Sweeps(ABC):
     """See the module docstring. `values` and `out` are [S] float64, contiguous, and not the same array."""
 
-    def __init__(self, rows: Any, rewards: np.ndarray, gamma: float, can_end: bool) -> None:
+    def __init__(self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool) -> None:
         self.rows, self.rewards, self.gamma, self.can_end = rows, rewards, gamma, can_end
         shared = rows.nnz >= WORTH_SHARING and len(os.sched_getaffinity(0)) > 1
         num_states = len(rewards)
@@ -80,16 +84,16 @@ class Sweeps(ABC):
         return self._extremes(self._optimal(values, out))
 
     @abstractmethod
+    def improve(self, values: np.ndarray, out: np.ndarray) -> tuple[Extremes, np.ndarray]:
+        """As `optimal`, and [S] int: for each state an action that is best by `values`; it is overwritten by the next call."""
+
+    @abstractmethod
     def follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray]:
         """`times` sweeps of V ← r_π + γ P_π V for a deterministic policy [S]. Returns (V, the other array)."""
 
     @abstractmethod
     def in_place(self, values: np.ndarray) -> Extremes:
         """V(s) ← max_a [ r + γ P V ](s) for s = 0, 1, …: later states see the new values of earlier ones (Gauss-Seidel)."""
-
-    @abstractmethod
-    def policy(self, values: np.ndarray) -> np.ndarray:
-        """[S] int: for each state an action that is best by `values`, which is what `optimal` was last given."""
 
     @abstractmethod
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes: ...
@@ -113,7 +117,7 @@ class Sweeps(ABC):
 class CompiledSweeps(Sweeps):
     """Machine code on the model's own arrays. Unsigned numbers, because signed ones might count from the end."""
 
-    def __init__(self, rows: Any, rewards: np.ndarray, gamma: float, can_end: bool) -> None:
+    def __init__(self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool) -> None:
         super().__init__(rows, rewards, gamma, can_end)
         indptr, indices = _unsigned(rows.indptr), _unsigned(rows.indices)
         self._model = (indptr[:-1], indptr[1:], indices, rows.data, rewards.reshape(-1), np.uint64(rewards.shape[1]), float(gamma))
@@ -151,8 +155,8 @@ class CompiledSweeps(Sweeps):
         compiled(solved_chain)(*self._model, first, last, self._policy, *self._chain)
         compiled(evaluate_in_place)(*self._chain, values, first, last, np.uint64(len(values) - 1), backwards, times, enough)
 
-    def policy(self, values: np.ndarray) -> np.ndarray:
-        return self._policy
+    def improve(self, values: np.ndarray, out: np.ndarray) -> tuple[Extremes, np.ndarray]:
+        return self.optimal(values, out), self._policy
 
     @property
     def is_shared(self) -> bool:
@@ -211,10 +215,11 @@ class CompiledSweeps(Sweeps):
 class SparseSweeps(Sweeps):
     """Sparse matrices: the model's own arrays, block by block, and nothing copied."""
 
-    def __init__(self, rows: Any, rewards: np.ndarray, gamma: float, can_end: bool) -> None:
+    def __init__(self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool) -> None:
         super().__init__(rows, rewards, gamma, can_end)
         self._buffers = {first: np.empty(min(BLOCK, len(rewards)) * rewards.shape[1]) for first, _ in self._shares}     # for Q
-        self._lists: Any = None
+        self._lists: list[list[Any]] | None = None
+        self._policy: np.ndarray | None = None
 
     def in_place(self, values: np.ndarray) -> Extremes:
         if self._lists is None:
@@ -226,21 +231,24 @@ class SparseSweeps(Sweeps):
         values[:] = new
         return self._extremes(extremes)
 
-    def policy(self, values: np.ndarray) -> np.ndarray:
-        policy, last = np.empty(len(values), dtype=np.int64), len(values)
-        for first in range(0, last, BLOCK):
-            action_values = self._action_values(values, first, min(first + BLOCK, last), self._buffers[0])
-            policy[first : first + BLOCK] = action_values.argmax(axis=1)
-        return policy
+    def improve(self, values: np.ndarray, out: np.ndarray) -> tuple[Extremes, np.ndarray]:
+        if self._policy is None:
+            self._policy = np.empty(len(values), dtype=np.int64)
+        policy = self._policy
+        extremes = self._share(lambda first, last: self._best(values, out, first, last, policy))
+        return self._extremes(extremes), policy
 
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
         return self._share(lambda first, last: self._best(values, out, first, last))
 
-    def _best(self, values: np.ndarray, out: np.ndarray, first: int, last: int) -> Extremes:
+    def _best(self, values: np.ndarray, out: np.ndarray, first: int, last: int, policy: np.ndarray | None = None) -> Extremes:
         low, high, buffer = np.inf, -np.inf, self._buffers[first]
         for start in range(first, last, BLOCK):
             stop = min(start + BLOCK, last)
-            best = largest_of_each(self._action_values(values, start, stop, buffer), out[start:stop])
+            action_values = self._action_values(values, start, stop, buffer)
+            best = largest_of_each(action_values, out[start:stop])
+            if policy is not None:
+                first_best_of_each(action_values, best, policy[start:stop])
             change = np.subtract(best, values[start:stop], out=buffer[: stop - start])
             low, high = min(low, float(change.min())), max(high, float(change.max()))
         return low, high
@@ -251,7 +259,7 @@ class SparseSweeps(Sweeps):
         action_values = buffer[: (last - first) * num_actions]
         action_values.fill(0.0)
         starts = rows.indptr[first * num_actions : last * num_actions + 1]
-        _sparsetools.csr_matvec(len(action_values), len(values), starts, rows.indices, rows.data, values, action_values)
+        add_product(starts, rows.indices, rows.data, values, action_values)
         action_values *= self.gamma
         action_values = action_values.reshape(-1, num_actions)
         action_values += self.rewards[first:last]
@@ -260,11 +268,11 @@ class SparseSweeps(Sweeps):
     def follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray]:
         size = len(values)
         chosen = np.arange(size) * self.rewards.shape[1] + policy
-        chain: Any = self.rows[chosen]
+        chain = self.rows[chosen]
         rewards = self.rewards.reshape(-1)[chosen]
         for _ in range(times):
             out.fill(0.0)
-            _sparsetools.csr_matvec(size, size, chain.indptr, chain.indices, chain.data, values, out)
+            add_product(chain.indptr, chain.indices, chain.data, values, out)
             out *= self.gamma
             out += rewards
             values, out = out, values
@@ -279,6 +287,16 @@ def largest_of_each(table: np.ndarray, out: np.ndarray) -> np.ndarray:
     for column in table.T[1:]:
         np.maximum(out, column, out=out)
     return out
+
+
+def first_best_of_each(table: np.ndarray, best: np.ndarray, out: np.ndarray) -> None:
+    """out ← the first column of each row of `table` [B, A] that holds the row's largest number, `best` [B]."""
+    if table.shape[1] > 16:
+        np.argmax(table, axis=1, out=out)
+        return
+    out.fill(table.shape[1] - 1)
+    for column in range(table.shape[1] - 2, -1, -1):
+        np.copyto(out, column, where=table[:, column] == best)
 
 
 def _numbers(first: int, last: int) -> tuple[Any, Any]:

@@ -284,7 +284,9 @@ def test_compiled_and_sparse_sweeps_give_the_same_bits(ending: bool) -> None:
         assert extremes[0] == extremes[1]
         pairs = [pair[::-1] for pair in pairs]
         np.testing.assert_array_equal(pairs[0][0], pairs[1][0])
-    policies = [form.policy(pair[1]) for form, pair in zip(forms, pairs, strict=True)]
+    improved = [form.improve(pair[1], np.empty(50_000)) for form, pair in zip(forms, pairs, strict=True)]
+    assert improved[0][0] == improved[1][0]
+    policies = [policy for _, policy in improved]
     np.testing.assert_array_equal(*policies)
     after = [form.follow(policies[0], *pair, times=3)[0] for form, pair in zip(forms, pairs, strict=True)]
     np.testing.assert_array_equal(*after)

@@ -25,7 +25,8 @@ With `sweep = "gauss-seidel"` there is one array, and later states of a sweep se
 earlier ones. That takes fewer sweeps where states are numbered along the way; the interval does not
 hold then, only the first stop. "automatic" is synchronous here. Its fast form (`fast/planning.py`)
 may choose the order of the work, and stops by the same bounds: where the interval shrinks no faster
-than γ alone makes it, as on a map that knowledge crosses cell by cell, it goes on in place.
+than γ alone makes it, as on a map that knowledge crosses cell by cell, it sweeps in place, over all
+actions or over the best ones.
 
 How good the policy is. If V is known to lie within ε of V*, acting greedily by V loses at most 2 ε
 / (1 - γ) against V*; the changes of a sweep prove less: γ (h - l) / (1 - γ). That is
@@ -94,6 +95,8 @@ class ValueIteration(TablePlanner):
         self._bound.in_place = config.sweep == "gauss-seidel"
         self._width = math.inf                 # h - l when the fast form last looked at it
         self._backwards = False                # whether its next sweep in place begins at the end
+        # [S] int, the order of the states in its sweeps in place, where that is chosen
+        self._order: np.ndarray | None = None
 
     @has_fast_form("rlbook.fast.planning:value_iteration_sweep")
     def _sweep(self, model: TabularMDP) -> None:
@@ -115,13 +118,18 @@ class ValueIteration(TablePlanner):
     def _progress(self) -> State:
         way = {
             "in_place": self._bound.in_place, "width": self._width, "backwards": self._backwards,
+            "order": self._order,
         }  # fmt: skip
         return self._bound.state_dict() | way
 
     def _set_progress(self, state: State) -> None:
         self._bound.load_state_dict(state)
         self._bound.in_place, self._width = bool(state["in_place"]), float(state["width"])
-        self._backwards = bool(state["backwards"])
+        self._backwards, self._order = bool(state["backwards"]), None
+        if state.get("order") is not None:
+            self._order = np.array(state["order"])
+            if not np.array_equal(np.sort(self._order), np.arange(self._num_states)):
+                raise ValueError(f"order must name each of {self._num_states} states once.")
 
 
 def sweep_in_place(model: TabularMDP, V: np.ndarray, gamma: float) -> np.ndarray:
