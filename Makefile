@@ -58,15 +58,15 @@ clean:  ## remove .venv and everything that was built
 
 .venv/.dev: $(DEPENDS) | .venv/bin/python
 	@echo "Installing rlbook and what its tests need (a few minutes the first time)"
-	@$(PIP) -e ".[dev,log,fast,data]"
+	@$(PIP) -e ".[dev,log,fast,data,lora]"
 	@touch $@ .venv/.runtime
 
 .venv/.docs: .venv/.dev
 	@echo "Installing what the site needs"
-	@$(PIP) -e ".[dev,log,fast,data,docs]"
+	@$(PIP) -e ".[dev,log,fast,data,lora,docs]"
 	@touch $@
 
 .venv/.bench: .venv/.dev
 	@echo "Installing the peers to measure against"
-	@$(PIP) -e ".[dev,log,fast,data,peers]"
+	@$(PIP) -e ".[dev,log,fast,data,lora,peers]"
 	@touch $@
