@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC
-from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig, TableAgent
+from rlbook.algorithms.tabular.prediction import PredictionAgent
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent, TableAgent, TableConfig
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.fast.compiled import linked
@@ -31,7 +31,7 @@ LARGE = 1_000
 
 
 def value_curves(
-    agent_class: type[TableAgent], config: ControlConfig | PredictionConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
+    agent_class: type[TableAgent], config: TableConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
     time_limit: int | None = None, states: slice = slice(None),
 ) -> np.ndarray:  # fmt: skip
     """What `agent.values()` is before the first episode and after each.
@@ -49,32 +49,32 @@ def value_curves(
         [runs, E + 1, K], in reward units.
     """
     curves = np.empty((runs, episodes + 1, len(range(model.num_states)[states])))
-    for curve, (agent, streams) in zip(curves, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
+    for curve, (agent, interaction) in zip(curves, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
         curve[0] = agent.values()[states]
-        at_once = streams.compiled or sum(table.size for table in agent.memory) > LARGE
+        at_once = interaction.compiled or sum(table.size for table in agent.memory) > LARGE
         shape = _recorded(agent, states).shape if at_once else ()
         if len(shape) == 1:
-            _record(agent, streams, curve[1:], states)
+            _record(agent, interaction, curve[1:], states)
         elif len(shape) == 2:
             tables = np.empty((episodes, math.prod(shape)))
-            _record(agent, streams, tables, states)
+            _record(agent, interaction, tables, states)
             curve[1:] = tables.reshape(episodes, *shape).max(axis=2)
         else:
-            _ask_after_each(agent, streams, curve[1:], states)
+            _ask_after_each(agent, interaction, curve[1:], states)
     return curves
 
 
 def returns(
-    agent_class: type[TableAgent], config: ControlConfig | PredictionConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
+    agent_class: type[TableAgent], config: TableConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
     time_limit: int | None = None,
 ) -> np.ndarray:  # fmt: skip
     """The return of each training episode, undiscounted: [runs, E], in reward units. Arguments as for `value_curves`."""
     budget, out = Budget(None, episodes), np.empty((runs, episodes))
-    for row, (agent, streams) in zip(out, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
-        streams.at_once = episodes
-        while streams.episodes < episodes:
-            streams.advance(agent, budget)
-        row[:] = [episode[1] for episode in streams.finished]
+    for row, (agent, interaction) in zip(out, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
+        interaction.at_once = episodes
+        while interaction.episodes < episodes:
+            interaction.advance(agent, budget)
+        row[:] = [episode[1] for episode in interaction.finished]
     return out
 
 
@@ -90,15 +90,15 @@ class EpisodeInteraction(TableInteraction):
 
 
 def _starts(
-    agent_class: type[TableAgent], config: ControlConfig | PredictionConfig, model: TabularMDP, runs: int, seed: int, time_limit: int | None
+    agent_class: type[TableAgent], config: TableConfig, model: TabularMDP, runs: int, seed: int, time_limit: int | None
 ) -> Iterator[tuple[TableAgent, EpisodeInteraction]]:
     env = TabularEnv(model)
     for index in range(seed, seed + runs):
         agent = agent_class(env, config, index)
-        streams = EpisodeInteraction(model, rng_for(index, "environment"), time_limit)
-        streams.start()
+        interaction = EpisodeInteraction(model, rng_for(index, "environment"), time_limit)
+        interaction.start()
         agent.begin()
-        yield agent, streams
+        yield agent, interaction
 
 
 def _recorded(agent: TableAgent, states: slice) -> np.ndarray:
@@ -113,26 +113,26 @@ def _recorded(agent: TableAgent, states: slice) -> np.ndarray:
     return np.empty(())
 
 
-def _ask_after_each(agent: TableAgent, streams: TableInteraction, curve: np.ndarray, states: slice) -> None:
+def _ask_after_each(agent: TableAgent, interaction: TableInteraction, curve: np.ndarray, states: slice) -> None:
     budget = Budget(None, len(curve))
-    while streams.episodes < len(curve):
-        before = streams.episodes
-        streams.advance(agent, budget)
-        if streams.episodes > before:
+    while interaction.episodes < len(curve):
+        before = interaction.episodes
+        interaction.advance(agent, budget)
+        if interaction.episodes > before:
             curve[before] = agent.values()[states]
 
 
-def _record(agent: TableAgent, streams: TableInteraction, curve: np.ndarray, states: slice) -> None:
+def _record(agent: TableAgent, interaction: TableInteraction, curve: np.ndarray, states: slice) -> None:
     """As `_ask_after_each`, in one call for many episodes. `curve` is [E, K], K the entries of the table."""
-    (choose, update), outcomes, row = agent.functions(), streams._tables, np.empty((1, 3))
-    how = "compiled" if streams.compiled else "arrays"
+    (choose, update), outcomes, row = agent.functions(), interaction._tables, np.empty((1, 3))
+    how = "compiled" if interaction.compiled else "arrays"
     loop = linked(record, how, run=linked(simulate, how, choose=choose, update=update))
-    state, episode_return, length, steps, done, budget = streams.obs, 0.0, 0, 0, 0, Budget(None, len(curve))
+    state, episode_return, length, steps, done, budget = interaction.obs, 0.0, 0, 0, 0, Budget(None, len(curve))
     while done < len(curve):
         agent.make_room(CHUNK)
-        clock = streams._clock(budget, 0.0)._replace(steps=steps, episodes=done, last_step=steps + CHUNK, last_episode=len(curve))
+        clock = interaction._clock(budget, 0.0)._replace(steps=steps, episodes=done, last_step=steps + CHUNK, last_episode=len(curve))
         table = _recorded(agent, states).reshape(-1)
         state, episode_return, length, steps, done = loop(
-            outcomes, agent.memory, agent.settings, agent.rng, streams.world_rng, state, episode_return, length, clock, row, table,
+            outcomes, agent.memory, agent.settings, agent.rng, interaction.world_rng, state, episode_return, length, clock, row, table,
             curve[done:],
         )  # fmt: skip

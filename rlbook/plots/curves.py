@@ -1,6 +1,6 @@
 """Learning curves: the return of the training episodes over environment steps, as the run logged it.
 
-Where a table was judged against the exact answer, two panels below show how far its values are from it, and what its greedy policy loses.
+Where a table was compared with the exact answer, two panels below show how far its values are from it, and what its greedy policy loses.
 
 Runs that differ only in their seed become one curve: their mean, with a band that holds the mean of such runs with 95 % confidence.
 """
@@ -53,7 +53,7 @@ class Curve:
     returns: np.ndarray                      # [R]: mean return of the training episodes since the report before, in reward units
     eval_steps: np.ndarray                   # [E]
     eval_returns: np.ndarray                 # [E]: mean return of greedy episodes, in reward units
-    judged: dict[str, Points]                # what was measured against the exact answer: `value_error`, `policy_regret`
+    errors: dict[str, Points]                # what was measured against the exact answer: `value_error`, `policy_regret`
 
     @property
     def kind(self) -> str:
@@ -97,14 +97,14 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
     if not curves:
         raise RequestError("there is no run to draw; give at least one folder")
     panels = list(dict.fromkeys((curve.world, curve.unit) for curve in curves))
-    judged = [name for name in EXACT_METRICS if any(name in curve.judged for curve in curves)]
-    figure = new_figure(max(6.4, 5.2 * len(panels)), 4.4 + 2.2 * len(judged))
-    grid = figure.subplots(1 + len(judged), len(panels), squeeze=False, height_ratios=[1.7, *[1.0] * len(judged)])
+    measured = [name for name in EXACT_METRICS if any(name in curve.errors for curve in curves)]
+    figure = new_figure(max(6.4, 5.2 * len(panels)), 4.4 + 2.2 * len(measured))
+    grid = figure.subplots(1 + len(measured), len(panels), squeeze=False, height_ratios=[1.7, *[1.0] * len(measured)])
     for column, panel in zip(grid.T, panels, strict=True):
         chosen = [curve for curve in curves if (curve.world, curve.unit) == panel]
         _draw_panel(plain_axes(column[0]), chosen)
-        for axes, name in zip(column[1:], judged, strict=True):
-            _draw_judged(axes, name, chosen, column[0])
+        for axes, name in zip(column[1:], measured, strict=True):
+            _draw_errors(axes, name, chosen, column[0])
     if out is not None:
         save_figure(figure, out)
     return figure
@@ -147,8 +147,8 @@ def read_curve(run: Run | str | Path) -> Curve:
     env = str(config["env"]).removeprefix("rlbook/")
     unit = "environment steps" if quantity == "return" else "sweeps"
     evaluations = _points(metrics, "eval_return") if quantity == "return" else (np.zeros(0), np.zeros(0))
-    judged = {name: points for name in EXACT_METRICS if (points := _points(metrics, name))[0].size and quantity == "return"}
-    return Curve(str(config["algorithm"]), env, config.get("env_kwargs") or {}, settings, unit, steps, returns, *evaluations, judged)
+    errors = {name: points for name in EXACT_METRICS if (points := _points(metrics, name))[0].size and quantity == "return"}
+    return Curve(str(config["algorithm"]), env, config.get("env_kwargs") or {}, settings, unit, steps, returns, *evaluations, errors)
 
 
 def _read_log(folder: Path) -> list[dict[str, Any]]:
@@ -247,16 +247,16 @@ def _groups(curves: list[Curve]) -> list[list[Curve]]:
     return [[curve for curve in curves if curve.kind == kind] for kind in kinds]
 
 
-def _draw_judged(axes: Axes, name: str, curves: list[Curve], above: Axes) -> None:
+def _draw_errors(axes: Axes, name: str, curves: list[Curve], above: Axes) -> None:
     """How far from the exact answer, logarithmic down to the smallest number that is not 0; hidden where no curve has it."""
-    known = [(index, group) for index, group in enumerate(_groups(curves)) if all(name in curve.judged for curve in group)]
+    known = [(index, group) for index, group in enumerate(_groups(curves)) if all(name in curve.errors for curve in group)]
     axes.set_visible(bool(known))
     if not known:
         return
     plain_axes(axes).sharex(above)
     shown: list[float] = []
     for index, group in known:
-        mean, colour = mean_curve([curve.judged[name] for curve in group]), fraction_rgb(CURVES[index % len(CURVES)])
+        mean, colour = mean_curve([curve.errors[name] for curve in group]), fraction_rgb(CURVES[index % len(CURVES)])
         axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8, marker="o" if len(mean.steps) == 1 else "", markersize=4)
         if len(group) > 1:
             axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)

@@ -34,7 +34,7 @@ FIGURES: dict[str, str] = {
     "4.2": "Jack's car rental: policies on the way to the best one, and what that is worth",
     "4.3": "The gambler: value iteration's sweeps, and the best stakes",
     "5.1": "Blackjack: what hands are worth to a player who sticks on 20, after few games and after many",
-    "5.3": "One hand judged from another policy's games: weighted importance sampling errs less than ordinary",
+    "5.3": "The value of one hand, from another policy's games: weighted importance sampling errs less than ordinary",
     "6.2": "Batches of random walks: TD comes closer to the values than Monte Carlo",
     "6.3": "Beside a cliff: expected SARSA bears every step size",
     "6.4": "Beside a cliff: SARSA takes the safe way, Q-learning the shortest",

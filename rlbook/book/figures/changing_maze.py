@@ -1,7 +1,7 @@
 """Dyna-Q and Dyna-Q+ in a maze whose walls change on the way: the experiment of figures 8.4 and 8.5.
 
-Each map is a table of its own with the same cells, so that learning goes on in the second where it was in the first: the stream of the
-second takes over the cell, the age and the generators. It is what `rlbook.train` does in the environment itself, to the bit.
+Each map is a table of its own with the same cells, so that learning goes on in the second where it was in the first: the interaction of
+the second takes over the cell, the age and the generators. It is what `rlbook.train` does in the environment itself, to the bit.
 
 The book does not say what the hyper-parameters were. Here α = 1, since nothing in these mazes is left to chance; κ = 7e-4, ε = 0.1,
 γ = 0.95, Q from 0, and 10 steps of planning.
@@ -63,18 +63,18 @@ def goals(kind: type[ControlAgent], config: ControlConfig, maze: DynaMaze, seed:
     """[steps + 1]: how often one learner has reached the goal by each step."""
     phases, budget = maze.phases, Budget(steps, None)
     agent = kind(TabularEnv(phases[0][1]), config, seed)
-    streams = TableInteraction(phases[0][1], rng_for(seed, "environment"))
-    streams.start()
+    interaction = TableInteraction(phases[0][1], rng_for(seed, "environment"))
+    interaction.start()
     agent.begin()
     for until, model in phases:
         after = TableInteraction(model, rng_for(seed, "environment"))
-        after.load_state_dict(streams.state_dict())
-        streams, last = after, min(steps, until or steps)
-        streams.marks = steps // gcd(steps, last)                        # a chunk ends at the change
-        while streams.steps < last:
-            streams.advance(agent, budget)
+        after.load_state_dict(interaction.state_dict())
+        interaction, last = after, min(steps, until or steps)
+        interaction.marks = steps // gcd(steps, last)                        # a chunk ends at the change
+        while interaction.steps < last:
+            interaction.advance(agent, budget)
     reached = np.zeros(steps + 1, dtype=np.int64)
-    reached[[episode[0] for episode in streams.finished]] = 1
+    reached[[episode[0] for episode in interaction.finished]] = 1
     return reached.cumsum()
 
 

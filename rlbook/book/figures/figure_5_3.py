@@ -1,6 +1,6 @@
-"""Figure 5.3: one hand of blackjack judged from games of another policy, by ordinary and by weighted importance sampling.
+"""Figure 5.3: the value of one hand of blackjack, estimated from games of another policy, by ordinary and by weighted importance sampling.
 
-The dealer shows a 2, the player has 13 with a usable ace. Games are played by coin flips; the policy to judge sticks on 20 and 21 only.
+The dealer shows a 2, the player has 13 with a usable ace. Games are played by coin flips; the policy to evaluate sticks on 20 and 21 only.
 Both estimates tend to its value. Ordinary sampling is unbiased, but its error is large as long as few games have been played; weighted
 sampling is biased and far better.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionConfig
-from rlbook.algorithms.tabular.prediction import PredictionConfig
+from rlbook.algorithms.tabular.tabular_agent import TableConfig
 from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
 from rlbook.book.experiments import value_curves
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
@@ -58,7 +58,7 @@ def _monte_carlo(alpha: Constant | Inverse) -> MCPredictionConfig:
     return MCPredictionConfig(gamma=1.0, alpha=alpha, initial_value=BEFORE, visits="every")
 
 
-def _errors(kind: type, config: PredictionConfig, seed: int, runs: int, episodes: int) -> np.ndarray:
+def _errors(kind: type, config: TableConfig, seed: int, runs: int, episodes: int) -> np.ndarray:
     return root_mean_square_error(value_curves(kind, config, walk_model(), episodes=episodes, runs=runs, seed=seed))
 
 

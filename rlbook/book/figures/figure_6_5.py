@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import Generator
 
-from rlbook.algorithms.tabular.double_q_learning import DoubleMemory, DoubleQLearning
+from rlbook.algorithms.tabular.double_q_learning import DoubleQLearning
 from rlbook.algorithms.tabular.exploration import epsilon_greedy
 from rlbook.algorithms.tabular.q_learning import QLearning
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, Memory, Settings
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
+from rlbook.algorithms.tabular.tabular_agent import ControlAgent
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
 from rlbook.book.figures.learners import learners
 from rlbook.envs.maximization_bias import START, MaximizationBias
@@ -36,7 +37,7 @@ EPSILON = ALPHA = 0.1
 LEFT, RIGHT = 0, ACTIONS - 1
 
 
-def choose_of_two(memory: Memory | DoubleMemory, settings: Settings, rng: Generator, state: int) -> int:
+def choose_of_two(memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
     """ε-greedy: in A between left and right, in B among all actions."""
     if state != START:
         return epsilon_greedy(memory, settings, rng, state)

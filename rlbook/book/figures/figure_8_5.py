@@ -16,7 +16,7 @@ __all__ = ["Result", "draw", "found", "measured", "run"]
 OLD_WAY = 16
 """Steps: who keeps to it reaches the goal 1000 / 16 = 62.5 times in 1000 steps at most."""
 LAST = 1_000
-"""Steps by which it is judged what an agent has found."""
+"""The last steps, in which it is counted what an agent has found."""
 
 
 def run(seed: int = 0, runs: int = 100, steps: int = 6_000) -> Result:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlbook.algorithms.tabular.prediction import PredictionConfig
-from rlbook.algorithms.tabular.tabular_agent import ControlConfig, TableAgent
+from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.fast.table_interaction import TableInteraction
@@ -16,7 +15,7 @@ from rlbook.seeding import rng_for
 
 
 def learners(
-    agent_class: type[TableAgent], config: ControlConfig | PredictionConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int
+    agent_class: type[TableAgent], config: TableConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int
 ) -> Iterator[tuple[TableAgent, np.ndarray]]:
     """Runs one after the other; run i is that of `rlbook.train` with `seed + i`.
 
@@ -33,10 +32,10 @@ def learners(
     """
     env, budget = TabularEnv(model), Budget(None, episodes)
     for index in range(seed, seed + runs):
-        agent, streams = agent_class(env, config, index), TableInteraction(model, rng_for(index, "environment"))
-        streams.marks = 1
-        streams.start()
+        agent, interaction = agent_class(env, config, index), TableInteraction(model, rng_for(index, "environment"))
+        interaction.marks = 1
+        interaction.start()
         agent.begin()
-        while streams.episodes < episodes:
-            streams.advance(agent, budget)
-        yield agent, np.array([episode[1:] for episode in streams.finished])
+        while interaction.episodes < episodes:
+            interaction.advance(agent, budget)
+        yield agent, np.array([episode[1:] for episode in interaction.finished])

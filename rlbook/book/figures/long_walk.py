@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlbook.algorithms.tabular.n_step_td import NStepTD, NStepTDConfig
-from rlbook.algorithms.tabular.prediction import PredictionConfig
+from rlbook.algorithms.tabular.tabular_agent import TableConfig
 from rlbook.algorithms.tabular.td_lambda import TDLambda, TDLambdaConfig
 from rlbook.book.experiments import value_curves
 from rlbook.book.figures.drawing import labelled
@@ -87,7 +87,7 @@ def _curve(kind: type, config: Callable[[Constant], Any], seed: int, runs: int, 
     return errors
 
 
-def run_errors(kind: type, config: PredictionConfig, seed: int, runs: int) -> np.ndarray:
+def run_errors(kind: type, config: TableConfig, seed: int, runs: int) -> np.ndarray:
     """[runs]: the root mean square error over the states, averaged over the first 10 episodes, in reward units; inf where V diverged."""
     curves = value_curves(kind, config, long_walk_model(), episodes=EPISODES, runs=runs, seed=seed, states=slice(1, 20))
     with np.errstate(over="ignore", invalid="ignore"):
