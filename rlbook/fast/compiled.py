@@ -13,12 +13,12 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from rlbook.fast.list_forms import LIST_FORMS
 from rlbook.fast_forms import PLAIN, plain_only
@@ -51,7 +51,7 @@ def _installed() -> bool:
 
 
 @functools.cache
-def linked(template: Any, how: str, **bound: Any) -> Any:
+def linked(template: Callable[..., object], how: str, **bound: Callable[..., object]) -> Any:
     """A copy of `template` with the names in `bound`, which it reads as globals, standing for other functions.
 
     Args:
@@ -62,7 +62,10 @@ def linked(template: Any, how: str, **bound: Any) -> Any:
     return _link(template, bound, name, {}, how, outermost=True)
 
 
-def _link(function: Any, bound: dict[str, Any], name: str, done: dict[Any, Any], how: str, *, outermost: bool = False) -> Any:
+def _link(
+    function: types.FunctionType, bound: dict[str, Callable[..., object]], name: str, done: dict[types.FunctionType, Any], how: str, *,
+    outermost: bool = False,
+) -> Any:  # fmt: skip
     if how == "lists" and function in LIST_FORMS:
         return LIST_FORMS[function]
     if function not in done:
@@ -74,12 +77,12 @@ def _link(function: Any, bound: dict[str, Any], name: str, done: dict[Any, Any],
     return done[function]
 
 
-def _compiled(function: Any, outermost: bool) -> Any:
+def _compiled(function: types.FunctionType, outermost: bool) -> Any:
     """Nothing here allocates, so nothing needs counting references, which would take most of the time."""
     return _numba().njit(cache=outermost, error_model="numpy", _nrt=False, inline="never" if outermost else "always")(function)
 
 
-def _ours(value: Any) -> bool:
+def _ours(value: object) -> TypeGuard[types.FunctionType]:
     return isinstance(value, types.FunctionType) and value.__module__.split(".")[0] == "rlbook"
 
 

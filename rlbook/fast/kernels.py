@@ -12,10 +12,19 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64] | NDArray[np.int32]
+StopNumbers = tuple[float, float, float, int, int, float, float]
+"""The fields of `rlbook.fast.sweeps.Stop`."""
+
 
 def in_place_sweep(
-    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, first: int, last: int
-) -> tuple[float, float]:
+    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, values: Floats,
+    first: int, last: int,
+) -> tuple[float, float]:  # fmt: skip
     """V(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ], state after state: later ones see the new values of earlier ones."""
     low, high = math.inf, -math.inf
     for s in range(first, last):
@@ -33,8 +42,8 @@ def in_place_sweep(
 
 
 def improve_in_place(
-    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, first: int, last: int,
-    mirror: int, policy: Any, backwards: bool, margin: float,
+    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, values: Floats,
+    first: int, last: int, mirror: int, policy: Integers, backwards: bool, margin: float,
 ) -> tuple[float, float, float]:  # fmt: skip
     """In place, forwards or backwards (`mirror` is first + last - 1), each equation solved for V(s); π(s) ← the best action.
 
@@ -67,8 +76,8 @@ def improve_in_place(
 
 
 def solved_chain(
-    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, first: int, last: int, policy: Any,
-    begins: Any, successors: Any, weights: Any, constants: Any,
+    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, first: int, last:
+    int, policy: Integers, begins: Integers, successors: Integers, weights: Floats, constants: Floats,
 ) -> None:  # fmt: skip
     """The rows of a policy one behind the other, solved for V(s): V(s) = constant(s) + Σ_k weight(k) V(successor(k)), from begins[s] on."""
     place = 0
@@ -87,8 +96,8 @@ def solved_chain(
 
 
 def evaluate_in_place(
-    begins: Any, successors: Any, weights: Any, constants: Any, values: Any, first: int, last: int, mirror: int, backwards: bool,
-    times: int, enough: float,
+    begins: Integers, successors: Integers, weights: Floats, constants: Floats, values: Floats, first: int, last: int, mirror: int,
+    backwards: bool, times: int, enough: float,
 ) -> None:  # fmt: skip
     """V(s) ← constant(s) + Σ_k weight(k) V(successor(k)), state after state, up to `times` times."""
     for _ in range(times):
@@ -105,8 +114,8 @@ def evaluate_in_place(
 
 
 def optimal_sweep(
-    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, out: Any,
-    first: int, last: int, policy: Any, lead: Any, drift: float, margin: float,
+    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, values: Floats,
+    out: Floats, first: int, last: int, policy: Integers, lead: Floats, drift: float, margin: float,
 ) -> tuple[float, float]:  # fmt: skip
     """out(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ], without looking at actions that cannot attain the maximum.
 
@@ -147,8 +156,9 @@ def optimal_sweep(
 
 
 def optimal_sweeps(
-    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, history: Any, at: int,
-    first: int, last: int, policy: Any, lead: Any, drift: float, size: float, can_end: bool, extremes: Any, stop: Any,
+    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, history: Floats,
+    at: int, first: int, last: int, policy: Integers, lead: Floats, drift: float, size: float, can_end: bool, extremes: Floats, stop:
+    StopNumbers,
 ) -> tuple[int, float, float]:  # fmt: skip
     """`optimal_sweep` again and again: from `history[at]` into the next row, and so on around; at most as often as `extremes` has rows.
 
@@ -179,8 +189,8 @@ def optimal_sweeps(
 
 
 def policy_sweep(
-    starts: Any, stops: Any, indices: Any, data: Any, rewards: Any, num_actions: int, gamma: float, values: Any, out: Any,
-    first: int, last: int, policy: Any,
+    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, values: Floats,
+    out: Floats, first: int, last: int, policy: Integers,
 ) -> tuple[float, float]:  # fmt: skip
     """out(s) ← r(s, π(s)) + γ Σ_s' P(s'|s, π(s)) V(s')."""
     low, high = math.inf, -math.inf
@@ -198,7 +208,7 @@ def policy_sweep(
 
 
 @cache
-def compiled(kernel: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(kernel: Callable[..., object]) -> Callable[..., Any]:
     """The same kernel as machine code that lets other threads run. Needs numba."""
     import numba
 

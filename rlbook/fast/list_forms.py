@@ -6,19 +6,21 @@ A test holds each equal to the function that the book shows; `compiled.linked` p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+from numpy.random import Generator
 
 from rlbook.algorithms.tabular.exploration import epsilon_greedy, exploration_rate, greedy, largest, step_size
 from rlbook.algorithms.tabular.q_learning import q_learning_step
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 
 
-def greedy_on_lists(row: list[float], rng: Any) -> int:
+def greedy_on_lists(row: list[float], rng: Generator) -> int:
     """`exploration.greedy`."""
     best = max(row)
     return row.index(best) if row.count(best) == 1 else greedy(row, rng)
 
 
-def epsilon_greedy_on_lists(memory: Any, settings: Any, rng: Any, state: int) -> int:
+def epsilon_greedy_on_lists(memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
     """`exploration.epsilon_greedy`."""
     row, epsilon = memory.q[state], settings.fixed_epsilon
     if epsilon < 0.0:
@@ -30,8 +32,8 @@ def epsilon_greedy_on_lists(memory: Any, settings: Any, rng: Any, state: int) ->
 
 
 def q_learning_step_on_lists(
-    memory: Any, settings: Any, rng: Any, state: int, action: int, reward: float, next_state: int, terminated: bool,
-    truncated: bool,
+    memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int, action: int, reward: float, next_state: int,
+    terminated: bool, truncated: bool,
 ) -> float:  # fmt: skip
     """`q_learning.q_learning_step`, with the update in place of a call of it."""
     q, alpha = memory.q, settings.fixed_alpha
@@ -43,7 +45,7 @@ def q_learning_step_on_lists(
     return abs(error)
 
 
-LIST_FORMS: dict[Callable[..., Any], Callable[..., Any]] = {
+LIST_FORMS: dict[Callable[..., float], Callable[..., float]] = {
     greedy: greedy_on_lists,
     largest: max,
     epsilon_greedy: epsilon_greedy_on_lists,

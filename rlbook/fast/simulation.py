@@ -10,11 +10,17 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import chain
 from operator import length_hint
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rlbook.envs.outcomes import draw, normal
+from rlbook.algorithms.tabular.exploration import explore
+from rlbook.algorithms.tabular.q_learning import q_learning_step
+from rlbook.algorithms.tabular.records import Memory, Settings
+from rlbook.algorithms.tabular.tabular_agent import Choose, Update
+from rlbook.envs.outcomes import Outcomes, draw, normal
+from rlbook.interaction.episodes import Episode
 from rlbook.interaction.guards import METRICS, BadAnswer, finite_number
 
 CHUNK = 16_384
@@ -22,9 +28,18 @@ CHUNK = 16_384
 EPISODES = 1_024
 """Episodes between two returns to Python, at most."""
 
-choose: Any = None
-update: Any = None
+choose: Choose = explore
+update: Update = q_learning_step
 """An agent's functions stand here in the linked copies of the loops."""
+
+Chunk = tuple[int, float, int, int, int, float, int, bool]
+"""What a loop returns; see `simulate`."""
+
+
+class Uniform(Protocol):
+    """A `Generator`, or its numbers drawn ahead."""
+
+    def random(self) -> float: ...
 
 
 class Clock(NamedTuple):
@@ -42,9 +57,9 @@ class Clock(NamedTuple):
 
 
 def simulate(
-    model: Any, memory: Any, settings: Any, rng: Any, world_rng: Any, state: int, episode_return: float, length: int, clock: Any,
-    finished: Any,
-) -> Any:  # fmt: skip
+    model: Outcomes, memory: Memory, settings: Settings, rng: Uniform, world_rng: Uniform, state: int, episode_return: float,
+    length: int, clock: Clock, finished: NDArray[np.float64] | list[list[float]],
+) -> Chunk:  # fmt: skip
     """Acts, samples and learns until the chunk is full.
 
     Args:
@@ -68,7 +83,7 @@ def simulate(
         if moving:
             memory.clock[0] = max(steps / clock.budget_steps, by_episodes)
         action = choose(memory, settings, rng, state)
-        outcome = first[state * num_actions + action]
+        outcome: int = first[state * num_actions + action]
         if chance:
             uniform = world_rng.random()
             while cumulative[outcome] <= uniform:
@@ -109,8 +124,9 @@ class World(NamedTuple):
 
 
 def interact(
-    world: Any, memory: Any, settings: Any, rng: Any, state: int, episode_return: float, length: int, clock: Any, finished: list
-) -> Any:
+    world: World, memory: Memory, settings: Settings, rng: Uniform, state: int, episode_return: float, length: int, clock: Clock,
+    finished: list[Episode],
+) -> Chunk:  # fmt: skip
     """As `simulate`, in an environment, a `World`.
 
     Raises:
@@ -153,7 +169,7 @@ def interact(
     return state, episode_return, length, steps + 1, episodes, error, steps + 1 - clock.steps - idle, over
 
 
-def refuse(reward: Any, state: Any, num_states: int) -> None:
+def refuse(reward: object, state: object, num_states: int) -> None:
     """Raises what is wrong with a reward or a state."""
     finite_number(reward)
     raise BadAnswer(f"the observation {state!r} is outside Discrete({num_states})")

@@ -19,9 +19,10 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from rlbook.agent import Agent, State, Step, Totals
+from rlbook.algorithms.tabular.records import Memory, Record
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.checks import ENDLESS
-from rlbook.envs.outcomes import draw, normal
+from rlbook.envs.outcomes import Outcomes, draw, normal
 from rlbook.errors import TrainingError
 from rlbook.fast.compiled import available, linked, told
 from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, World, interact, simulate, skip
@@ -278,7 +279,7 @@ def _time_limit(env: gymnasium.Env) -> int | None:
     return min((item._max_episode_steps for item in _wrappers(env) if isinstance(item, TimeLimit)), default=None)
 
 
-def _wrappers(env: Any) -> Iterator[gymnasium.Wrapper]:
+def _wrappers(env: gymnasium.Env) -> Iterator[gymnasium.Wrapper]:
     """From the outermost to the innermost."""
     while isinstance(env, gymnasium.Wrapper):
         yield env
@@ -320,26 +321,26 @@ def _place(kind: type, name: str) -> int:
     return next((place for place, base in enumerate(kind.__mro__) if name in vars(base)), len(kind.__mro__))
 
 
-def _as_lists(tables: Any) -> Any:
-    return type(tables)(*(item.tolist() if isinstance(item, np.ndarray) else item for item in tables))
+def _as_lists(tables: Outcomes) -> Outcomes:
+    return Outcomes._make(item.tolist() if isinstance(item, np.ndarray) else item for item in tables)
 
 
 class _Fields:
-    """A namedtuple's fields as plain attributes, which Python reads several times faster."""
+    """A record's fields as plain attributes, which Python reads several times faster."""
 
-    def __init__(self, fields: Any) -> None:
+    def __init__(self, fields: Record) -> None:
         for name in fields._fields:
             setattr(self, name, getattr(fields, name))
 
 
-def _lists(memory: Any) -> tuple[str, Any]:
+def _lists(memory: Memory) -> tuple[str, Memory | _Fields]:
     """Lists are several times faster than arrays where single entries are read and written from Python. Also says how to link."""
     if any(table.size > LARGEST_LISTS for table in memory):
         return "arrays", memory
     return "lists", _Fields(type(memory)(*(table.tolist() for table in memory)))
 
 
-def _write_back(lists: Any, arrays: Any) -> None:
+def _write_back(lists: Memory | _Fields, arrays: Memory) -> None:
     for name in arrays._fields:
         source, target = getattr(lists, name), getattr(arrays, name)
         if source is not target:

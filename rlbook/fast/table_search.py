@@ -17,6 +17,7 @@ from rlbook.algorithms.planning.mcts import MCTSConfig, World
 from rlbook.algorithms.planning.search_tree import SearchTree, Tree, add_child, as_arrays, as_lists, back_up, find_child, select
 from rlbook.algorithms.planning.simulators import Table, TableModel
 from rlbook.fast.compiled import available, linked
+from rlbook.fast.simulation import Uniform
 
 WORTH_COMPILING = 200_000
 """Simulations after which a search goes on in compiled code: about a second of plain ones, which is what loading numba takes."""
@@ -24,8 +25,8 @@ BLOCK = 512
 
 
 def grow(
-    tree: Any, table: Any, root: int, num_actions: int, simulations: int, gamma: float, exploration: float, depth: int,
-    open_loop: bool, rng: Any,
+    tree: Tree, table: Table, root: int, num_actions: int, simulations: int, gamma: float, exploration: float, depth: int,
+    open_loop: bool, rng: Uniform,
 ) -> None:  # fmt: skip
     """Adds `simulations` simulations from state `root`; see `rlbook.algorithms.planning.mcts`. Draws from `rng.random()` alone."""
     keys, sibling, visits, child, count, mean, used, bounds, path, rewards = tree
@@ -52,7 +53,7 @@ def grow(
         back_up(value, length, path, rewards, num_actions, visits, count, mean, used, bounds, gamma)
 
 
-def rollout(table: Any, state: int, num_actions: int, depth: int, gamma: float, rng: Any) -> float:
+def rollout(table: Table, state: int, num_actions: int, depth: int, gamma: float, rng: Uniform) -> float:
     """The discounted return of `depth` uniformly random actions, and what the state counts in which they end."""
     first, cumulative, successor, reward, ends, value = table
     total, discount = 0.0, 1.0
@@ -89,7 +90,7 @@ class Uniforms:
         bits.advance(-operator.length_hint(self._block))
 
 
-def grow_tree(found: SearchTree, world: World, observation: Any, simulations: int, config: MCTSConfig, rng: np.random.Generator) -> None:
+def grow_tree(found: SearchTree, world: World, observation: int, simulations: int, config: MCTSConfig, rng: np.random.Generator) -> None:
     """See `rlbook.algorithms.planning.mcts.grow`. Outside tables only the random numbers come faster."""
     if type(world) is not TableModel:
         uniforms: Any = Uniforms(rng)
@@ -115,17 +116,22 @@ def arrays_of(world: TableModel) -> Table:
     return made[1]
 
 
-def grow_plain(tree: Tree, table: Table, *arguments: Any) -> Tree:
-    """`grow` on lists; the last argument is a `np.random.Generator`. Returns the tree, as lists."""
-    *settings, rng = arguments
+def grow_plain(
+    tree: Tree, table: Table, root: int, num_actions: int, simulations: int, gamma: float, exploration: float, depth: int,
+    open_loop: bool, rng: np.random.Generator,
+) -> Tree:  # fmt: skip
+    """`grow` on lists. Returns the tree, as lists."""
     uniforms, tree = Uniforms(rng), tree if isinstance(tree.key, list) else as_lists(tree)
-    grow(tree, table, *settings, uniforms)  # type: ignore[call-arg]
+    grow(tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, uniforms)
     uniforms.close()
     return tree
 
 
-def grow_compiled(tree: Tree, table: Table, *arguments: Any) -> Tree:
+def grow_compiled(
+    tree: Tree, table: Table, root: int, num_actions: int, simulations: int, gamma: float, exploration: float, depth: int,
+    open_loop: bool, rng: np.random.Generator,
+) -> Tree:  # fmt: skip
     """The same, compiled. Returns the tree, as arrays."""
     tree = tree if isinstance(tree.key, np.ndarray) else as_arrays(tree)
-    linked(grow, "compiled")(tree, table, *arguments)
+    linked(grow, "compiled")(tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, rng)
     return tree

@@ -7,17 +7,18 @@ its last checkpoint intact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike, NDArray
 
 from rlbook.errors import RequestError, TrainingError
 
-Check = Callable[[Any], None]
+Check = Callable[[object], None]
 """Raises `BadAnswer` or FloatingPointError where an observation cannot be learned from."""
 
 METRICS = "metrics"
@@ -28,7 +29,7 @@ class BadAnswer(ValueError):
     """An environment answered with something that is no observation of its space, or no reward."""
 
 
-def guarded_step(env: gymnasium.Env | VectorEnv, action: Any, step: int) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+def guarded_step(env: gymnasium.Env | VectorEnv, action: ArrayLike, step: int) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
     """`env.step(action)`. Raises TrainingError where the environment raises; `step` is counted from 1."""
     try:
         obs, reward, terminated, truncated, info = env.step(action)
@@ -41,10 +42,12 @@ def guarded_step(env: gymnasium.Env | VectorEnv, action: Any, step: int) -> tupl
         raise failure(error, step) from error
 
 
-def guarded_reset(env: gymnasium.Env | VectorEnv, step: int, **how: Any) -> Any:
-    """The first observation of `env.reset(**how)`, after `step` steps. Raises TrainingError where the environment raises."""
+def guarded_reset(
+    env: gymnasium.Env | VectorEnv, step: int, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+) -> Any:
+    """The first observation of `env.reset`, after `step` steps. Raises TrainingError where the environment raises."""
     try:
-        obs, _ = env.reset(**how)
+        obs, _ = env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         return obs
     except (TrainingError, RequestError):
         raise
@@ -68,7 +71,7 @@ def _cause(error: Exception) -> str:
     return told if isinstance(error, BadAnswer) else f"{type(error).__name__}: {told}"
 
 
-def not_finite(what: str, value: Any, step: int) -> TrainingError:
+def not_finite(what: str, value: object, step: int) -> TrainingError:
     """A reward or an observation that nothing can be learned from, in one sentence."""
     return TrainingError(f"{what} at environment step {step} is not finite: {value}")
 
@@ -76,17 +79,17 @@ def not_finite(what: str, value: Any, step: int) -> TrainingError:
 # ---- rewards
 
 
-def number(reward: Any) -> float:
+def number(reward: object) -> float:
     """The reward as a float. Raises BadAnswer where it is no number; a NaN is one."""
     try:
         if not isinstance(reward, str):
-            return float(reward)
+            return float(reward)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         pass
     raise BadAnswer(f"the reward must be a number, got {reward!r}")
 
 
-def finite_number(reward: Any) -> float:
+def finite_number(reward: object) -> float:
     """The reward as a float. Raises BadAnswer where it is no number, and FloatingPointError where it is not finite."""
     found = number(reward)
     if not math.isfinite(found):
@@ -116,7 +119,7 @@ def check_for(env: gymnasium.Env | VectorEnv) -> Check:
     return observation_check(env.observation_space)
 
 
-def unchecked(obs: Any) -> None:
+def unchecked(obs: object) -> None:
     """The test of what was checked before."""
 
 
@@ -142,7 +145,7 @@ def _whole_numbers(space: spaces.Space, start: np.ndarray, count: np.ndarray, ba
     first, beyond = (0, 0) if start.ndim or batched else (int(start), int(start + count))
     shape, axes, none = start.shape, int(batched), not start.any()
 
-    def check(obs: Any) -> None:
+    def check(obs: object) -> None:
         if (type(obs) is int or type(obs) is np.int64) and first <= obs < beyond:
             return
         array = np.asarray(obs)
@@ -173,7 +176,7 @@ def _numbers(space: spaces.Box, batched: bool) -> Check:
         if limits is not None and (low == limits.min).all() and (high == limits.max).all():
             low = high = None                                        # an image: its type is its bounds
 
-    def check(obs: Any) -> None:
+    def check(obs: object) -> None:
         array = obs if isinstance(obs, np.ndarray) else np.asarray(obs)
         if array.shape[axes:] != shape or array.dtype.kind not in "fiub":
             raise BadAnswer(f"the observation has shape {array.shape} and type {array.dtype}, outside {_named(space)}")
@@ -197,10 +200,10 @@ def _refuse(array: np.ndarray, space: spaces.Box, low: np.ndarray | None, high: 
 def _parts(space: spaces.Dict | spaces.Tuple, batched: bool) -> Check:
     keys: Any = list(space.spaces) if isinstance(space, spaces.Dict) else range(len(space.spaces))
     checks = [(key, observation_check(space.spaces[key], batched=batched)) for key in keys]
-    kind = Mapping if isinstance(space, spaces.Dict) else tuple
+    named = isinstance(space, spaces.Dict)
 
-    def check(obs: Any) -> None:
-        if not isinstance(obs, kind) or len(obs) != len(checks):
+    def check(obs: object) -> None:
+        if not isinstance(obs, Mapping if named else tuple) or len(obs) != len(checks):
             raise outside(obs, space)
         for key, part in checks:
             if isinstance(obs, Mapping) and key not in obs:
@@ -210,7 +213,7 @@ def _parts(space: spaces.Dict | spaces.Tuple, batched: bool) -> Check:
     return check
 
 
-def outside(obs: Any, space: spaces.Space) -> BadAnswer:
+def outside(obs: object, space: spaces.Space) -> BadAnswer:
     """An observation that its space does not have."""
     shown = repr(obs.item() if isinstance(obs, np.generic) else obs)
     return BadAnswer(f"the observation {shown if len(shown) <= 60 else shown[:57] + '...'} is outside {_named(space)}")
@@ -237,7 +240,7 @@ def named_numbers(info: dict[str, Any]) -> dict[str, Any] | None:
     return {name: found[name] if mask is None else np.where(mask, found[name], np.nan) for name, mask in masked.items()}
 
 
-def totals(numbers: Mapping[str, Any], valid: Any) -> dict[str, tuple[float, int]]:
+def totals(numbers: Mapping[str, ArrayLike], valid: bool | NDArray[np.bool_]) -> dict[str, tuple[float, int]]:
     """Name → sum and count of the numbers that there are. `valid` marks the rows that count: True, or [N] bool."""
     found = {}
     for name, values in numbers.items():

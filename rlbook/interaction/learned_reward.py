@@ -14,17 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import State
 from rlbook.interaction.resumable import ResumableEnv
-from rlbook.interaction.spaces import as_chosen, outermost_keeper
+from rlbook.interaction.spaces import Observations, as_chosen, outermost_keeper
 
 
 class LearnedReward(Protocol):
     """What is needed of a reward model; see `rlbook.algorithms.imitation.reward_model`."""
 
-    def adapted(self, observations: Any) -> Any:
+    def adapted(self, observations: Observations) -> Any:
         """The environment's own observations [N, ...] as the model sees them."""
         ...
 
-    def reward(self, obs: Any, action: NDArray[Any], next_obs: Any, over: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def reward(
+        self, obs: NDArray[Any], action: NDArray[Any], next_obs: NDArray[Any], over: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
         """The rewards [N] of N steps; `over` marks those that ended their episode."""
         ...
 
@@ -36,14 +38,14 @@ class PaidEnv(gymnasium.Wrapper):
         super().__init__(env)
         self.model = model
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: ArrayLike) -> Any:
         before = self._row(self.env.obs)  # type: ignore[attr-defined]
         after, _, terminated, truncated, info = self.env.step(action)
         over = np.array([terminated or truncated])
-        reward = _paid(self.model, before, [action], self._row(after), over, self.env.action_space)
+        reward = _paid(self.model, before, np.asarray(action)[None], self._row(after), over, self.env.action_space)
         return after, float(reward[0]), terminated, truncated, info
 
-    def _row(self, obs: Any) -> Any:
+    def _row(self, obs: Observations) -> Any:
         """One observation as N = 1 of them."""
         space = self.env.observation_space
         return concatenate(space, [obs], create_empty_array(space, 1))
@@ -82,7 +84,7 @@ class PaidVectorEnv(VectorWrapper):
 
 
 def _paid(
-    model: LearnedReward, obs: Any, actions: ArrayLike, next_obs: Any, over: NDArray[np.bool_], space: spaces.Space
+    model: LearnedReward, obs: Observations, actions: ArrayLike, next_obs: Observations, over: NDArray[np.bool_], space: spaces.Space
 ) -> NDArray[np.float64]:
     """The model's rewards [N] for steps as the environment saw them."""
     chosen = as_chosen(np.asarray(actions), space)

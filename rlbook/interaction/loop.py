@@ -36,6 +36,11 @@ class Budget:
 class Chunked(Protocol):
     """An interaction that can take many steps at once."""
 
+    obs: object
+    """The current observation; None before the first reset."""
+
+    def start(self) -> None: ...
+
     def takes_over(self, agent: Agent) -> bool:
         """Whether that does the same as the agent's own `act` and `learn`."""
         ...
@@ -98,7 +103,7 @@ def loop(
             return
 
 
-def _many_at_once(agent: Agent, interaction: Any, budget: Budget) -> Iterator[Totals]:
+def _many_at_once(agent: Agent, interaction: Chunked, budget: Budget) -> Iterator[Totals]:
     if interaction.obs is None:
         interaction.start()
         agent.begin()

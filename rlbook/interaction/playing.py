@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -108,7 +107,7 @@ def _check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:
         raise RequestError(f"{recipe.name} takes {found.action_space} as actions, but the agent chooses among {made.action_space}")
 
 
-def adapted_vector(agent: type[Agent], recipe: Recipe, num_envs: int, config: Any) -> AdaptedVectorEnv:
+def adapted_vector(agent: type[Agent], recipe: Recipe, num_envs: int, config: object) -> AdaptedVectorEnv:
     """`num_envs` copies of an environment, as an agent class wants them: the native vector form where there is one."""
     env = recipe.make_native_vector(num_envs)
     if env is None:

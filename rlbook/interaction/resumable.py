@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from numpy.typing import ArrayLike
 
 from rlbook.agent import State
 from rlbook.errors import TrainingError
@@ -33,7 +34,7 @@ class ResumableEnv(gymnasium.Wrapper):
         self.obs, info = self.env.reset(seed=seed, options=options)
         return self.obs, info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: ArrayLike) -> Any:
         self.actions.append(action)
         result = self.env.step(action)
         self.obs = result[0]
@@ -86,9 +87,9 @@ def _limits_beside_a_snapshot(env: gymnasium.Env) -> list[TimeLimit] | None:
     return limits
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, (tuple, list)):
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         return len(one) == len(other) and all(map(_same, one, other))
-    return np.array_equal(one, other)
+    return np.array_equal(one, other)  # type: ignore[arg-type]

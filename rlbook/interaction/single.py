@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlbook.agent import State, Step
 from rlbook.checks import ENDLESS, saved_count, saved_number
@@ -65,7 +66,7 @@ class SingleInteraction:
         """The first reset."""
         self._reset()
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: ArrayLike) -> Step:
         """One step. Raises TrainingError where the reward is no finite number or the observation outside its space."""
         obs = self.obs
         self.steps += 1

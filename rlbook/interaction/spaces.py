@@ -10,7 +10,7 @@ What an agent wants stands in `Agent.observations` ("index", "vector", "policy")
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ MAX_ACTIONS = 4_096           # discrete actions after binning or joining
 UNBOUNDED = 3.0               # unbounded dimensions are cut into bins over [-3, 3]
 VAST = 1e6                    # bounds beyond this are as good as none
 
+Observations = NDArray[Any] | Mapping[str, "Observations"] | tuple["Observations", ...]
+"""One observation or many, as their space has them."""
 Code = Callable[[Any], Any]   # batched or single: a leading [N] axis passes through
 
 
@@ -288,7 +290,7 @@ class AdaptedEnv(gymnasium.Wrapper):
         obs, reward, terminated, truncated, info = self.env.step(action if self.adaptation.act is None else self.adaptation.act(action))
         return self._observed(obs), reward, terminated, truncated, info
 
-    def _observed(self, obs: Any) -> Any:
+    def _observed(self, obs: Observations) -> Any:
         """As the agent sees it. What is translated is checked before; what is not, by whoever steps the environment, with `check`."""
         if self.adaptation.observe is None:
             return obs
@@ -316,7 +318,7 @@ class AdaptedVectorEnv(VectorWrapper):
         obs, reward, terminated, truncated, info = self.env.step(actions if self.adaptation.act is None else self.adaptation.act(actions))
         return self._observed(obs), reward, terminated, truncated, info
 
-    def _observed(self, obs: Any) -> Any:
+    def _observed(self, obs: Observations) -> Any:
         """As the agent sees it. What is translated is checked before; what is not, by whoever steps the environment, with `check`."""
         if self.adaptation.observe is None:
             return obs

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from numpy.typing import NDArray
 
 from rlbook.agent import State
 from rlbook.interaction.guards import METRICS, number
@@ -48,7 +49,7 @@ class SyncVector(VectorEnv):
             self._terminated[i] = self._truncated[i] = False
         return self._stacked(), {}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions: NDArray[Any]) -> Any:
         """One step of every environment whose episode goes on: observations [N, ...], rewards [N], terminated [N], truncated [N], and a
         dict with the environments' named numbers, where they have any (see `guards.named_numbers`)."""
         actions = actions.tolist() if self._discrete else actions                # spaces check Python's integers faster than numpy's
@@ -93,7 +94,7 @@ class SyncVector(VectorEnv):
             env.restore(saved)
         self._terminated, self._truncated = state["terminated"].copy(), state["truncated"].copy()
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         """Closes the environments."""
         for env in self.envs:
             env.close()

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import ArrayLike
 
 from rlbook.agent import State, Step
 from rlbook.checks import ENDLESS, saved_array, saved_count
@@ -79,8 +80,8 @@ class VectorInteraction:
         self.returns[:], self.lengths[:] = 0.0, 0
         self._reset(seed=list(seeds))
 
-    def _reset(self, **how: Any) -> None:
-        self.obs = guarded_reset(self.env, self.steps, **how)
+    def _reset(self, *, seed: list[int] | None = None, options: dict[str, Any] | None = None) -> None:
+        self.obs = guarded_reset(self.env, self.steps, seed=seed, options=options)
         self._look(self.steps)
 
     def _look(self, step: int) -> None:
@@ -89,7 +90,7 @@ class VectorInteraction:
         except (BadAnswer, FloatingPointError) as error:
             raise failure(error, step) from None
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: ArrayLike) -> Step:
         """One step of every valid environment.
 
         Raises:
