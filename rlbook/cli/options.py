@@ -72,11 +72,11 @@ class CommandOptions:
 def run_options() -> type:
     """The options of a run and of several, as `rlbook.runs.options` has them, and those of the command."""
     from rlbook.cli.explain import comments
-    from rlbook.runs.options import FOLDERS, LEAST, RunOptions, SeveralSeeds
+    from rlbook.runs.options import FOLDERS, LEAST, RETURNS, RunOptions, SeveralSeeds
 
     meanings, fields = comments(RunOptions) | comments(SeveralSeeds), []
     for item in (*dataclasses.fields(RunOptions), *dataclasses.fields(SeveralSeeds)):
-        shown = "N" if item.type in LEAST else "FOLDER" if item.name in FOLDERS else "NAME"
+        shown = "N" if item.type in LEAST or item.name in RETURNS else "FOLDER" if item.name in FOLDERS else "NAME"
         fields.append((item.name, Annotated[Any, text(shown), arg(help=meanings[item.name], help_behavior_hint="")], None))
     return dataclasses.make_dataclass("RunOptions", fields, bases=(CommandOptions,), frozen=True)
 

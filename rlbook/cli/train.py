@@ -20,7 +20,7 @@ from rlbook.cli.options import CommandOptions, Given, Word, convert, integer, me
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.files import read_file
-from rlbook.runs.options import COUNTS, FOLDERS, NAMES, SeveralSeeds
+from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RETURNS, SeveralSeeds
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
@@ -102,9 +102,14 @@ def parse_train(argv: Sequence[str]) -> Training:
 def _run_options(given: CommandOptions) -> dict[str, Any]:
     """The options of a run that stand on the command line."""
     counts = {name: integer(name, getattr(given, name)) for name in COUNTS}
-    texts = {name: word(getattr(given, name)) for name in NAMES if name not in COUNTS}
+    texts = {name: word(getattr(given, name)) for name in NAMES if name not in COUNTS + RETURNS}
+    returns = {name: _number(name, getattr(given, name)) for name in RETURNS}
     folders = {name: _findable(value) for name, value in texts.items() if value is not None and name in FOLDERS}
-    return {name: value for name, value in (counts | texts | folders).items() if value is not None}
+    return {name: value for name, value in (counts | returns | texts | folders).items() if value is not None}
+
+
+def _number(name: str, given: Any) -> float | None:
+    return None if given is None else convert(flag(name), given, float)
 
 
 def _findable(folder: str) -> str:

@@ -1,11 +1,8 @@
 """The language model that a run on a token environment starts from: the small built-in one, or a Hugging Face folder.
 
 From random weights no completion is ever right, and a reward of 0 teaches nothing. So the built-in model has been taught about half of each
-built-in task before, and the weights ship with the package (`weights/TASK.safetensors`): 0.1 M parameters, the same on every machine. They
-were trained on the right answers with behaviour cloning's loss and stopped early. This trains another such model from random weights:
-
-    rlbook train sft Addition-v0 --env.model new --steps 420 --anneal-learning-rate false --learning-rate \\
-        "cosine(0.003, 0.0, 1.0, warmup=0.1)"
+built-in task before, and the weights ship with the package (`weights/TASK.safetensors`, 16-bit floats): 0.1 M parameters, the same on every
+machine. `rlbook.book.weights` makes them: behaviour cloning of the right answers, from new weights, stopped early.
 """
 
 from __future__ import annotations
@@ -27,8 +24,8 @@ from rlbook.seeding import torch_generator
 
 WEIGHTS = Path(__file__).parent / "weights"
 DIGESTS = {
-    "addition": "26e5bac63e1b71bfbc961785dc344a5904f79d0132ed3fd2f5f1832d198bca01",
-    "reverse": "4f3f8033e6b49d378a7e4fc99c140595bc3c8d88c23880508dd487b89359bf47",
+    "addition": "dea455117ee09c7afae52e210944dddc440a1c1b80ae1eec8c7455273175c1f1",
+    "reverse": "e3865cd7592b209cbf3699fd698a1a66416eecf25321231d8c3bd66f48ea6285",
 }
 """Task → sha256 of its file of weights."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any
 
 from rlbook.checks import whole_number
@@ -10,6 +12,7 @@ from rlbook.errors import RequestError
 
 AtLeast0 = int | None
 AtLeast1 = int | None
+Return = float | None
 Folder = Any
 """A path as text or Path, or what would be found there."""
 
@@ -29,6 +32,7 @@ class RunOptions:
     num_envs: AtLeast1 = None  # environments side by side, for algorithms that take many
     eval_every: AtLeast0 = None  # steps between greedy evaluations; 0 for none (default: ten in the run)
     eval_episodes: AtLeast1 = None  # episodes of each evaluation (default: 20)
+    stop_at_return: Return = None  # end the training at the first evaluation whose mean return is at least this
     data: Folder = None  # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
     expert: Folder = None  # run that demonstrates (default: the exact answer, where there is one)
     teacher: Folder = None  # run whose probabilities are to be learned
@@ -39,6 +43,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         _check_counts(self)
+        if self.stop_at_return is not None:
+            object.__setattr__(self, "stop_at_return", _finite("stop_at_return", self.stop_at_return))
         if self.device is not None and self.device not in DEVICES:
             raise RequestError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
 
@@ -68,6 +74,14 @@ def _check_counts(options: RunOptions | SeveralSeeds) -> None:
             object.__setattr__(options, item.name, whole_number(item.name, value, LEAST[str(item.type)], MOST.get(item.name, 2**62)))
 
 
+def _finite(name: str, value: object) -> float:
+    """The value as a float. Raises RequestError where it is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise RequestError(f"{name} must be a finite number, got {value!r}")
+    return float(value)
+
+
 NAMES = tuple(item.name for item in fields(RunOptions))
 COUNTS = tuple(item.name for item in fields(RunOptions) if item.type in LEAST)
+RETURNS = tuple(item.name for item in fields(RunOptions) if item.type == "Return")
 FOLDERS = tuple(item.name for item in fields(RunOptions) if item.type == "Folder")

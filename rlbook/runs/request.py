@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,8 +68,9 @@ class Request:
             held |= {"steps": None, "episodes": None, "passes": PASSES}
         held = {"seed": 0, "num_envs": agent.default_num_envs, "eval_episodes": EVAL_EPISODES} | held
         options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.given()}
+        _check_stop(agent, whole := RunOptions(**options))
         config = _config(agent, {**settings, **(hyperparameters or {})})
-        return cls(agent, recipe, RunOptions(**options), config, _plain(vars(config)), dict(digests or {}))
+        return cls(agent, recipe, whole, config, _plain(vars(config)), dict(digests or {}))
 
     @property
     def algorithm(self) -> str:
@@ -95,6 +97,11 @@ class Request:
     @property
     def eval_episodes(self) -> int:
         return self.options.eval_episodes or EVAL_EPISODES
+
+    @property
+    def stop_at_return(self) -> float:
+        """The mean return of an evaluation that ends the training; infinity where none does."""
+        return math.inf if self.options.stop_at_return is None else self.options.stop_at_return
 
     def with_options(self, **options: Any) -> Request:
         """The same request with other options."""
@@ -125,7 +132,7 @@ class Request:
         entries = {
             "algorithm": self.algorithm, "env": env_id, "env_kwargs": {} if env_id is None else _plain(self.recipe.kwargs),
             **{name: named.get(name) for name in COUNTS},
-            **{name: value for name, value in named.items() if name not in COUNTS and isinstance(value, str)},
+            **{name: value for name, value in named.items() if name not in COUNTS and isinstance(value, str | float)},
             **({} if self.options.model is None else {"model": self.options.model.given()}),
             **({"digests": self.digests} if self.digests else {}), "hyperparameters": self.hyperparameters,
         }  # fmt: skip
@@ -202,6 +209,17 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
             raise RequestError(f"{name} has no use for {part}, got {getattr(asked, part)!r}"[:300])
     if asked.reward_model is not None:
         _check_paid(agent, asked, sources)
+
+
+def _check_stop(agent: type[Agent], asked: RunOptions) -> None:
+    """Raises RequestError where a run is to be stopped by an evaluation and there is none on the way."""
+    if asked.stop_at_return is None:
+        return
+    sources = agent.sources()
+    if not agent.seeks_return or "model" in sources:
+        raise RequestError(f"{name_of(agent)} is not evaluated while it learns, so it has no use for stop_at_return")
+    if asked.eval_every == 0:
+        raise RequestError("stop_at_return needs evaluations on the way; give eval_every")
 
 
 def _check_paid(agent: type[Agent], asked: RunOptions, sources: tuple[str, ...]) -> None:

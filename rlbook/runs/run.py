@@ -217,12 +217,16 @@ class Run:
     def _go(self, on_report: Report | None, check_interrupt: Callable[[], None]) -> None:
         alone = self._source.reports_each and on_report is None and self.folder is None
         on_report = on_report or (lambda run: None)
+        if self._marks > REPORTS:
+            return
         for metrics in self._source.items(self.agent, self.request.budget):
             if not (alone and self._report_sweep(metrics)):
                 self._collect(metrics)
                 if self._report_due():
                     self._report(on_report)
             check_interrupt()
+            if self._marks > REPORTS:
+                break
         if self._marks <= REPORTS:
             self._finish(on_report)
 
@@ -260,7 +264,10 @@ class Run:
         """One line of the log; every so often an evaluation and a checkpoint."""
         before, self._marks = self._marks, math.floor(self.agent.progress * REPORTS)
         due = self._evaluation_due(before)
-        best = self._write(self._evaluate() if due else {})
+        evaluation = self._evaluate() if due else {}
+        best = self._write(evaluation)
+        if evaluation.get("eval_return", -math.inf) >= self.request.stop_at_return:
+            self._marks = REPORTS + 1                          # the run ends here
         on_report(self)
         if due or _crossed(REPORTS // CHECKPOINTS, before, self._marks):
             self.save(best=best)
