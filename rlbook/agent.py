@@ -125,6 +125,9 @@ class Agent(ABC):
     agent that has no use for it is refused."""
     data_kinds: ClassVar[tuple[str, ...]] = ()
     """What `fit` takes, by class name of `rlbook.data`: "Episodes", "Pairs" or "Groups"."""
+    prefers: ClassVar[bool] = False
+    """True: where no data set is named, pairs are made for it: `walks` (of its hyper-parameters) random walks, ranked by their return, or
+    on a token task right answers against those of other prompts."""
     rollout: str = "steps"
     """"episodes": all N environments start together, and a finished one waits (`step.valid` is false) until the last one ends."""
     group_size: int = 1

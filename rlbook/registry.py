@@ -163,7 +163,7 @@ def why_not(algorithm: str, env_name: str) -> str | None:
 def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
     """Raises ValueError where an agent that learns from data alone has nobody to learn from: no data set, no expert, no
     exact answer, no walks of its own."""
-    if hasattr(agent.Config, "walks"):       # its own random walks
+    if agent.prefers:
         return
     if "expert" not in agent.uses:
         raise ValueError("it learns from recorded data alone (--data)")

@@ -1,4 +1,4 @@
-"""`make demo`: PPO solves a maze, then GRPO teaches a small language model to add. Both with `rlbook.train`, as a user would call it."""
+"""`make demo`: PPO solves a maze, then a small language model learns to add, from answers and from rewards. All with `rlbook.train`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rlbook
+from rlbook.book.weights import COMMAND, taught
 from rlbook.plots.colours import GREEN, RED
 from rlbook.plots.terminal import Terminal, value_map_text
 from rlbook.runs.progress import progress
@@ -58,12 +59,14 @@ def addition(terminal: Terminal) -> float:
     """GRPO on sums. Returns the seconds of training."""
     _title(terminal, "2  GRPO teaches a language model to add")
     _say(terminal, "A transformer of 0.1 million parameters writes the answer to sums like 12+34=, one token an action. It is paid 1 for "
-                   "exactly the right answer and 0 otherwise. From random weights nothing would ever be paid, so it starts from weights "
-                   "that come with rlbook: it was shown answers until it knew about half of them.")  # fmt: skip
+                   "exactly the right answer and 0 otherwise. From random weights nothing would ever be paid. So it is shown right "
+                   "answers first, until it gives two in five itself:")  # fmt: skip
+    warm_up = cloning(terminal)
     untaught = rlbook.train("grpo", "Addition-v0", steps=1, eval_every=0)    # one token: no episode ends, and nothing is learned
     before = examine(untaught)
     terminal.write()
-    _say(terminal, f"Of {HELD_OUT} sums that it is never trained on, it has {_score(before, terminal)}.")
+    _say(terminal, "The weights that come with rlbook were made by this command. They are the same on every machine, and GRPO starts "
+                   f"from them: of {HELD_OUT} sums that it is never trained on, it has {_score(before, terminal)}.")  # fmt: skip
     _show_group(untaught, terminal)
     run, seconds = train("grpo", "Addition-v0")
     terminal.write()
@@ -71,6 +74,19 @@ def addition(terminal: Terminal) -> float:
     _say(terminal, f"After {seconds:.0f} seconds of GRPO it has {_score(after, terminal)}. The first {SHOWN} of these sums:")
     _show_sums(before.answers, after.answers, terminal)
     _same(terminal, "train grpo Addition-v0", "watch runs/grpo-Addition-v0-0")
+    return warm_up + seconds
+
+
+def cloning(terminal: Terminal) -> float:
+    """Behaviour cloning of right answers, from random weights. Returns the seconds of training."""
+    start = time.monotonic()
+    with progress() as report:
+        run = taught("Addition-v0", on_report=report)
+    seconds = time.monotonic() - start
+    terminal.write()
+    share = terminal.bold(f"{run.metrics[-1]['eval_return']:.0%}")
+    _say(terminal, f"That took {run.steps} minibatches and {seconds:.0f} seconds, and now {share} of its likeliest answers are right.")
+    _same(terminal, COMMAND.format(env="Addition-v0").removeprefix("rlbook "))
     return seconds
 
 

@@ -173,6 +173,11 @@ class RankedBatch(NamedTuple):
     episodes: Batch                          # [R, T], group by group
     sizes: Tensor                            # int64 [B], episodes of each group; R is their sum
 
+    def by_group(self, score: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores [R] of the episodes as [B, G], and a bool mask: G is the size of the largest group."""
+        mask = torch.arange(int(self.sizes.max())) < self.sizes[:, None]
+        return torch.zeros(mask.shape, dtype=score.dtype).masked_scatter(mask, score), mask
+
 
 class Groups(DataSet[RankedBatch]):
     """Groups of episodes in order of preference, such as several answers to one prompt. A pair is a group of two.

@@ -123,7 +123,7 @@ def _advantages(agent: PolicyAgent, rollout: Rollout, batch: Batch, group_size: 
         ratio = batch.log_prob - reference
         return agent.config.beta * ratio, "implicit reward β log(π / π_ref)"
     advantage = _from_group(rollout, group_size, agent.config)[:, None]
-    unit = "reward units" if agent.config.scale == "none" else "standard deviations"
+    unit = "reward units" if getattr(agent.config, "scale", "none") == "none" else "standard deviations"
     return advantage.expand(batch.mask.shape), f"relative to its group, in {unit}"
 
 
@@ -146,6 +146,8 @@ def _from_group(rollout: Rollout, group_size: int, config: GRPOConfig) -> Tensor
     returns = rollout.tensor("reward").sum(0)
     if group_size == 1:
         return returns * 0.0
+    if not hasattr(config, "scale"):         # of an agent that compares no groups, such as a clone
+        return group_advantage(returns, group_size, scale="none")
     return group_advantage(returns, group_size, scale=config.scale, baseline=config.baseline)
 
 

@@ -159,18 +159,18 @@ def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
     """Pairs for an agent that was given no data: uniformly random walks ranked by return, or right answers against other prompts'.
 
     Args:
-        request: of a run whose config says how many walks there are, `walks`.
+        request: of a run whose agent prefers; its config says how many walks there are, `walks`.
         env: as the agent sees it.
 
     Raises:
-        RequestError: the agent does not say how many, or all walks have the same return.
+        RequestError: the agent is none that pairs are made for, or all walks have the same return.
     """
+    if not request.agent.prefers:
+        raise RequestError(f"{request.algorithm} learns from recorded data; give data")
     rng = rng_for(request.seed, "pairs")
     answers = getattr(env.unwrapped, "answers", None)
     if answers is not None:
         return far_pairs(answers(), rng)
-    if not hasattr(request.config, "walks"):
-        raise RequestError(f"{request.algorithm} learns from recorded data; give data")
     raw = request.recipe.make()
     agent = UniformAgent(AdaptedEnv(raw, adapt_to(UniformAgent, raw, None)))
     with single_threaded():

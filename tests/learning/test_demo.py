@@ -18,6 +18,8 @@ def test_the_demo_solves_the_maze_and_the_language_model_adds_better_than_before
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=600)
     text = " ".join(done.stdout.split())
     assert "Return of 100 greedy episodes: 3.00" in text       # the optimum
+    (cloned,) = re.findall(r"now (\d+)% of its likeliest answers are right", text)
+    assert 40 <= int(cloned) <= 60
     before, after = (int(share) for share in re.findall(r"it has (\d+)% right when it takes the likeliest token", text))
     assert after >= before + 10
     assert len(re.findall(r"^ {4}\d\d\+\d\d= .*(right|wrong) .*(right|wrong)", done.stdout, flags=re.MULTILINE)) == 8

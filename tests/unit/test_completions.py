@@ -50,6 +50,17 @@ def test_prompts_stand_together_and_held_out_ones_are_numbered_by_their_seed(mod
     assert written.completions[0].answer == str(int(left) + int(right))
 
 
+def test_of_an_agent_that_compares_no_groups_each_answer_is_compared_with_the_others_to_its_prompt(model: str) -> None:
+    run = rlbook.train("sft", ENV, steps=1, eval_every=0, env_kwargs={"model": model})
+    written = write(run.agent, dense(model), range(20), samples=4)
+    assert written.meaning == "relative to its group, in reward units"
+    for first in range(0, 20 * 4, 4):
+        group = written.completions[first : first + 4]
+        mean = sum(completion.reward for completion in group) / 4
+        for completion in group:
+            np.testing.assert_allclose(completion.advantage, completion.reward - mean, atol=1e-6)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_the_probabilities_are_those_of_the_model_itself(model: str, temperature: float) -> None:
     from transformers import AutoModelForCausalLM

@@ -1,15 +1,20 @@
-"""Behaviour cloning: make the recorded actions likely. On texts the same thing is called supervised fine-tuning (SFT).
+"""Behaviour cloning: make the recorded actions likely. On texts: supervised fine-tuning (SFT).
 
     for each minibatch of recorded observations s and actions a
         minimise  -mean log π(a|s)
 
-That is classification: the observation is the input, the expert's action the label. No reward and no environment are needed, and so
-nothing is learned about states to which only the agent's own mistakes lead. On the maze a row is one step; on a token environment it is a
-prompt with its answer, every token of the answer is an action, EOS among them, and padding counts for nothing.
-Recorded actions come from a data set (`--data`), or from an expert that plays (`--expert`). Where neither is named, an environment with a
-model gives its exact policy, and a token task its own right answers.
-Source: Pomerleau 1991, "Efficient Training of Artificial Neural Networks for Autonomous Navigation", section 3. Teacher forcing: Williams &
-Zipser 1989. As the first stage of post-training: Ouyang et al. 2022, arXiv:2203.02155, section 3.5.
+That is classification: the observation is the input, the expert's action the label. No reward and
+no environment are needed, and so nothing is learned about states to which only the agent's own
+mistakes lead. On the maze a row is one step. On a token environment it is a prompt with its answer:
+every token of the answer is an action, EOS among them, and padding counts for nothing.
+
+Recorded actions come from a data set (`--data`), or from an expert that plays (`--expert`). Where
+neither is named, an environment with a model gives its exact policy, and a token task its own right
+answers.
+
+Source: Pomerleau 1991, "Efficient Training of Artificial Neural Networks for Autonomous
+Navigation", section 3. Teacher forcing: Williams & Zipser 1989. As the first stage of
+post-training: Ouyang et al. 2022, arXiv:2203.02155, section 3.5.
 """
 
 from __future__ import annotations
@@ -36,10 +41,13 @@ class BehaviorCloningConfig:
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
-    average: Literal["token", "sequence"] = "token"  # over all actions alike, or within each row first
-    demonstrations: int = 4_000  # environment steps that an expert plays, where no data set is named
-    micro_batch_size: int | None = None  # rows backpropagated at once; changes memory, not the gradient
-    temperature: float = 1.0  # divides the logits of a discrete policy, acting and learning alike, > 0
+    # over all actions alike, or within each row first
+    average: Literal["token", "sequence"] = "token"
+    demonstrations: int = 4_000  # steps that an expert plays, where no data set is named
+    # rows backpropagated at once; changes memory, not the gradient
+    micro_batch_size: int | None = None
+    # divides the logits of a discrete policy, acting and learning alike, > 0
+    temperature: float = 1.0
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
 
     def __post_init__(self) -> None:
@@ -62,14 +70,16 @@ class BehaviorCloning(PolicyAgent):
     budget = {"passes": 20}
     presets = for_sequence_tasks(passes=5, batch_size=128, anneal_learning_rate=True)
     METRICS = {
-        "loss": "-log π(a|s) per recorded action, in nats; ln A where all actions are equally likely",
+        "loss": "-log π(a|s) per recorded action, in nats; ln A where all actions are equally "
+        "likely",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this update",
     }
 
     def __init__(
-        self, env: AdaptedVectorEnv, config: BehaviorCloningConfig, seed: int = 0, parts: Parts = Parts()
-    ) -> None:
+        self, env: AdaptedVectorEnv, config: BehaviorCloningConfig, seed: int = 0,
+        parts: Parts = Parts(),
+    ) -> None:  # fmt: skip
         super().__init__(env, config, seed, parts)
         self.config: BehaviorCloningConfig = config
 

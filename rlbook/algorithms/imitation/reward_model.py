@@ -9,8 +9,8 @@ The better of two episodes gets the higher score. Only differences count, so the
 and no scale of their own. On the maze r(s, a) is a small MLP. On a token environment it is 0 until
 the completion is finished, and then the score of prompt and completion: a language model's trunk
 with a linear head, read at the last token. It does not act. `--reward-model RUN` lets it pay
-another agent in the environment's place. Without a data set the pairs are uniformly random walks ranked
-by their return; on a token task, right answers against those of other prompts.
+another agent in the environment's place. Without a data set the pairs are uniformly random walks
+ranked by their return; on a token task, right answers against those of other prompts.
 
 Source: pairs: Christiano et al. 2017, arXiv:1706.03741, eq. 1. On texts: Stiennon et al. 2020,
 arXiv:2009.01325, eq. 1. Groups: Plackett 1975. Deliberate difference: one network instead of an
@@ -21,8 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -45,7 +43,8 @@ from rlbook.policies.policy import as_array, load_saved, saved
 from rlbook.seeding import rng_for
 
 Preferences = tuple[Batch, Batch] | RankedBatch
-Observations = NDArray[Any] | dict[str, NDArray[Any]]
+Actions = NDArray[np.integer | np.floating]
+Observations = NDArray[np.number] | dict[str, NDArray[np.number]]
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,7 @@ class RewardModel(Agent):
     batched = True
     observations = "policy"
     seeks_return = False
+    prefers = True
     data_kinds = ("Pairs", "Groups")
     uses = ("model",)
     budget = {"passes": 20}
@@ -124,7 +124,7 @@ class RewardModel(Agent):
     def loss(self, batch: Preferences) -> LossOutput:
         """The loss of pairs or groups, and how far the scores already agree with them."""
         if isinstance(batch, RankedBatch):
-            score, mask = by_group(self.score(batch.episodes), batch.sizes)
+            score, mask = batch.by_group(self.score(batch.episodes))
             loss, (better, worse) = plackett_luce_loss(score, mask), pairs_of(score, mask)
         else:
             better, worse = self.score(batch[0]), self.score(batch[1])
@@ -147,9 +147,8 @@ class RewardModel(Agent):
 
     @torch.no_grad()
     def reward(
-        self, obs: Observations, action: NDArray[Any], next_obs: Observations,
-        over: NDArray[np.bool_],
-    ) -> NDArray[np.float64]:  # fmt: skip
+        self, obs: Observations, action: Actions, next_obs: Observations, over: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
         """The rewards [N] of N steps.
 
         Args:
@@ -170,20 +169,14 @@ class RewardModel(Agent):
         self.optimizer.load_state_dict(state["optimizer"])
 
 
-def by_group(score: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores [R] of B groups in turn as [B, G], and a mask: G is the largest of `sizes` [B]."""
-    mask = torch.arange(int(sizes.max())) < sizes[:, None]
-    return torch.zeros(mask.shape, dtype=score.dtype).masked_scatter(mask, score), mask
-
-
 def pairs_of(score: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Every pair within the groups, [B, G] → the scores of the better [P] and of the worse [P]."""
-    both = (mask[:, :, None] & mask[:, None, :]).triu(1)                               # [B, G, G]
+    both = (mask[:, :, None] & mask[:, None, :]).triu(1)  # [B, G, G]
     group, better, worse = both.nonzero(as_tuple=True)
     return score[group, better], score[group, worse]
 
 
-def _tensors(value: Observations) -> Any:
+def _tensors(value: Observations) -> Tensor | dict[str, Tensor]:
     if isinstance(value, dict):
         return {key: torch.from_numpy(part) for key, part in value.items()}
     return torch.from_numpy(value)
