@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
