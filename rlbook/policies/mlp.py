@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlbook.data.rollout import Batch, Rollout, as_rows
 from rlbook.fast_forms import has_fast_form
-from rlbook.policies.distributions import Categorical, Distribution, Gaussian, mode_categorical, sample_categorical
+from rlbook.policies.distributions import (
+    Categorical,
+    Distribution,
+    Gaussian,
+    mode_categorical,
+    sample_categorical,
+)
 from rlbook.policies.policy import Policy, Unit, as_array
 
 
@@ -46,7 +53,7 @@ class MLP(nn.Module):
     def hidden(self, x: Tensor) -> Tensor:
         """What the last layer sees: [..., in] → [..., H]."""
         phi = torch.tanh if self.activation == "tanh" else torch.relu
-        x = x.to(next(self.parameters()))                                             # to the type and device of the weights
+        x = x.to(next(self.parameters()))                      # to the weights' type and device
         for layer in list(self.layers)[:-1]:
             x = phi(layer(x))
         return x
@@ -66,7 +73,10 @@ def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor
 
 @torch.no_grad()
 def initialise(layer: nn.Linear, generator: torch.Generator, gain: float | None) -> None:
-    """Orthogonal weights scaled by `gain` and zero bias; uniform in ±1/√fan_in (torch's default for Linear) where `gain` is None."""
+    """Orthogonal weights scaled by `gain`, and zero bias.
+
+    Where `gain` is None: uniform in ±1/√fan_in, torch's default for Linear.
+    """
     if gain is None:
         bound = layer.weight.shape[1] ** -0.5
         layer.weight.uniform_(-bound, bound, generator=generator)
@@ -77,47 +87,60 @@ def initialise(layer: nn.Linear, generator: torch.Generator, gain: float | None)
 
 
 class MLPPolicy(Policy):
-    """π and V as MLPs over float32 vectors [O]; discrete actions are categorical, continuous ones Gaussian.
+    """π and V as MLPs over float32 vectors [O].
+
+    Discrete actions are categorical, continuous ones Gaussian.
 
     Args:
         observation_size: O.
-        action_space: Discrete, or Box [A] (the environment side clips; the policy keeps the action as drawn).
+        action_space: Discrete, or Box [A] (the environment side clips; the policy keeps the action
+            as drawn).
         critic: whether there is a V.
+        hidden_sizes: units of each hidden layer.
         shared: V as a second head on the policy's hidden layers, instead of a network of its own.
+        orthogonal: orthogonal weights; false: torch's default for Linear.
         temperature: divides the logits of a discrete policy, when acting and when evaluating.
         normalize_observation: standardise by running mean and variance, clipped to ±10.
     """
 
     def __init__(
-        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator, *, critic: bool,
-        hidden_sizes: tuple[int, ...] = (64, 64), shared: bool = False, orthogonal: bool = True, temperature: float = 1.0,
-        normalize_observation: bool = False,
+        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator, *,
+        critic: bool, hidden_sizes: tuple[int, ...] = (64, 64), shared: bool = False,
+        orthogonal: bool = True, temperature: float = 1.0, normalize_observation: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.discrete = isinstance(action_space, spaces.Discrete)
-        action_size = int(action_space.n) if isinstance(action_space, spaces.Discrete) else math.prod(action_space.shape or ())
+        actions = _action_size(action_space)
         body = (observation_size, *hidden_sizes)
-        self.actor = MLP((*body, action_size), generator, orthogonal=orthogonal, out_gain=0.01)
-        self.log_std = None if self.discrete else nn.Parameter(torch.zeros(action_size))
-        self.critic = MLP((*body, 1), generator, orthogonal=orthogonal, out_gain=1.0) if critic and not shared else None
-        self.value_head = MLP((body[-1], 1), generator, orthogonal=orthogonal, out_gain=1.0) if critic and shared else None
+        self.actor = MLP((*body, actions), generator, orthogonal=orthogonal, out_gain=0.01)
+        self.log_std = None if self.discrete else nn.Parameter(torch.zeros(actions))
+        self.critic = self.value_head = None
+        if critic and shared:
+            self.value_head = MLP((body[-1], 1), generator, orthogonal=orthogonal)
+        elif critic:
+            self.critic = MLP((*body, 1), generator, orthogonal=orthogonal)
         self.temperature = temperature
         if normalize_observation:
             self.normalizer = Normalizer(observation_size)
 
-    def act(self, obs: np.ndarray, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def act(
+        self, obs: NDArray[np.float32], rng: np.random.Generator | None, state: object = None
+    ) -> tuple[NDArray[np.int64] | NDArray[np.float32], NDArray[np.float32]]:
         with torch.inference_mode():
             output = as_array(self.actor(self._input(torch.from_numpy(obs))))
         if self.discrete:
             logits = output if self.temperature == 1.0 else output / self.temperature
-            return mode_categorical(logits) if rng is None else sample_categorical(logits, rng.random(len(logits)))
+            if rng is None:
+                return mode_categorical(logits)
+            return sample_categorical(logits, rng.random(len(logits)))
         assert self.log_std is not None
         action = output
         if rng is not None:
             noise = rng.standard_normal(output.shape, dtype=np.float32)
             action = output + noise * np.exp(as_array(self.log_std.detach()))
         with torch.inference_mode():
-            log_prob = Gaussian(torch.from_numpy(output), self.log_std.cpu()).log_prob(torch.from_numpy(action))
+            gaussian = Gaussian(torch.from_numpy(output), self.log_std.cpu())
+            log_prob = gaussian.log_prob(torch.from_numpy(action))
         return action, as_array(log_prob.float())
 
     def distribution(self, obs: Tensor) -> Distribution:
@@ -126,15 +149,20 @@ class MLPPolicy(Policy):
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         mask = rollout.tensor("valid")                                                 # [T, N]
-        fields = {"obs": rollout.tensor("obs"), "action": rollout.tensor("action"), "log_prob": rollout.log_prob(), "mask": mask}
-        return Batch(**{name: as_rows(value, mask, unit or self.unit) for name, value in fields.items()})
+        fields = {
+            "obs": rollout.tensor("obs"), "action": rollout.tensor("action"),
+            "log_prob": rollout.log_prob(), "mask": mask,
+        }  # fmt: skip
+        unit = unit or self.unit
+        return Batch(**{name: as_rows(value, mask, unit) for name, value in fields.items()})
 
     def evaluate(
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        obs = self._input(batch.obs)
-        distribution, value = self._forward(obs)
-        return distribution.log_prob(batch.action), self.entropy_of(distribution, entropy_gradient) if entropy else None, value
+        distribution, value = self._forward(self._input(batch.obs))
+        log_prob = distribution.log_prob(batch.action)     # first: the entropy may drop the graph
+        spread = self.entropy_of(distribution, entropy_gradient) if entropy else None
+        return log_prob, spread, value
 
     @torch.inference_mode()
     def value(self, obs: Tensor) -> Tensor:
@@ -143,16 +171,18 @@ class MLPPolicy(Policy):
 
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         value = self.value(rollout.tensor("obs"))                                      # [T, N]
-        next_value = torch.cat([value[1:], self.value(torch.from_numpy(rollout.steps[-1].next_obs))[None]])
+        last = self.value(torch.from_numpy(rollout.steps[-1].next_obs))                # [N]
+        next_value = torch.cat([value[1:], last[None]])
         truncated = rollout.tensor("truncated")
-        if truncated[:-1].any():                                                       # the next row there is another episode's
+        if truncated[:-1].any():                           # the next row there is another episode's
             final = np.concatenate([step.next_obs[step.truncated] for step in rollout.steps])
             next_value[truncated] = self.value(torch.from_numpy(final))
         return value.clone(), next_value.clone()
 
     def heads(self) -> list[nn.Parameter]:
         """The parameters of the last layers, and the Gaussian's deviation."""
-        layers = [network.layers[-1] for network in (self.actor, self.critic, self.value_head) if network is not None]
+        networks = (self.actor, self.critic, self.value_head)
+        layers = [network.layers[-1] for network in networks if network is not None]
         deviation = [] if self.log_std is None else [self.log_std]
         return [*deviation, *(parameter for layer in layers for parameter in layer.parameters())]
 
@@ -179,8 +209,17 @@ class MLPPolicy(Policy):
         return Gaussian(output, self.log_std)
 
 
+def _action_size(space: spaces.Space) -> int:
+    """The outputs of a network that says what to do: actions, or components of one."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    return math.prod(space.shape or ())
+
+
 class Normalizer(nn.Module):
-    """Running mean and variance of observations; frozen except in `update`. Detail 8 of the 9 for continuous control.
+    """Running mean and variance of observations; frozen except in `update`.
+
+    Detail 8 of the 9 for continuous control in "The 37 Implementation Details of PPO".
 
     Source: Chan et al. 1979, the parallel update of means and sums of squares.
     """
@@ -207,7 +246,8 @@ class Normalizer(nn.Module):
         count, mean, variance = len(x), x.mean(0), x.var(0, unbiased=False)
         total = self.count + count
         delta = mean - self.mean
-        squares = self.variance * self.count + variance * count + delta.square() * self.count * count / total
+        between = delta.square() * self.count * count / total
+        squares = self.variance * self.count + variance * count + between
         self.mean.add_(delta * count / total)
         self.variance.copy_(squares / total)
         self.count.copy_(total)

@@ -3,8 +3,8 @@
     m ← β₁ m + (1-β₁) g,   v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η m̂ / (√v̂ + ε)
     m̂ = m / (1-β₁ᵗ),   v̂ = v / (1-β₂ᵗ)
 
-Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; the decay w apart from the gradient: Loshchilov & Hutter 2019,
-arXiv:1711.05101, algorithm 2.
+Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; the decay w apart from the gradient:
+Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from rlbook.fast_forms import has_fast_form
 class LossOutput(NamedTuple):
     """What an agent's `loss` says of some rows."""
 
-    loss: Tensor                             # a scalar, minimised
-    metrics: dict[str, Tensor]               # scalars without gradient, by name; those of micro-batches add up
+    loss: Tensor                # a scalar, minimised
+    metrics: dict[str, Tensor]  # scalars without gradient, by name; those of micro-batches add up
 
 
 class Group(NamedTuple):
     """Parameters that are trained alike."""
 
     modules: Sequence[nn.Module]
-    rate: float = 1.0                        # multiplies the learning rate
-    weight_decay: float = 0.0                # w, a share of the weights taken off per unit of learning rate
+    rate: float = 1.0           # multiplies the learning rate
+    weight_decay: float = 0.0   # w, share of the weights taken off per unit of learning rate
 
 
 class Optimizer(Protocol):
@@ -40,7 +40,9 @@ class Optimizer(Protocol):
 
     learning_rate: float
 
-    def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor: ...
+    def step(
+        self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None
+    ) -> Tensor: ...
 
     def state_dict(self) -> State: ...
 
@@ -66,7 +68,8 @@ def gradient_step(
         optimizer: of the parameters that the loss depends on.
         loss: of some rows; the losses of all micro-batches add up to that of the batch.
         batch: the rows.
-        micro_batch_size: rows that are backpropagated at once; changes memory, not the gradient. None takes all.
+        micro_batch_size: rows that are backpropagated at once; changes memory, not the gradient.
+            None takes all.
         max_grad_norm: the gradient's L2 norm is clipped to this.
 
     Returns:
@@ -89,20 +92,24 @@ def cut(batch: R, size: int | None) -> Iterable[R]:
     """Consecutive parts of at most `size` rows; the batch itself where `size` is None."""
     if size is None or size >= len(batch):
         return [batch]
-    return (batch[start : start + size] for start in range(0, len(batch), size))  # type: ignore[index]
+    starts = range(0, len(batch), size)
+    return (batch[start : start + size] for start in starts)  # type: ignore[index]
 
 
 def mean_metrics(several: Sequence[dict[str, Tensor]]) -> dict[str, float]:
     """The mean of each metric over some gradient steps."""
-    values = torch.stack([torch.stack(list(metrics.values())) for metrics in several]).mean(0).tolist()
-    return dict(zip(several[0], values, strict=True))
+    rows = [torch.stack(list(metrics.values())) for metrics in several]
+    return dict(zip(several[0], torch.stack(rows).mean(0).tolist(), strict=True))
 
 
 @has_fast_form("rlbook.fast.flat_adam:adam")
 def adam(
-    groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999)
-) -> Optimizer:
-    """An optimiser of all trainable parameters in `groups`; one that they share counts once, in the first group that has it.
+    groups: Sequence[Group], learning_rate: float, *,
+    eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999),
+) -> Optimizer:  # fmt: skip
+    """An optimiser of all trainable parameters in `groups`.
+
+    A parameter that groups share counts once, in the first group that has it.
 
     Args:
         groups: what to train, and how.
@@ -116,14 +123,21 @@ def adam(
 class Adam:
     """The equations above, parameter by parameter; see `adam`."""
 
-    def __init__(self, groups: Sequence[Group], learning_rate: float, *, eps: float, betas: tuple[float, float]) -> None:
+    def __init__(
+        self, groups: Sequence[Group], learning_rate: float, *,
+        eps: float, betas: tuple[float, float],
+    ) -> None:  # fmt: skip
         self.groups, self.learning_rate, self.eps, self.betas = groups, learning_rate, eps, betas
         self.parameters = trainable(groups)
         self.steps = 0
         self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.parameters]
 
-    def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
-        """Minimises the sum of `losses` by one step; several losses are micro-batches, each backpropagated in turn.
+    def step(
+        self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None
+    ) -> Tensor:
+        """Minimises the sum of `losses` by one step.
+
+        Several losses are micro-batches, each backpropagated in turn.
 
         Returns:
             The gradient's L2 norm before clipping, a scalar.
@@ -133,16 +147,22 @@ class Adam:
             parameter.grad = torch.zeros_like(parameter)
         for loss in [losses] if isinstance(losses, Tensor) else losses:
             loss.backward()
-        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(p.grad) for p in self.parameters]))
-        scale = 1.0 if max_grad_norm is None or norm <= max_grad_norm else max_grad_norm / (float(norm) + 1e-6)
+        norms = [torch.linalg.vector_norm(parameter.grad) for parameter in self.parameters]
+        norm, scale = torch.linalg.vector_norm(torch.stack(norms)), 1.0
+        if max_grad_norm is not None and not norm <= max_grad_norm:
+            scale = max_grad_norm / (float(norm) + 1e-6)
         self.steps += 1
         with torch.no_grad():
-            for (parameter, group), (mean, square) in zip(self.parameters.items(), self.moments, strict=True):
+            for (parameter, group), moments in zip(
+                self.parameters.items(), self.moments, strict=True
+            ):
                 assert parameter.grad is not None
-                self._descend(parameter, parameter.grad * scale, mean, square, group)
+                self._descend(parameter, parameter.grad * scale, *moments, group)
         return norm
 
-    def _descend(self, parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, group: Group) -> None:
+    def _descend(
+        self, parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, group: Group
+    ) -> None:
         rate, (beta1, beta2) = self.learning_rate * group.rate, self.betas
         mean.lerp_(gradient, 1 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
@@ -158,9 +178,16 @@ class Adam:
                 raise TrainingError(REPLACED)
 
     def state_dict(self) -> State:
-        """The moments, flattened and joined, under the names of the fast form. The parameters belong to their modules."""
-        mean, square = (torch.cat([moment.reshape(-1) for moment in moments]) for moments in zip(*self.moments, strict=True))
-        return {"mean": mean, "square": square, "steps": torch.tensor(float(self.steps)), "matrix_library": "torch"}
+        """The moments, flattened and joined, under the names of the fast form.
+
+        The parameters belong to their modules.
+        """
+        mean, square = (
+            torch.cat([moment.reshape(-1) for moment in moments])
+            for moments in zip(*self.moments, strict=True)
+        )
+        steps = torch.tensor(float(self.steps))
+        return {"mean": mean, "square": square, "steps": steps, "matrix_library": "torch"}
 
     def load_state_dict(self, state: State) -> None:
         self.steps = int(state["steps"])
@@ -171,8 +198,8 @@ class Adam:
 
 
 REPLACED = (
-    "the network is no longer the one the optimiser was made for: a parameter was replaced, converted (such as by .double()), frozen, "
-    "unfrozen or added; make a new optimiser"
+    "the network is no longer the one the optimiser was made for: a parameter was replaced, "
+    "converted (such as by .double()), frozen, unfrozen or added; make a new optimiser"
 )
 
 

@@ -1,30 +1,42 @@
-"""Proximal policy optimisation: take several gradient steps on one rollout, but not so far that the data no longer fit the policy.
+"""Proximal policy optimisation: take several gradient steps on one rollout, but not so far that the
+data no longer fit the policy.
 
     repeat
-        act for T steps in N streams with π_old; A ← GAE(V)
+        act for T steps in N environments with π_old; A ← GAE(V)
         repeat for K epochs, over shuffled minibatches
             ρ = π(a|s) / π_old(a|s)
-            minimise  -mean min(ρ A, clip(ρ, 1-ε, 1+ε) A)  +  c_v ½ mean (V - (A + V_old))²  -  c_e mean H(π)
+            minimise  -mean min(ρ A, clip(ρ, 1-ε, 1+ε) A)
+                      + c_v ½ mean (V - (A + V_old))²  -  c_e mean H(π)
 
-The clip removes the incentive to move ρ out of [1-ε, 1+ε]. The same file trains an MLP on a maze and a sequence model on text: the
-latter collects whole episodes, and its minibatches are episodes; a reference policy may pull the policy back through a KL penalty.
-Source: Schulman et al. 2017, arXiv:1707.06347, algorithm 1 and eq. 9; the 13 core details of Huang et al. 2022, "The 37 Implementation
-Details of PPO", numbered in the config. Difference: all values of a rollout are computed once, when it is full.
+The clip removes the incentive to move ρ out of [1-ε, 1+ε]. The same file trains an MLP on a maze
+and a sequence model on text: the latter collects whole episodes, and its minibatches are episodes;
+a reference policy may pull the policy back through a KL penalty.
+
+Source: Schulman et al. 2017, arXiv:1707.06347, algorithm 1 and eq. 9; the 13 core details of Huang
+et al. 2022, "The 37 Implementation Details of PPO", numbered in the config. Difference: all values
+of a rollout are computed once, when it is full.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, State, Step
-from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks, surrogate_loss
+from rlbook.algorithms.policy.policy_agent import (
+    AVERAGES,
+    PolicyAgent,
+    for_sequence_tasks,
+    surrogate_loss,
+)
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, as_rows, minibatches
 from rlbook.fast_forms import has_fast_form
@@ -41,52 +53,76 @@ from rlbook.policies.policy import as_array
 @dataclass(frozen=True)
 class PPOConfig:
     gamma: float = 0.99  # discount per environment step, in [0, 1]
-    gae_lambda: float = 0.95  # λ of the advantage estimate, in [0, 1]; 0 trusts the critic, 1 the returns (detail 5)
-    rollout_steps: int = 128  # T, steps of each stream between updates (detail 1); a sequence model collects one episode a stream instead
+    # λ of the advantage estimate, in [0, 1]; 0 trusts the critic, 1 the returns (detail 5)
+    gae_lambda: float = 0.95
+    # T, steps of each environment between updates (detail 1); a sequence model collects one episode
+    # of each instead
+    rollout_steps: int = 128
     batch_size: int = 256  # rows of a minibatch: steps, or episodes for a sequence model (detail 6)
     epochs: int = 4  # K, passes over a rollout
-    clip: float | Schedule = 0.2  # ε, how far the probability ratio may move from 1 and still gain, > 0 (detail 8)
+    # ε, how far the probability ratio may move from 1 and still gain, > 0 (detail 8)
+    clip: float | Schedule = 0.2
     clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
-    dual_clip: float | None = None  # c, at least 1: where A < 0, a sample's loss is at most -c A; none sets no bound
-    clip_value: float | None = None  # how far V may move from its old value in an update, in reward units; none: no clipping (detail 9)
+    # c, at least 1: where A < 0, a sample's loss is at most -c A; none sets no bound
+    dual_clip: float | None = None
+    # how far V may move from its old value in an update, in reward units; none: no clipping (detail
+    # 9)
+    clip_value: float | None = None
     learning_rate: float | Schedule = 2.5e-4  # Adam's step size, > 0
     anneal_learning_rate: bool = True  # lower the step size linearly to 0 over the run (detail 4)
     adam_eps: float = 1e-5  # Adam's ε (detail 3)
     value_coef: float = 1.0  # c_v, weight of the value loss (½ mean square, detail 10)
-    entropy_coef: float | Schedule = 0.0  # c_e, weight of the entropy bonus, in reward units per nat (detail 10)
+    # c_e, weight of the entropy bonus, in reward units per nat (detail 10)
+    entropy_coef: float | Schedule = 0.0
     max_grad_norm: float = 0.5  # the gradient's L2 norm is clipped to this (detail 11)
     normalize_advantage: bool = True  # standardise advantages within each minibatch (detail 7)
-    orthogonal_init: bool = True  # orthogonal weights of gain √2, 0.01 for the policy's output and 1 for the value's (detail 2)
-    separate_networks: bool = True  # a network of its own for V; false makes it a second head on the policy's (detail 13)
-    target_kl: float | None = None  # stop an update's epochs when the policy has moved this far, in nats (diagnostics: detail 12)
-    normalize_observation: bool = False  # standardise observations by running statistics, clipped to ±10
-    normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return, clipped to ±10
+    # orthogonal weights of gain √2, 0.01 for the policy's output and 1 for the value's (detail 2)
+    orthogonal_init: bool = True
+    # a network of its own for V; false makes it a second head on the policy's (detail 13)
+    separate_networks: bool = True
+    # stop an update's epochs when the policy has moved this far, in nats (diagnostics: detail 12)
+    target_kl: float | None = None
+    # standardise observations by running statistics, clipped to ±10
+    normalize_observation: bool = False
+    # divide rewards by the running standard deviation of the discounted return, clipped to ±10
+    normalize_reward: bool = False
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
-    temperature: float = 1.0  # divides the logits of a discrete policy, acting and learning alike, > 0
-    truncation: Literal["bootstrap", "terminal"] = "bootstrap"  # a time limit: V goes on behind it, or it ends the task (a token budget)
-    kl_coef: float | Schedule = 0.0  # β, weight of the KL penalty towards the first policy, in reward units per nat; 0 keeps no reference
+    # divides the logits of a discrete policy, acting and learning alike, > 0
+    temperature: float = 1.0
+    # a time limit: V goes on behind it, or it ends the task (a token budget)
+    truncation: Literal["bootstrap", "terminal"] = "bootstrap"
+    # β, weight of the KL penalty towards the first policy, in reward units per nat; 0 keeps no
+    # reference
+    kl_coef: float | Schedule = 0.0
     kl_in: Literal["reward", "loss"] = "reward"  # where the penalty goes
-    kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k1"  # of the KL; + has k2's gradient; k1 not in the loss
-    average: Literal["token", "sequence", "constant"] = "token"  # what the loss of an episode batch is a mean over
+    # of the KL; + has k2's gradient; k1 not in the loss
+    kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k1"
+    # what the loss of an episode batch is a mean over
+    average: Literal["token", "sequence", "constant"] = "token"
     average_divisor: int = 1  # elements per episode that average = constant divides by
-    micro_batch_size: int | None = None  # rows that are backpropagated at once; changes memory, not the gradient
+    # rows that are backpropagated at once; changes memory, not the gradient
+    micro_batch_size: int | None = None
 
     def __post_init__(self) -> None:
         checks.check_fields(
-            self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval, rollout_steps=checks.positive_int,
-            batch_size=checks.positive_int, epochs=checks.positive_int, clip_high=checks.optional(checks.bound),
-            dual_clip=checks.optional(checks.number_from(1.0)), clip_value=checks.optional(checks.bound),
-            anneal_learning_rate=checks.boolean,
+            self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval,
+            rollout_steps=checks.positive_int, batch_size=checks.positive_int,
+            epochs=checks.positive_int, clip_high=checks.optional(checks.bound),
+            dual_clip=checks.optional(checks.number_from(1.0)),
+            clip_value=checks.optional(checks.bound), anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, value_coef=checks.non_negative, max_grad_norm=checks.bound,
-            normalize_advantage=checks.boolean, orthogonal_init=checks.boolean, separate_networks=checks.boolean,
-            target_kl=checks.optional(checks.positive), normalize_observation=checks.boolean, normalize_reward=checks.boolean,
-            hidden_sizes=checks.positive_ints, temperature=checks.positive, truncation=checks.one_of("bootstrap", "terminal"),
+            normalize_advantage=checks.boolean, orthogonal_init=checks.boolean,
+            separate_networks=checks.boolean, target_kl=checks.optional(checks.positive),
+            normalize_observation=checks.boolean, normalize_reward=checks.boolean,
+            hidden_sizes=checks.positive_ints, temperature=checks.positive,
+            truncation=checks.one_of("bootstrap", "terminal"),
             kl_in=checks.one_of("reward", "loss"), kl_estimator=checks.one_of(*ESTIMATORS),
-            average=checks.one_of(*AVERAGES), average_divisor=checks.positive_int, micro_batch_size=checks.optional(checks.positive_int),
+            average=checks.one_of(*AVERAGES), average_divisor=checks.positive_int,
+            micro_batch_size=checks.optional(checks.positive_int),
         )  # fmt: skip
         checks.check_rates(
-            self, clip=checks.bound, learning_rate=checks.positive, entropy_coef=checks.non_negative,
-            kl_coef=checks.non_negative,
+            self, clip=checks.bound, learning_rate=checks.positive,
+            entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
         )  # fmt: skip
         check_estimator(self.kl_estimator, self.kl_in)
 
@@ -115,36 +151,43 @@ class PPO(PolicyAgent):
     Config = PPOConfig
     critic = True
     METRICS = {
-        "policy_loss": "clipped surrogate, minimised; its size means little, since advantages are standardised",
+        "policy_loss": "clipped surrogate, minimised; its size means little, "
+        "since advantages are standardised",
         "value_loss": "½ mean (V - target)², in squared reward units",
         "entropy": "mean entropy of π(·|s), in nats; falls as the policy makes up its mind",
-        "approx_kl": "KL(π_old ‖ π) after the update, estimated by k3, in nats; above 0.05 the steps are too large",
-        "clip_fraction": "share of samples whose probability ratio left [1-ε, 1+ε], in the last epoch",
+        "approx_kl": "KL(π_old ‖ π) after the update, estimated by k3, in nats; "
+        "above 0.05 the steps are too large",
+        "clip_fraction": "share of samples whose probability ratio left [1-ε, 1+ε], "
+        "in the last epoch",
         "grad_norm": "L2 norm of the gradient before clipping, mean over the last epoch",
-        "explained_variance": "1 - Var(target - V) / Var(target); 1 is a perfect critic, 0 no better than a constant",
+        "explained_variance": "1 - Var(target - V) / Var(target); "
+        "1 is a perfect critic, 0 no better than a constant",
         "learning_rate": "Adam's step size in this update",
         "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0)",
     }
 
     def __init__(
-        self, env: Any, config: PPOConfig, seed: int = 0, parts: Parts = Parts()
+        self, env: VectorEnv, config: PPOConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: PPOConfig = config
         self.rollout = self.policy.rollout
-        self.reward_scale = RewardScale(env.num_envs, config.gamma) if config.normalize_reward else None
+        self.reward_scale = None
+        if config.normalize_reward:
+            self.reward_scale = RewardScale(env.num_envs, config.gamma)
 
-    def value(self, observations: Any) -> np.ndarray:
+    def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
         """V of the environment's observations: [N, ...] → [N], in reward units."""
-        fitted = self.adapted(observations)
-        if isinstance(fitted, dict):
-            return as_array(self.policy.value({name: torch.as_tensor(part) for name, part in fitted.items()}))
-        return as_array(self.policy.value(torch.as_tensor(fitted, dtype=torch.float32)))
+        seen = self.adapted(observations)
+        if isinstance(seen, dict):
+            parts = {name: torch.as_tensor(part) for name, part in seen.items()}
+            return as_array(self.policy.value(parts))
+        return as_array(self.policy.value(torch.as_tensor(seen, dtype=torch.float32)))
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
-        full = self.round_over(step) if self.rollout == "episodes" else len(self.rollout_data) == self.config.rollout_steps
-        if not full:
+        full = len(self.rollout_data) == self.config.rollout_steps
+        if not (self.round_over(step) if self.rollout == "episodes" else full):
             return {}
         batch, metrics = self.prepare()
         metrics |= self.update(batch)
@@ -164,38 +207,44 @@ class PPO(PolicyAgent):
         reference_log_prob, metrics = None, {}
         if self.reference is not None:
             episodes = self.policy.batch(data, "episode")
-            reference_log_prob = self.reference.evaluate(episodes, entropy=False)[0].T           # [T, N]
+            reference_log_prob = self.reference.evaluate(episodes, entropy=False)[0].T  # [T, N]
             kl = ESTIMATORS[config.kl_estimator](episodes.log_prob.T, reference_log_prob, mask)
             metrics["reference_kl"] = float(averaged(kl, mask))
             reward = reward - self.now("kl_coef") * kl if config.kl_in == "reward" else reward
         value, next_value = self.policy.values(data)
         if config.truncation == "terminal":
             terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
-        advantage = gae(reward, value, next_value, terminated, truncated, gamma=config.gamma, gae_lambda=config.gae_lambda, valid=mask)
+        advantage = gae(
+            reward, value, next_value, terminated, truncated,
+            gamma=config.gamma, gae_lambda=config.gae_lambda, valid=mask,
+        )  # fmt: skip
         target = advantage + value
-        metrics["explained_variance"] = 1.0 - float(advantage[mask].var() / target[mask].var().clamp(min=1e-12))
-        fields = {"value": value, "advantage": advantage, "target": target, "reference_log_prob": reference_log_prob}
+        left, whole = advantage[mask].var(), target[mask].var()
+        metrics["explained_variance"] = 1.0 - float(left / whole.clamp(min=1e-12))
+        fields = {"value": value, "advantage": advantage, "target": target}
+        if reference_log_prob is not None:
+            fields["reference_log_prob"] = reference_log_prob
         unit = self.policy.unit
-        return dataclasses.replace(
-            self.policy.batch(data), **{name: as_rows(item, mask, unit) for name, item in fields.items() if item is not None}
-        ), metrics
+        rows = {name: as_rows(item, mask, unit) for name, item in fields.items()}
+        return dataclasses.replace(self.policy.batch(data), **rows), metrics
 
     def update(self, batch: Batch) -> Metrics:
         """K epochs of minibatches; returns the means of the last one's diagnostics."""
         rate, config = self.anneal(), self.config
         metrics: list[dict[str, Tensor]] = []
         for epoch in range(config.epochs):
-            diagnose = epoch == config.epochs - 1 or config.target_kl is not None  # a tenth of an update
-            if epoch == 0 or len(batch) > config.batch_size:  # one minibatch is the same in every epoch
+            if epoch == 0 or len(batch) > config.batch_size:   # one minibatch stays what it is
                 rows = minibatches(batch, config.batch_size, self.shuffling)
                 shuffled = [self.weighed(minibatch) for minibatch in rows]
+            # diagnostics take a tenth of an update: only where somebody looks at them
+            diagnose = epoch == config.epochs - 1 or config.target_kl is not None
             metrics = [self.train_on(minibatch, diagnose) for minibatch in shuffled]
-            if config.target_kl is not None and mean_metrics(metrics)["approx_kl"] > config.target_kl:
+            if config.target_kl and mean_metrics(metrics)["approx_kl"] > config.target_kl:
                 break
         return mean_metrics(metrics) | {"learning_rate": rate}
 
     def weighed(self, batch: Batch) -> Batch:
-        """A minibatch with its advantages standardised and each element's share in the loss settled."""
+        """A minibatch with standardised advantages, and each element's share in the loss."""
         assert batch.advantage is not None
         mask = None if self.policy.unit == "step" else batch.mask
         if self.config.normalize_advantage:
@@ -259,7 +308,8 @@ class PPO(PolicyAgent):
         return {"approx_kl": kl, "clip_fraction": outside}
 
     def state_dict(self) -> State:
-        return super().state_dict() | {"reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict()}
+        scale = None if self.reward_scale is None else self.reward_scale.state_dict()
+        return super().state_dict() | {"reward_scale": scale}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
