@@ -72,6 +72,12 @@ def test_a_learners_last_picture_is_what_train_ends_with(tmp_path: Path) -> None
     }
 
 
+def test_an_agent_that_learns_from_data_alone_is_not_animated(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="behavior_cloning does not learn from an environment step by step"):
+        animate("behavior_cloning", "Maze-v0", out=tmp_path / "a.gif")
+    assert not list(tmp_path.iterdir())
+
+
 def test_walls_goals_holes_and_cells_out_of_reach_have_grounds_of_their_own(tmp_path: Path) -> None:
     lake = last_picture(data_of(animate("value_iteration", "FrozenLake-v1", out=tmp_path / "a.html", frames=3)))
     marks = "SFFFFHFHFFFHHFFG"                                 # the default 4 × 4 map
