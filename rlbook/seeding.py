@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 PURPOSES = ("environment", "exploration", "initialisation", "minibatches", "evaluation", "data", "pairs", "held out")
+
+
+class Uniform(Protocol):
+    """Where uniform random numbers come from, such as a numpy Generator."""
+
+    def random(self) -> float:
+        """The next number, in [0, 1)."""
+        ...
 
 
 def rng_for(seed: int, purpose: str) -> np.random.Generator:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 from gymnasium import spaces
@@ -16,6 +16,21 @@ from rlbook.envs.mdp_checks import Entry
 
 class NoModel(ValueError):
     """An environment that says nothing of its transitions. One that says too much is a ValueError, but not this one."""
+
+
+class Restorable(Protocol):
+    """An environment that can be put back into any state it has been in. gymnasium describes its methods."""
+
+    observation_space: spaces.Space
+    action_space: spaces.Discrete
+
+    def reset(self, *, seed: int | None = None) -> tuple[object, dict[str, Any]]: ...
+
+    def step(self, action: int) -> tuple[object, float, bool, bool, dict[str, Any]]: ...
+
+    def snapshot(self) -> dict[str, Any]: ...
+
+    def restore(self, snapshot: dict[str, Any]) -> None: ...
 
 
 class ListedModel(NamedTuple):
@@ -36,12 +51,12 @@ class Discovered:
     """The states met so far, in the order of discovery, and those whose actions have not been tried yet."""
 
     def __init__(self) -> None:
-        self.observations: list[Any] = []
+        self.observations: list[object] = []
         self.untried: deque[tuple[int, dict[str, Any]]] = deque()
         self._numbers: dict[Hashable, int] = {}
         self._alive: set[int] = set()
 
-    def visit(self, snapshot: dict[str, Any], observation: Any, *, ended: bool) -> int:
+    def visit(self, snapshot: dict[str, Any], observation: object, *, ended: bool) -> int:
         """The state's number. If the episode goes on here, its actions will be tried."""
         number = self._numbers.setdefault(_content(snapshot), len(self._numbers))
         if number == len(self.observations):
@@ -52,7 +67,7 @@ class Discovered:
         return number
 
 
-def enumerate_states(env: Any, name: str, max_transitions: int) -> ListedModel:
+def enumerate_states(env: Restorable, name: str, max_transitions: int) -> ListedModel:
     """Breadth first from the environment's starts; afterwards the environment is back where it was.
 
     A state is what `snapshot()` holds, apart from the generator's state. States are numbered as the observations are where the
@@ -81,7 +96,7 @@ def enumerate_states(env: Any, name: str, max_transitions: int) -> ListedModel:
     return ListedModel(renumbered, num_states, num_actions, initial, observable)
 
 
-def _explore(env: Any, name: str, max_transitions: int) -> tuple[Discovered, list[int], list[tuple[int, int, int, float, bool]]]:
+def _explore(env: Restorable, name: str, max_transitions: int) -> tuple[Discovered, list[int], list[tuple[int, int, int, float, bool]]]:
     found = Discovered()
     starts = []
     for seed in range(START_SEEDS):
@@ -110,7 +125,7 @@ def _stay_elsewhere(left: set[int], num_states: int, num_actions: int) -> list[E
     return [(state, action, state, 1.0, 0.0, True) for state in range(num_states) if state not in left for action in range(num_actions)]
 
 
-def _numbers_by_observation(space: spaces.Space, observations: list[Any]) -> tuple[np.ndarray | None, int]:
+def _numbers_by_observation(space: spaces.Space, observations: list[object]) -> tuple[np.ndarray | None, int]:
     """The observation's number for each state found, and how many there can be; None where the observation does not tell."""
     count = math.prod(_radix(space))
     if not 0 < count <= 100 * len(observations) + 10_000:
@@ -128,7 +143,7 @@ def _radix(space: spaces.Space) -> tuple[int, ...]:
     return tuple(int(n) for n in space.nvec.ravel()) if isinstance(space, spaces.MultiDiscrete) else (0,)
 
 
-def _content(value: Any) -> Hashable:
+def _content(value: object) -> Hashable:
     """A snapshot as something that can be compared: without the generators."""
     if isinstance(value, dict):
         return tuple((key, _content(item)) for key, item in sorted(value.items()) if not _is_generator(item))
@@ -139,7 +154,7 @@ def _content(value: Any) -> Hashable:
     return value
 
 
-def _generators(value: Any) -> Iterator[dict[str, Any]]:
+def _generators(value: object) -> Iterator[dict[str, Any]]:
     if _is_generator(value):
         yield value
     elif isinstance(value, dict | list | tuple):
@@ -147,5 +162,5 @@ def _generators(value: Any) -> Iterator[dict[str, Any]]:
             yield from _generators(item)
 
 
-def _is_generator(value: Any) -> bool:
+def _is_generator(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict) and "bit_generator" in value

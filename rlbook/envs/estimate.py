@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.mdp_arrays import from_entries
@@ -33,7 +34,7 @@ class TransitionCounts:
         self.largest_reward = 0.0
         """The largest reward seen, or 0 where none was above it."""
 
-    def add(self, states: Any, actions: Any, rewards: Any, successors: Any, ended: Any) -> None:
+    def add(self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, successors: ArrayLike, ended: ArrayLike) -> None:
         """Counts n steps, in their order. All arguments are [n]; `ended` is True where the episode terminated."""
         states, actions, successors = (np.asarray(column, dtype=np.int64) for column in (states, actions, successors))
         rewards = np.asarray(rewards, dtype=np.float64)

@@ -167,7 +167,7 @@ class TabularMDP:
             return outcomes_of_entries(self._entries, self.num_states, self.num_actions, self.initial)
         return outcomes_of_arrays(self.transitions, self.continues_by_state, self.rewards, self.initial)
 
-    def with_initial(self, initial: Any) -> TabularMDP:
+    def with_initial(self, initial: ArrayLike) -> TabularMDP:
         """The same model, whose arrays it shares, with episodes that begin elsewhere.
 
         Args:
@@ -181,7 +181,7 @@ class TabularMDP:
             raise ValueError(f"initial must be {self.num_states} probabilities that add up to 1, got an array of shape {starts.shape}.")
         return TabularMDP(self.transitions, self.rewards, self._continuing, starts, self.observable, self._entries)
 
-    def __deepcopy__(self, memo: Any) -> TabularMDP:
+    def __deepcopy__(self, memo: dict[int, object]) -> TabularMDP:
         """The model itself: nothing changes it once it is made."""
         return self
 

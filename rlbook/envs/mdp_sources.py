@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import gymnasium
 from gymnasium import spaces
 
 from rlbook.envs.enumeration import ListedModel, NoModel, enumerate_states
+
+
+class Tabled(Protocol):
+    """An environment with gymnasium's table `P[s][a]`: lists of (probability, next state, reward, terminated)."""
+
+    P: Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
 
 
 def listed_transitions(env: gymnasium.Env, max_transitions: int) -> ListedModel:
@@ -55,7 +62,7 @@ def check_wrappers(env: gymnasium.Env) -> None:
         env = env.env
 
 
-def _from_table(env: Any) -> ListedModel:
+def _from_table(env: Tabled) -> ListedModel:
     """gymnasium's `P[s][a]`: lists of (probability, next state, reward, terminated).
 
     A successor named twice is added up.

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.outcomes import Outcomes, ending_part, normal, starts
@@ -44,7 +45,7 @@ class OutcomeLists:
             reward += float(self._std[k]) * normal(rng.random(), rng.random())
         return int(self._successor[k]), reward, bool(self._ends[k])
 
-    def __deepcopy__(self, memo: Any) -> OutcomeLists:
+    def __deepcopy__(self, memo: dict[int, object]) -> OutcomeLists:
         return self
 
 
@@ -56,7 +57,7 @@ class OutcomeRows:
         self._start_cumulative, self._starts = starts(model.initial)
 
     @cached_property
-    def _ending(self) -> Any:
+    def _ending(self) -> sparse.csr_array | None:
         return ending_part(self._model.transitions, self._model.continues_by_state) if self._model.can_end else None
 
     def start(self, rng: np.random.Generator) -> int:
@@ -75,11 +76,11 @@ class OutcomeRows:
         k = min(k, int(np.flatnonzero(probability)[-1]))
         return int(successor[k]), float(self._model.rewards[state, action]), k >= going
 
-    def __deepcopy__(self, memo: Any) -> OutcomeRows:
+    def __deepcopy__(self, memo: dict[int, object]) -> OutcomeRows:
         return self
 
 
-def _row(matrix: Any, row: int) -> tuple[np.ndarray, np.ndarray]:
+def _row(matrix: sparse.csr_array, row: int) -> tuple[np.ndarray, np.ndarray]:
     """Columns and values of a CSR matrix's row."""
     here = slice(matrix.indptr[row], matrix.indptr[row + 1])
     return matrix.indices[here], matrix.data[here]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from rlbook.seeding import Uniform
 
 
 class Outcomes(NamedTuple):
@@ -52,7 +57,7 @@ class Entries(NamedTuple):
     reward_std: Any = None                   # [E] float, in reward units; None: no noise
 
 
-def draw(cumulative: Any, first: int, rng: Any) -> int:
+def draw(cumulative: Sequence[float] | NDArray[np.float64], first: int, rng: Uniform) -> int:
     """The first index from `first` on whose cumulative probability is above one uniform number; the last of a row is 1."""
     uniform = rng.random()
     while cumulative[first] <= uniform:
@@ -88,7 +93,9 @@ def outcomes_of_entries(entries: Entries, num_states: int, num_actions: int, ini
     )  # fmt: skip
 
 
-def outcomes_of_arrays(transitions: Any, continues: Any, rewards: np.ndarray, initial: np.ndarray) -> Outcomes:
+def outcomes_of_arrays(
+    transitions: sparse.csr_array, continues: sparse.csr_array, rewards: np.ndarray, initial: np.ndarray
+) -> Outcomes:
     """From rows of a matrix: successors in its order, those that end the episode last, and the expected reward whatever follows.
 
     Args:
@@ -108,18 +115,18 @@ def outcomes_of_arrays(transitions: Any, continues: Any, rewards: np.ndarray, in
     return outcomes_of_entries(entries, num_states, num_actions, initial)
 
 
-def ending_part(transitions: Any, continues: Any) -> Any:
+def ending_part(transitions: sparse.csr_array, continues: sparse.csr_array) -> sparse.csr_array:
     """What of each transition ends the episode, CSR like both."""
-    ending = (transitions - continues).tocsr()
+    ending = sparse.csr_array(transitions - continues)
     ending.data[ending.data <= 1e-12] = 0.0  # what subtracting left over
     ending.eliminate_zeros()
     return ending
 
 
-def _columns_of(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _columns_of(matrix: sparse.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Row, column and value of each entry of a CSR matrix, in its order."""
     size = int(matrix.indptr[-1])
-    return np.arange(matrix.shape[0]).repeat(np.diff(matrix.indptr)), matrix.indices[:size], matrix.data[:size]
+    return np.arange(len(matrix.indptr) - 1).repeat(np.diff(matrix.indptr)), matrix.indices[:size], matrix.data[:size]
 
 
 def cumulative_in_rows(first: np.ndarray, probability: np.ndarray) -> np.ndarray:

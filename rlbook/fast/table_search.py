@@ -15,7 +15,7 @@ import numpy as np
 from rlbook.algorithms.planning import mcts
 from rlbook.algorithms.planning.mcts import MCTSConfig, World
 from rlbook.algorithms.planning.search_tree import SearchTree, Tree, add_child, as_arrays, as_lists, back_up, find_child, select
-from rlbook.algorithms.planning.simulators import Table, TableModel
+from rlbook.algorithms.planning.table_model import Table, TableModel
 from rlbook.fast.compiled import available, linked
 from rlbook.fast.simulation import Uniform
 
@@ -111,7 +111,8 @@ def arrays_of(world: TableModel) -> Table:
     made: tuple[Table, Table] | None = vars(world).get("_arrays")
     if made is None or made[0] is not world.table:
         kinds = (np.int64, np.float64, np.int64, np.float64, np.int64, np.float64)
-        made = world.table, Table(*(np.array(field, dtype=kind) for field, kind in zip(world.table, kinds, strict=True)))
+        columns: list[Any] = [np.array(field, dtype=kind) for field, kind in zip(world.table, kinds, strict=True)]
+        made = world.table, Table(*columns)
         world._arrays = made  # type: ignore[attr-defined]
     return made[1]
 

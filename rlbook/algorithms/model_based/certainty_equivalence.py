@@ -30,11 +30,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.value_iteration import ValueIteration
+from rlbook.algorithms.tabular.tabular_agent import table_shape
 from rlbook.checks import (
     at_least,
     check_fields,
@@ -105,9 +107,9 @@ class CertaintyEquivalence(Agent):
         **EXACT_METRICS,
     }
 
-    def __init__(self, env: Any, config: CertaintyEquivalenceConfig, seed: int = 0) -> None:
+    def __init__(self, env: gymnasium.Env, config: CertaintyEquivalenceConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        self.num_states, self.num_actions = int(env.observation_space.n), int(env.action_space.n)
+        self.num_states, self.num_actions = table_shape(env)
         self.rng = rng_for(seed, "exploration")
         self.counts = TransitionCounts(self.num_states, self.num_actions)
         # steps since the last plan: state, action, reward, successor, terminated

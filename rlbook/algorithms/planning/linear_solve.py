@@ -9,8 +9,6 @@ Source: van der Vorst 1992, doi:10.1137/0913035 (BiCGSTAB).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import bicgstab, splu
@@ -24,7 +22,7 @@ PRECISE = 1e-13
 
 
 def chain_values(
-    chain: Any,
+    chain: sparse.csr_array,
     rewards: np.ndarray,
     gamma: float,
     guess: np.ndarray,
@@ -46,9 +44,9 @@ def chain_values(
         ValueError: γ = 1, and from some states the chain neither ends nor stops being paid.
     """
     if goes_on is not None and not goes_on.all():
-        chain = sparse.diags_array(goes_on.astype(float)) @ chain
+        chain = sparse.csr_array(sparse.diags_array(goes_on.astype(float)) @ chain)
     if gamma == 1.0:
-        chain = check_ends(sparse.csr_array(chain), rewards)
+        chain = check_ends(chain, rewards)
     if len(rewards) > DIRECT:
         values = _iterated(chain, rewards, gamma, guess)
         error = _residual(chain, rewards, gamma, values)
@@ -58,7 +56,9 @@ def chain_values(
     return values, _residual(chain, rewards, gamma, values)
 
 
-def _iterated(chain: Any, rewards: np.ndarray, gamma: float, guess: np.ndarray) -> np.ndarray:
+def _iterated(
+    chain: sparse.csr_array, rewards: np.ndarray, gamma: float, guess: np.ndarray
+) -> np.ndarray:
     system = sparse.csr_array(sparse.eye_array(len(rewards)) - gamma * chain)
     values = guess
     for _ in range(3):  # a fresh start removes what rounding has added to the residual on the way
@@ -69,5 +69,7 @@ def _iterated(chain: Any, rewards: np.ndarray, gamma: float, guess: np.ndarray) 
     return values
 
 
-def _residual(chain: Any, rewards: np.ndarray, gamma: float, values: np.ndarray) -> float:
+def _residual(
+    chain: sparse.csr_array, rewards: np.ndarray, gamma: float, values: np.ndarray
+) -> float:
     return float(np.abs(rewards + gamma * (chain @ values) - values).max())

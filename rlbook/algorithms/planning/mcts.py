@@ -36,7 +36,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.planning.search_tree import (
@@ -48,15 +50,8 @@ from rlbook.algorithms.planning.search_tree import (
     find_child,
     select,
 )
-from rlbook.algorithms.planning.simulators import (
-    GOES_ON,
-    TERMINATED,
-    Simulator,
-    TableModel,
-    content,
-    repeats,
-    simulator_of,
-)
+from rlbook.algorithms.planning.simulators import Simulator, content, repeats, simulator_of
+from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED, TableModel
 from rlbook.checks import boolean, check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
@@ -109,7 +104,7 @@ class MCTSConfig:
 def grow(
     found: SearchTree,
     world: World,
-    observation: Any,
+    observation: object,
     simulations: int,
     config: MCTSConfig,
     rng: np.random.Generator,
@@ -205,14 +200,16 @@ class MCTS(Agent):
 
     def __init__(
         self,
-        env: Any,
+        env: gymnasium.Env,
         config: MCTSConfig,
         seed: int = 0,
         value: Callable[[Any], float] | None = None,
     ) -> None:
         super().__init__(env, config, seed)
         self.rng, self._seed, self._value = rng_for(seed, "exploration"), seed, value
-        self._num_actions, self._repeats = int(env.action_space.n), repeats(env.observation_space)
+        assert isinstance(env.action_space, spaces.Discrete)
+        self._num_actions = int(env.action_space.n)
+        self._repeats = repeats(env.observation_space)
         # whether the environment was found to be random
         self._random = False
         self.tree: SearchTree | None = None
@@ -220,7 +217,7 @@ class MCTS(Agent):
         self._kept: SearchTree | None = None                 # what of it the next one starts from
         self._world = self._look_into(env)
 
-    def _look_into(self, env: Any) -> TableModel | Simulator:
+    def _look_into(self, env: gymnasium.Env) -> TableModel | Simulator:
         world = simulator_of(
             env, None if self.adaptation is None else self.adaptation.act, self._num_actions
         )
@@ -232,13 +229,13 @@ class MCTS(Agent):
         world.set_value(self._value)
         return world
 
-    def bind_env(self, env: Any) -> MCTS:
+    def bind_env(self, env: gymnasium.Env) -> MCTS:
         """A twin that searches from where `env` is. Nothing of this agent changes with it."""
         twin = copy.copy(self)
         twin._world, twin.tree, twin._kept = self._look_into(env), None, None
         return twin
 
-    def act(self, observation: Any, *, explore: bool = True) -> int:
+    def act(self, observation: object, *, explore: bool = True) -> int:
         """The action tried most often; ties go to the higher value, then to chance.
 
         Without exploration the search has a generator of its own, made of the seed and the
@@ -252,12 +249,12 @@ class MCTS(Agent):
         best = self.tree.best_actions()
         return best[0] if len(best) == 1 else best[int(self.rng.random() * len(best))]
 
-    def _fixed(self, observation: Any) -> np.random.Generator:
+    def _fixed(self, observation: object) -> np.random.Generator:
         """The generator for an observation where nothing is to be explored."""
         return np.random.default_rng([self._seed, content(observation) % 2**60])
 
     def search(
-        self, observation: Any, rng: np.random.Generator, kept: SearchTree | None = None
+        self, observation: object, rng: np.random.Generator, kept: SearchTree | None = None
     ) -> SearchTree:
         """The tree that `simulations` simulations grow from the state that the environment is in.
 
@@ -294,7 +291,7 @@ class MCTS(Agent):
         return ("chance" if self._repeats else "open-loop") if random else "closed"
 
     def grow(
-        self, found: SearchTree, observation: Any, simulations: int, rng: np.random.Generator
+        self, found: SearchTree, observation: object, simulations: int, rng: np.random.Generator
     ) -> None:
         """Adds simulations to a prepared tree, in place."""
         grow(found, self._world, observation, simulations, self.config, rng)

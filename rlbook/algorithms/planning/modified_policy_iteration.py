@@ -21,13 +21,13 @@ difference.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from rlbook.agent import Metrics
 from rlbook.algorithms.planning.bounds import largest
-from rlbook.algorithms.planning.planner_config import PlannerConfig
+from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import resting_states
 from rlbook.checks import check_fields, non_negative, non_negative_int, positive_int, unit_interval
@@ -70,7 +70,7 @@ class ModifiedPolicyIteration(TablePlanner):
         "value": "value of the states where episodes begin, in reward units",
     }
 
-    def __init__(self, env: Any, config: ModifiedPolicyIterationConfig, seed: int = 0) -> None:
+    def __init__(self, env: NumberedSpaces, config: ModifiedPolicyIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self._resting: np.ndarray | None = None
 

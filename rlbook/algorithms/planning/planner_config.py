@@ -6,6 +6,9 @@ See `rlbook.runs.planning_models`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
 
 from rlbook.checks import at_least, check_fields, positive_int
 
@@ -23,3 +26,29 @@ class PlannerConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, sampled_steps=positive_int, bins=positive_int, action_bins=at_least(2))
+
+
+class Discounted(Protocol):
+    """The hyper-parameters of any planner."""
+
+    @property
+    def gamma(self) -> float:
+        """Discount γ per environment step, in [0, 1]."""
+        ...
+
+
+class Numbered(Protocol):
+    """A space of the numbers 0, …, n - 1, such as gymnasium's Discrete."""
+
+    @property
+    def n(self) -> int | np.integer: ...
+
+
+class NumberedSpaces(Protocol):
+    """As much of an environment as a planner looks at."""
+
+    @property
+    def observation_space(self) -> Numbered: ...
+
+    @property
+    def action_space(self) -> Numbered: ...

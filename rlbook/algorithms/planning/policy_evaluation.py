@@ -27,7 +27,7 @@ from scipy import sparse
 
 from rlbook.agent import Metrics
 from rlbook.algorithms.planning.linear_solve import chain_values
-from rlbook.algorithms.planning.planner_config import PlannerConfig
+from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.tabular.given_policy import EPSILON_GREEDY, NAMES, OPTIMAL
@@ -82,7 +82,7 @@ class PolicyEvaluation(TablePlanner):
         "value": "value of the states where episodes begin, in reward units",
     }
 
-    def __init__(self, env: Any, config: PolicyEvaluationConfig, seed: int = 0) -> None:
+    def __init__(self, env: NumberedSpaces, config: PolicyEvaluationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self._bound.in_place = config.method == "in-place"
         self._chain: tuple[sparse.csr_array, np.ndarray] | None = None
@@ -187,7 +187,7 @@ def evaluate_in_place(
     return V
 
 
-def _as_lists(policy: Any) -> tuple[Any, ...]:
+def _as_lists(policy: object) -> tuple[Any, ...]:
     """[S] or [S, A] numbers as a tuple of numbers or of lists. ValueError where it is neither."""
     try:
         numbers = np.array(policy)

@@ -22,14 +22,14 @@ policy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import EPS, largest
 from rlbook.algorithms.planning.linear_solve import chain_values
-from rlbook.algorithms.planning.planner_config import PlannerConfig
+from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import ending_policy, resting_states
 from rlbook.checks import check_fields, positive_int, unit_interval
@@ -64,7 +64,7 @@ class PolicyIteration(TablePlanner):
         "value": "value of the states where episodes begin under this policy, in reward units",
     }
 
-    def __init__(self, env: Any, config: PolicyIterationConfig, seed: int = 0) -> None:
+    def __init__(self, env: NumberedSpaces, config: PolicyIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self._actions: np.ndarray | None = None        # [S] int, what the policy does
         # where it does nothing instead, for which nothing is paid

@@ -35,7 +35,7 @@ from scipy.sparse.linalg import splu
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import EPS
 from rlbook.algorithms.planning.greedy import greedy_policy
-from rlbook.algorithms.planning.planner_config import PlannerConfig
+from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP, check_ends
@@ -70,7 +70,7 @@ class PrioritizedSweeping(TablePlanner):
         "value": "value of the states where episodes begin, in reward units",
     }
 
-    def __init__(self, env: Any, config: PrioritizedSweepingConfig, seed: int = 0) -> None:
+    def __init__(self, env: NumberedSpaces, config: PrioritizedSweepingConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self._backups = 0
         self._horizon = 1.0 / (1.0 - config.gamma) if config.gamma < 1 else 1.0

@@ -12,25 +12,30 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import State
+from rlbook.seeding import Uniform
+
+Ints = list[int] | NDArray[np.int64]
+Floats = list[float] | NDArray[np.float64]
 
 
 class Tree(NamedTuple):
     """Room for C nodes of A actions. Lists, or numpy arrays of int64 and float64."""
 
-    key: Any        # [C] int; what tells an outcome of an edge from its others
-    sibling: Any    # [C] int; the next outcome of the same edge, or -1
-    visits: Any     # [C] int; simulations that chose an action here, Σ_a count; or that ended here
-    child: Any      # [C·A] int; the outcome met last, or -1
-    count: Any      # [C·A] int; simulations through this edge
-    mean: Any       # [C·A] float; their mean return from here on, in reward units
-    used: Any       # [2] int; how many nodes there are, and the length of the longest simulation in
+    key: Ints       # [C]; what tells an outcome of an edge from its others
+    sibling: Ints   # [C]; the next outcome of the same edge, or -1
+    visits: Ints    # [C]; simulations that chose an action here, Σ_a count; or that ended here
+    child: Ints     # [C·A]; the outcome met last, or -1
+    count: Ints     # [C·A]; simulations through this edge
+    mean: Floats    # [C·A]; their mean return from here on, in reward units
+    used: Ints      # [2]; how many nodes there are, and the length of the longest simulation in
                     # the tree
-    bounds: Any     # [2] float; the smallest and the largest return so far of any edge, in reward
+    bounds: Floats  # [2]; the smallest and the largest return so far of any edge, in reward
                     # units
-    path: Any       # [C] int; scratch: the edges of the simulation under way
-    rewards: Any    # [C] float; scratch: what they paid
+    path: Ints      # [C]; scratch: the edges of the simulation under way
+    rewards: Floats # [C]; scratch: what they paid
 
 
 def empty_tree(capacity: int, num_actions: int) -> Tree:
@@ -45,12 +50,11 @@ def empty_tree(capacity: int, num_actions: int) -> Tree:
 def as_arrays(tree: Tree) -> Tree:
     """For compiled code."""
     floats = (False, False, False, False, False, True, False, True, False, True)
-    return Tree(
-        *(
-            np.array(field, dtype=np.float64 if real else np.int64)
-            for field, real in zip(tree, floats, strict=True)
-        )
-    )
+    fields: list[Any] = [
+        np.array(field, dtype=np.float64 if real else np.int64)
+        for field, real in zip(tree, floats, strict=True)
+    ]
+    return Tree(*fields)
 
 
 def as_lists(tree: Tree) -> Tree:
@@ -63,12 +67,12 @@ def as_lists(tree: Tree) -> Tree:
 def select(
     node: int,
     num_actions: int,
-    visits: Any,
-    count: Any,
-    mean: Any,
-    bounds: Any,
+    visits: Ints,
+    count: Ints,
+    mean: Floats,
+    bounds: Floats,
     exploration: float,
-    rng: Any,
+    rng: Uniform,
 ) -> int:
     """UCB1 with returns scaled to [0, 1]: the edge with the largest (Q - low) / (high - low) + c
     √(ln N(s) / N(s, a)).
@@ -105,7 +109,7 @@ def select(
     return best
 
 
-def find_child(edge: int, key: int, child: Any, sibling: Any, keys: Any) -> int:
+def find_child(edge: int, key: int, child: Ints, sibling: Ints, keys: Ints) -> int:
     """The node that this outcome of an edge leads to, or -1."""
     node = child[edge]
     while node >= 0 and keys[node] != key:
@@ -113,7 +117,7 @@ def find_child(edge: int, key: int, child: Any, sibling: Any, keys: Any) -> int:
     return node
 
 
-def add_child(edge: int, key: int, child: Any, sibling: Any, keys: Any, used: Any) -> int:
+def add_child(edge: int, key: int, child: Ints, sibling: Ints, keys: Ints, used: Ints) -> int:
     """A new node for an outcome of an edge."""
     node = used[0]
     used[0] = node + 1
@@ -124,8 +128,8 @@ def add_child(edge: int, key: int, child: Any, sibling: Any, keys: Any, used: An
 
 
 def back_up(
-    value: float, length: int, path: Any, rewards: Any, num_actions: int, visits: Any, count: Any,
-    mean: Any, used: Any, bounds: Any, gamma: float,
+    value: float, length: int, path: Ints, rewards: Floats, num_actions: int, visits: Ints,
+    count: Ints, mean: Floats, used: Ints, bounds: Floats, gamma: float,
 ) -> None:  # fmt: skip
     """From the leaf to the root: G ← r + γ G, and Q(s, a) ← Q(s, a) + (G - Q(s, a)) / N(s, a) at
     each of the `length` edges of the path.
@@ -155,7 +159,7 @@ class Met(NamedTuple):
     """What a search in a simulated environment remembers of a node."""
 
     reward: float   # paid on the way in, in reward units
-    ending: int     # whether the episode went on there; see `simulators`
+    ending: int     # whether the episode went on there; see `table_model`
     state: Any      # where the simulator can go on from, or None
 
 
@@ -284,7 +288,7 @@ class SearchTree:
         return cls(tree, int(state["num_actions"]), state["mode"], met)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A snapshot as a checkpoint takes it: some of gymnasium's hold tuples of numbers."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}

@@ -1,6 +1,7 @@
 """What a search looks ahead in: tables, and copies put into the real environment's state.
 
     TableModel   environments with a table of transitions, whose states are what they show
+                 (`table_model.py`)
     Fields       gymnasium's own classes, in which a step replaces a few attributes
     Snapshots    environments with `snapshot()` and `restore()`
     Copies       anything else that can be deep-copied, at the price of a copy a simulation or two
@@ -17,7 +18,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -25,14 +26,16 @@ from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from rlbook.algorithms.planning.search_tree import Met, SearchTree
+from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
+from rlbook.envs.enumeration import Restorable
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
+from rlbook.seeding import Uniform
 
-GOES_ON, TERMINATED, STUCK = 0, 1, 2
-"""What a step led to.
-
-STUCK is the environment's own truncation: nothing is known of what would follow.
-"""
+S = TypeVar("S")
+"""What a simulator calls a state."""
+Act = Callable[[int], object]
+"""From the agent's action to the environment's."""
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "gymnasium.envs.classic_control.cartpole.CartPoleEnv": ("state", "steps_beyond_terminated"),
@@ -46,113 +49,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 """Class → the attributes that a step replaces, and never changes in place."""
 
 
-class Table(NamedTuple):
-    """`rlbook.envs.outcomes.Outcomes` as a search reads it: lists, or arrays where it is compiled.
-
-    Noise on a reward is left out: its mean is 0.
-    """
-
-    first: Any      # [S·A + 1] int; row s * A + a owns the outcomes first[row] : first[row + 1]
-    cumulative: Any # [K] float; their probabilities, added up
-    successor: Any  # [K] int
-    reward: Any     # [K] float, in reward units
-    ends: Any       # [K] int; 1 where the episode ends
-    value: Any      # [S] float; what a state counts where a simulation stops, in reward units
-
-
-class TableModel:
-    """A `TabularMDP` of S states, which are its observations. The environment is never touched.
-
-    Args:
-        model: the table.
-        start: the number of the first observation.
-    """
-
-    saves = True                             # what is met in it can be kept in a checkpoint
-
-    def __init__(self, model: TabularMDP, start: int = 0) -> None:
-        outcomes = model.outcomes
-        self.num_actions, self.start = model.num_actions, start
-        self.searched = 0                    # simulations so far; a fast form compiles after many
-        self.table = Table(
-            outcomes.first.tolist(), outcomes.cumulative.tolist(), outcomes.successor.tolist(),
-            outcomes.reward.tolist(), outcomes.ends.astype(np.int64).tolist(),
-            [0.0] * model.num_states,
-        )  # fmt: skip
-        self.state = self.root = 0
-        self._rng: Any = None
-
-    def __deepcopy__(self, memo: Any) -> TableModel:
-        return self
-
-    @property
-    def observations(self) -> range:
-        """One for each of the S states."""
-        return range(self.start, self.start + len(self.table.value))
-
-    @property
-    def obs(self) -> int:
-        """What the present state shows."""
-        return self.state + self.start
-
-    def set_value(self, value: Callable[[int], float] | None) -> None:
-        """What states count where a simulation stops: a function of the observation, asked once for
-        each state.
-        """
-        values = [
-            0.0 if value is None else float(value(observation)) for observation in self.observations
-        ]
-        self.table = self.table._replace(value=values)
-
-    def key(self, observation: int, mode: str, ending: int) -> int:
-        """What tells the outcome of an action that leads to this observation from its others;
-        `ending` is 1 where it ends the episode.
-        """
-        return 0 if mode == "open-loop" else 2 * (int(observation) - self.start) + ending
-
-    def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
-        """Nothing: the observation is the state."""
-
-    def drew(self) -> bool:
-        """Whether a deterministic search met with chance: there is none in a table."""
-        return False
-
-    def begin(self, observation: int, rng: Any) -> None:
-        """Searches from this observation, and draws outcomes from `rng`."""
-        self.root, self._rng = int(observation) - self.start, rng
-
-    def to_root(self) -> None:
-        """Back to where the search began."""
-        self.state = self.root
-
-    def load(self, state: int) -> None:
-        """Moves to a state."""
-        self.state = state
-
-    def save(self) -> int:
-        """The present state."""
-        return self.state
-
-    def step(self, action: int) -> tuple[float, int]:
-        """One step: the reward, and what it led to.
-
-        One uniform number where there is more than one outcome.
-        """
-        table = self.table
-        k = table.first[self.state * self.num_actions + action]
-        if table.cumulative[k] < 1.0:
-            uniform = self._rng.random()
-            while table.cumulative[k] <= uniform:
-                k += 1
-        self.state = table.successor[k]
-        return table.reward[k], TERMINATED if table.ends[k] else GOES_ON
-
-    def estimate(self) -> float:
-        """What the present state counts where a simulation stops, in reward units."""
-        return self.table.value[self.state]
-
-
-class Simulator(ABC):
+class Simulator(ABC, Generic[S]):
     """A copy of an environment that can be moved to any state met before. See the module docstring
     for its forms.
 
@@ -164,28 +61,29 @@ class Simulator(ABC):
 
     saves = True
 
-    def __init__(self, env: Any, act: Any, num_actions: int) -> None:
-        self.real, self.num_actions, self.value = env, num_actions, None
+    def __init__(self, env: gymnasium.Env, act: Act | None, num_actions: int) -> None:
+        self.real, self.num_actions = env, num_actions
+        self.value: Callable[[Any], float] | None = None
         self.actions = [action if act is None else act(action) for action in range(num_actions)]
         self.noise = np.random.default_rng(0)
-        self._quiet: Any = None
-        self._root: Any = None               # the state that the search begins in
-        self.obs: Any = None                 # what the copy shows
+        self._quiet = self.noise.bit_generator.state
+        self._root: S | None = None          # the state that the search begins in
+        self.obs: object = None              # what the copy shows
         self.copy = self._private_copy()
         self.copy.unwrapped.render_mode = None
         self.copy.unwrapped.np_random = self.noise
 
-    def __deepcopy__(self, memo: Any) -> Simulator:
+    def __deepcopy__(self, memo: dict[int, object]) -> Simulator:
         return self
 
-    def _private_copy(self) -> Any:
+    def _private_copy(self) -> gymnasium.Env:
         return copied(self.real, {})
 
-    def set_value(self, value: Any) -> None:
+    def set_value(self, value: Callable[[Any], float] | None) -> None:
         """What an observation counts where a simulation stops; None: 0."""
         self.value = value
 
-    def key(self, observation: Any, mode: str, ending: int) -> int:
+    def key(self, observation: object, mode: str, ending: int) -> int:
         """What tells the outcome of an action that leads to this observation from its others."""
         return 0 if mode == "open-loop" else 4 * content(observation) + ending
 
@@ -199,33 +97,34 @@ class Simulator(ABC):
         self._root = self.here()
         found.met[:1] = [Met(0.0, GOES_ON, self._root)]
 
-    def begin(self, observation: Any, rng: Any) -> None:
+    def begin(self, observation: object, rng: Uniform) -> None:
         """Nothing: the search begins where the real environment is, and the copy has a generator of
         its own.
         """
 
     def to_root(self) -> None:
         """The copy is where the real environment is."""
+        assert self._root is not None, "prepare comes first"
         self.load(self._root)
 
     def drew(self) -> bool:
         """Whether the copy's steps have drawn random numbers since `prepare`."""
         return self.noise.bit_generator.state != self._quiet
 
-    def here(self) -> Any:
+    def here(self) -> S:
         """The state of the real environment."""
         return self._read(self.real)
 
-    def save(self) -> Any:
+    def save(self) -> S:
         """The state of the copy."""
         return self._read(self.copy)
 
     @abstractmethod
-    def _read(self, env: Any) -> Any:
+    def _read(self, env: gymnasium.Env) -> S:
         """The state of either environment."""
 
     @abstractmethod
-    def load(self, state: Any) -> None:
+    def load(self, state: S) -> None:
         """Moves the copy to a state."""
 
     def step(self, action: int) -> tuple[float, int]:
@@ -249,62 +148,64 @@ class Simulator(ABC):
         return 0.0 if self.value is None else float(self.value(self.obs))
 
 
-class Fields(Simulator):
+class Fields(Simulator[dict[str, object]]):
     """A shallow copy, whose changing attributes are set."""
 
-    def __init__(self, env: Any, act: Any, num_actions: int) -> None:
+    def __init__(self, env: gymnasium.Env, act: Act | None, num_actions: int) -> None:
         self._names = FIELDS[_class(env)]
         super().__init__(env, act, num_actions)
 
-    def _private_copy(self) -> Any:
+    def _private_copy(self) -> gymnasium.Env:
         return copy.copy(self.real)
 
-    def _read(self, env: Any) -> dict[str, Any]:
+    def _read(self, env: gymnasium.Env) -> dict[str, object]:
         return {name: getattr(env, name) for name in self._names}
 
-    def load(self, state: Any) -> None:
+    def load(self, state: dict[str, object]) -> None:
         self.copy.__dict__.update(state)
 
 
-class Snapshots(Simulator):
+class Snapshots(Simulator[dict[str, Any]]):
     """A deep copy, made once, that is restored.
 
     Its generator is put aside meanwhile: a snapshot holds the real one's state.
     """
 
-    def __init__(self, env: Any, act: Any, num_actions: int) -> None:
+    def __init__(self, env: gymnasium.Env, act: Act | None, num_actions: int) -> None:
         self._aside = np.random.default_rng(0)
         super().__init__(env, act, num_actions)
 
-    def _read(self, env: Any) -> Any:
-        return env.snapshot()
+    def _read(self, env: gymnasium.Env) -> dict[str, Any]:
+        return cast(Restorable, env).snapshot()
 
-    def load(self, state: Any) -> None:
+    def load(self, state: dict[str, Any]) -> None:
         self.copy.np_random = self._aside
         try:
-            self.copy.restore(state)
+            cast(Restorable, self.copy).restore(state)
         except Exception as error:
             raise _failure(error) from error
         self.copy.np_random = self.noise
 
 
-class Copies(Simulator):
+class Copies(Simulator[gymnasium.Env]):
     """A state is a whole copy of the environment with its wrappers; spaces and the like are copied
     as well, so this is slow.
     """
 
     saves = False
 
-    def _read(self, env: Any) -> Any:
+    def _read(self, env: gymnasium.Env) -> gymnasium.Env:
         state = copied(env, {id(env.unwrapped.np_random): self.noise})
         state.unwrapped.render_mode = None
         return state
 
-    def load(self, state: Any) -> None:
+    def load(self, state: gymnasium.Env) -> None:
         self.copy = self._read(state)
 
 
-def simulator_of(env: Any, act: Any, num_actions: int) -> TableModel | Simulator:
+def simulator_of(
+    env: gymnasium.Env, act: Act | None, num_actions: int
+) -> TableModel | Simulator:
     """What an agent searches in: the table where the environment has one and shows its state,
     otherwise the fastest way to copy it.
 
@@ -318,9 +219,10 @@ def simulator_of(env: Any, act: Any, num_actions: int) -> TableModel | Simulator
     """
     while type(env).__module__.startswith("rlbook.") and isinstance(env, gymnasium.Wrapper):
         env = env.env
-    model, inner = _model_of(env), env.unwrapped
+    model, inner, shown = _model_of(env), env.unwrapped, env.observation_space
     if model is not None and model.num_actions == num_actions:
-        return TableModel(model, int(env.observation_space.start))
+        assert isinstance(shown, spaces.Discrete)
+        return TableModel(model, int(shown.start))
     if not _only_checks(env):
         return Copies(env, act, num_actions)
     if _class(inner) in FIELDS:
@@ -336,7 +238,7 @@ def _failure(error: Exception) -> TrainingError:
     return TrainingError(f"the environment failed in a simulation of the search: {cause}")
 
 
-def copied(env: Any, memo: dict[int, Any]) -> Any:
+def copied(env: gymnasium.Env, memo: dict[int, Any]) -> gymnasium.Env:
     """A deep copy. Raises ValueError where the environment does not allow it."""
     try:
         return copy.deepcopy(env, memo)
@@ -348,7 +250,7 @@ def copied(env: Any, memo: dict[int, Any]) -> Any:
         ) from error
 
 
-def content(observation: Any) -> int:
+def content(observation: object) -> int:
     """An observation as an integer: equal ones give equal integers, and different ones different
     integers but by a chance of 2^-60.
     """
@@ -359,7 +261,7 @@ def content(observation: Any) -> int:
     return int.from_bytes(digest.digest(), "little") >> 4
 
 
-def _feed(digest: Any, part: Any) -> None:
+def _feed(digest: hashlib.blake2b, part: object) -> None:
     if isinstance(part, dict):
         for item in part.values():
             _feed(digest, item)
@@ -381,7 +283,7 @@ def repeats(space: spaces.Space) -> bool:
     return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
 
 
-def _model_of(env: Any) -> TabularMDP | None:
+def _model_of(env: gymnasium.Env) -> TabularMDP | None:
     """The table, where there is one at no cost and its states are what the environment shows."""
     inner, shown = env.unwrapped, env.observation_space
     if not isinstance(shown, spaces.Discrete) or not (
@@ -399,7 +301,7 @@ def _model_of(env: Any) -> TabularMDP | None:
     )
 
 
-def _only_checks(env: Any) -> bool:
+def _only_checks(env: gymnasium.Env) -> bool:
     """Whether all wrappers may be left out of a search."""
     while isinstance(env, gymnasium.Wrapper):
         if type(env) not in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
@@ -408,5 +310,5 @@ def _only_checks(env: Any) -> bool:
     return True
 
 
-def _class(env: Any) -> str:
+def _class(env: gymnasium.Env) -> str:
     return f"{type(env).__module__}.{type(env).__qualname__}"

@@ -12,6 +12,7 @@ from rlbook.agent import Metrics, Planner, State
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.bounds import ErrorBound, largest
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
+from rlbook.algorithms.planning.planner_config import Discounted, NumberedSpaces
 from rlbook.algorithms.planning.undiscounted import ending_policy, gaining_states, resting_states
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
@@ -43,7 +44,7 @@ class TablePlanner(Planner):
     def __init_subclass__(cls) -> None:
         cls.METRICS = cls.METRICS | {"converged": CONVERGED} | EXACT_METRICS
 
-    def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
+    def __init__(self, env: NumberedSpaces, config: Discounted, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self._num_states = int(env.observation_space.n)
         self._num_actions = int(env.action_space.n)
@@ -60,7 +61,7 @@ class TablePlanner(Planner):
         self._policy: np.ndarray | None = None         # the same
 
     @classmethod
-    def solve(cls, model: TabularMDP, **config: Any) -> Self:
+    def solve(cls, model: TabularMDP, **config: object) -> Self:
         """Plans in a model without a run around it, which for small models is much the faster way.
 
         Args:
@@ -192,7 +193,7 @@ class TablePlanner(Planner):
         """
         return self._current_policy().copy()
 
-    def act(self, observation: Any, *, explore: bool = True) -> int:
+    def act(self, observation: int, *, explore: bool = True) -> int:
         """The greedy action; a planner has nothing to explore."""
         return int(self._current_policy()[observation])
 

@@ -42,13 +42,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import largest
-from rlbook.algorithms.planning.planner_config import PlannerConfig
+from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
@@ -90,7 +90,7 @@ class ValueIteration(TablePlanner):
         "value": "value of the states where episodes begin, in reward units",
     }
 
-    def __init__(self, env: Any, config: ValueIterationConfig, seed: int = 0) -> None:
+    def __init__(self, env: NumberedSpaces, config: ValueIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self._bound.in_place = config.sweep == "gauss-seidel"
         self._width = math.inf                 # h - l when the fast form last looked at it

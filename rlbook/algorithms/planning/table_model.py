@@ -1,0 +1,127 @@
+"""A table of transitions, as a search looks ahead in it. The environment itself is never touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, SupportsInt, cast
+
+import numpy as np
+
+from rlbook.algorithms.planning.search_tree import Floats, Ints, SearchTree
+from rlbook.envs.mdp import TabularMDP
+from rlbook.seeding import Uniform
+
+GOES_ON, TERMINATED, STUCK = 0, 1, 2
+"""What a step led to.
+
+STUCK is the environment's own truncation: nothing is known of what would follow.
+"""
+
+
+class Table(NamedTuple):
+    """`rlbook.envs.outcomes.Outcomes` as a search reads it: lists, or arrays where it is compiled.
+
+    Noise on a reward is left out: its mean is 0.
+    """
+
+    first: Ints      # [S·A + 1] int; row s * A + a owns the outcomes first[row] : first[row + 1]
+    cumulative: Floats # [K] float; their probabilities, added up
+    successor: Ints  # [K] int
+    reward: Floats     # [K] float, in reward units
+    ends: Ints       # [K] int; 1 where the episode ends
+    value: Floats      # [S] float; what a state counts where a simulation stops, in reward units
+
+
+class TableModel:
+    """A `TabularMDP` of S states, which are its observations. The environment is never touched.
+
+    Args:
+        model: the table.
+        start: the number of the first observation.
+    """
+
+    saves = True                             # what is met in it can be kept in a checkpoint
+
+    def __init__(self, model: TabularMDP, start: int = 0) -> None:
+        outcomes = model.outcomes
+        self.num_actions, self.start = model.num_actions, start
+        self.searched = 0                    # simulations so far; a fast form compiles after many
+        self.table = Table(
+            outcomes.first.tolist(), outcomes.cumulative.tolist(), outcomes.successor.tolist(),
+            outcomes.reward.tolist(), outcomes.ends.astype(np.int64).tolist(),
+            [0.0] * model.num_states,
+        )  # fmt: skip
+        self.state = self.root = 0
+        self._rng: Uniform = np.random.default_rng(0)    # `begin` says which
+
+    def __deepcopy__(self, memo: dict[int, object]) -> TableModel:
+        return self
+
+    @property
+    def observations(self) -> range:
+        """One for each of the S states."""
+        return range(self.start, self.start + len(self.table.value))
+
+    @property
+    def obs(self) -> int:
+        """What the present state shows."""
+        return self.state + self.start
+
+    def set_value(self, value: Callable[[int], float] | None) -> None:
+        """What states count where a simulation stops: a function of the observation, asked once for
+        each state.
+        """
+        values = [
+            0.0 if value is None else float(value(observation)) for observation in self.observations
+        ]
+        self.table = self.table._replace(value=values)
+
+    def key(self, observation: object, mode: str, ending: int) -> int:
+        """What tells the outcome of an action that leads to this observation from its others;
+        `ending` is 1 where it ends the episode.
+        """
+        return 0 if mode == "open-loop" else 2 * self._state_of(observation) + ending
+
+    def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
+        """Nothing: the observation is the state."""
+
+    def drew(self) -> bool:
+        """Whether a deterministic search met with chance: there is none in a table."""
+        return False
+
+    def begin(self, observation: object, rng: Uniform) -> None:
+        """Searches from this observation, and draws outcomes from `rng`."""
+        self.root, self._rng = self._state_of(observation), rng
+
+    def _state_of(self, observation: object) -> int:
+        return int(cast(SupportsInt, observation)) - self.start
+
+    def to_root(self) -> None:
+        """Back to where the search began."""
+        self.state = self.root
+
+    def load(self, state: int) -> None:
+        """Moves to a state."""
+        self.state = state
+
+    def save(self) -> int:
+        """The present state."""
+        return self.state
+
+    def step(self, action: int) -> tuple[float, int]:
+        """One step: the reward, and what it led to.
+
+        One uniform number where there is more than one outcome.
+        """
+        table = self.table
+        k = table.first[self.state * self.num_actions + action]
+        if table.cumulative[k] < 1.0:
+            uniform = self._rng.random()
+            while table.cumulative[k] <= uniform:
+                k += 1
+        self.state = table.successor[k]
+        return table.reward[k], TERMINATED if table.ends[k] else GOES_ON
+
+    def estimate(self) -> float:
+        """What the present state counts where a simulation stops, in reward units."""
+        return self.table.value[self.state]
