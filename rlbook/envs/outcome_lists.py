@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.outcomes import Outcomes, ending_part, normal, starts
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 LONGEST = 2_000_000                          # beyond this many outcomes no lists: they take four times the memory of arrays
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from rlbook.seeding import Uniform
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 
 class Outcomes(NamedTuple):
@@ -117,7 +119,7 @@ def outcomes_of_arrays(
 
 def ending_part(transitions: sparse.csr_array, continues: sparse.csr_array) -> sparse.csr_array:
     """What of each transition ends the episode, CSR like both."""
-    ending = sparse.csr_array(transitions - continues)
+    ending = (transitions - continues).tocsr()
     ending.data[ending.data <= 1e-12] = 0.0  # what subtracting left over
     ending.eliminate_zeros()
     return ending

@@ -88,7 +88,7 @@ class Simulator(ABC, Generic[S]):
         return 0 if mode == "open-loop" else 4 * content(observation) + ending
 
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
-        """Notes the state of the real environment as the tree's root, and begins a new stream of
+        """Notes the state of the real environment as the tree's root, and takes a new seed for
         what is random in the copy.
         """
         self.noise.bit_generator.state = self._quiet = np.random.default_rng(
