@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-from rlbook.fast.simulation import Clock
+import numpy as np
+from numpy.typing import NDArray
 
-run: Any = None
+from rlbook.algorithms.tabular.records import Memory, Settings
+from rlbook.envs.outcomes import Outcomes
+from rlbook.fast.simulation import Chunk, Clock, Uniform, simulate
+
+run: Callable[..., Chunk] = simulate
 """`simulation.simulate`, linked to an agent's functions, stands here in the linked copy."""
 
 
 def record(
-    model: Any, memory: Any, settings: Any, rng: Any, world_rng: Any, state: int, episode_return: float, length: int, clock: Any,
-    row: Any, table: Any, curve: Any,
-) -> Any:  # fmt: skip
+    model: Outcomes, memory: Memory, settings: Settings, rng: Uniform, world_rng: Uniform,
+    state: int, episode_return: float, length: int, clock: Clock,
+    row: NDArray[np.float64], table: NDArray[np.float64], curve: NDArray[np.float64],
+) -> tuple[int, float, int, int, int]:  # fmt: skip
     """Learns until `clock` says stop, and writes down the table after each episode.
 
     Args:

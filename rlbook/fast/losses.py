@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -30,11 +30,23 @@ def clipped_surrogate_loss(
     return _ClippedSurrogate.apply(log_prob, old_log_prob, advantage, 1.0 - clip, high)  # type: ignore[return-value]
 
 
+class _Saved(Protocol):
+    """What `_ClippedSurrogate` keeps between its two passes."""
+
+    low: float
+    high: float
+    saved_tensors: tuple[Tensor, ...]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+
 class _ClippedSurrogate(torch.autograd.Function):
     """∂L/∂log π(a|s) = -ρ A / B where ρ A is the smaller of the two sides, else 0."""
 
     @staticmethod
-    def forward(ctx: Any, log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        ctx: _Saved, log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, low: float, high: float
+    ) -> Tensor:
         log_ratio = log_prob - old_log_prob
         ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp_()
         plain = ratio * advantage
@@ -44,7 +56,7 @@ class _ClippedSurrogate(torch.autograd.Function):
         return torch.minimum(plain, clipped).mean().neg_()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: _Saved, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         log_prob, old_log_prob, advantage, plain, clipped, log_ratio, ratio = ctx.saved_tensors
         if torch.is_grad_enabled():                                                  # create_graph: the gradient gets a graph of its own
             loss = policy_losses.clipped_surrogate_loss(
