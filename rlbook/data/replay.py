@@ -28,14 +28,17 @@ class ReplayBuffer:
     Args:
         capacity: transitions.
         observation_size: numbers in an observation.
+        bytes_each: of such a number; an image's has 1.
         device: where minibatches are to be; the transitions themselves stay in the machine's memory.
 
     Raises:
         ValueError: so many transitions need more memory than the machine has.
     """
 
-    def __init__(self, capacity: int, observation_size: int, device: torch.device | str = "cpu") -> None:
-        check_memory("buffer_size", capacity, 4 * (2 * observation_size + 2))      # float32: two observations, action and reward
+    def __init__(
+        self, capacity: int, observation_size: int, device: torch.device | str = "cpu", *, bytes_each: int = 4
+    ) -> None:
+        check_memory("buffer_size", capacity, bytes_each * 2 * observation_size + 8)   # two observations, action and reward
         self.capacity, self.size, self.position = capacity, 0, 0
         self.observation_size, self.device = observation_size, device
         self.rows: Transitions | None = None         # [capacity, ...] each; the first step says of which shapes and types

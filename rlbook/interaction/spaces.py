@@ -1,10 +1,11 @@
 """Adapts an environment's spaces to an agent: one-hot, flattening, bins. Where no sensible way exists, says why.
 
-What an agent wants stands in `Agent.observations` ("index", "vector", "policy") and `Agent.actions` ("discrete", "any").
+What an agent wants stands in `Agent.observations` ("index", "vector", "network", "policy") and `Agent.actions` ("discrete", "any").
 
     index    one integer: Discrete as it is; MultiDiscrete, Tuple and Dict numbered in mixed radix; Box cut into bins
     vector   float32 [O]: Discrete and MultiDiscrete one-hot; Box flattened; Dict and Tuple concatenated
-    policy   as "vector", unless the environment brings a policy of its own (a language model), which sees the observation itself
+    network  an image as it is, uint8 [H, W, C] or [C, H, W]; all else as "vector"
+    policy   as "network", unless the environment brings a policy of its own (a language model), which sees the observation itself
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ def adapt(
             raise RequestError(f"a table needs one row a state, and this observation space has {_power(size)} of them (at most {most})")
         same = isinstance(observation_space, spaces.Discrete) and observation_space.start == 0
         return Adaptation(spaces.Discrete(size), adapted_actions, None if same else observe, act, tuple(dict.fromkeys(notes)))
+    if agent.observations in ("network", "policy") and is_image(observation_space):
+        height, width, channels = image_size(observation_space)
+        notes.append(f"observation: an image of {height} x {width} pixels and {channels} channels")
+        return Adaptation(observation_space, adapted_actions, None, act, tuple(dict.fromkeys(notes)))
     size, observe = _vector(observation_space, notes)
     if size > MAX_VECTOR:
         raise RequestError(f"the observation flattens to {_power(size)} numbers (at most {MAX_VECTOR:,})")
@@ -89,6 +94,28 @@ def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object)
     action_space = getattr(env, "single_action_space", None) or env.action_space
     bins = {name: getattr(config, name) for name in ("bins", "action_bins") if hasattr(config, name)}
     return adapt(observation_space, action_space, agent, own_policy=hasattr(env.unwrapped, "policy_kind"), **bins)
+
+
+def is_image(space: spaces.Space) -> bool:
+    """Whether observations are images: bytes along three axes, one of them the channels."""
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+
+
+def image_size(space: spaces.Space) -> tuple[int, int, int]:
+    """Height, width and channels of an image."""
+    first, middle, last = _three_axes(space)
+    return (middle, last, first) if channels_first(space) else (first, middle, last)
+
+
+def channels_first(space: spaces.Space) -> bool:
+    """Whether an image is [C, H, W]; [H, W, C] where its first axis is not shorter than its last."""
+    first, _, last = _three_axes(space)
+    return first < last
+
+
+def _three_axes(space: spaces.Space) -> tuple[int, int, int]:
+    first, middle, last = space.shape or (0, 0, 0)
+    return first, middle, last
 
 
 def _power(size: int) -> str:

@@ -1,7 +1,7 @@
-"""Which network the spaces call for: an MLP for vectors, a causal language model for texts.
+"""Which network the spaces call for: vectors an MLP, images filters, texts a language model.
 
 A `ModelSpec` says the rest: the weights it starts from, what is trained, in which numbers. Actor,
-critic, reference and reward are all built here; no environment builds a network.
+critic, reference, Q-network and reward are all built here; no environment builds a network.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from gymnasium.vector import VectorEnv
 from torch import nn
 
 from rlbook.checks import nearest
-from rlbook.policies.mlp import MLPPolicy
+from rlbook.interaction.spaces import is_image
+from rlbook.policies.image import ConvolutionalNetwork, ImagePolicy, ImageReward
+from rlbook.policies.mlp import MLP, MLPPolicy
 from rlbook.policies.model_spec import ModelSpec
 from rlbook.policies.policy import Policy
 from rlbook.policies.reward_network import RewardNetwork, StepReward
@@ -54,7 +56,7 @@ def build_policy(
 ) -> Policy:  # fmt: skip
     """The policy for `env`, a VectorEnv adapted to the agent.
 
-    An environment whose observations are not vectors names the policy that reads them,
+    An environment whose observations are neither vectors nor images names the policy that reads them,
     `policy_kind`.
 
     Args:
@@ -71,12 +73,13 @@ def build_policy(
     if kind is not None:
         return _imported(BUILDERS[kind])(env, rng, settings, spec)
     refuse_language(spec)
-    policy = MLPPolicy(
-        _size(env.single_observation_space), env.single_action_space, torch_generator(rng),
-        critic=settings.critic,
-        hidden_sizes=settings.hidden_sizes, shared=settings.shared, orthogonal=settings.orthogonal,
-        temperature=settings.temperature, normalize_observation=settings.normalize_observation,
-    )  # fmt: skip
+    generator, layers = torch_generator(rng), dataclasses.asdict(settings)
+    observations, actions = env.single_observation_space, env.single_action_space
+    if is_image(observations):
+        del layers["normalize_observation"]
+        policy = ImagePolicy(observations, actions, generator, **layers)
+    else:
+        policy = MLPPolicy(_size(observations), actions, generator, **layers)
     in_numbers(policy, spec.dtype)
     choose_trained(policy, spec.trained, policy.heads())
     return policy
@@ -92,10 +95,35 @@ def build_reward_network(
     if kind is not None:
         return _imported(REWARD_BUILDERS[kind])(env, rng, spec)
     refuse_language(spec)
-    size, actions = _size(env.single_observation_space), env.single_action_space
-    network = StepReward(size, actions, torch_generator(rng), hidden_sizes)
+    generator = torch_generator(rng)
+    observations, actions = env.single_observation_space, env.single_action_space
+    if is_image(observations):
+        network = ImageReward(observations, actions, generator, hidden_sizes)
+    else:
+        network = StepReward(_size(observations), actions, generator, hidden_sizes)
     in_numbers(network, spec.dtype)
     choose_trained(network, spec.trained, network.network.layers[-1].parameters())
+    return network
+
+
+def build_action_value(
+    env: VectorEnv, rng: np.random.Generator, hidden_sizes: tuple[int, ...], model: object = None
+) -> MLP | ConvolutionalNetwork:
+    """Q(s, ·) of `env`, with ReLU between the layers: an `ActionValue`, as in `build_policy`."""
+    spec = ModelSpec.of(model) or ModelSpec()
+    refuse_language(spec)
+    generator, observations = torch_generator(rng), env.single_observation_space
+    assert isinstance(env.single_action_space, spaces.Discrete)
+    sizes = (*hidden_sizes, int(env.single_action_space.n))
+    if is_image(observations):
+        network = ConvolutionalNetwork(
+            observations, sizes, generator, activation="relu", orthogonal=False
+        )
+    else:
+        sizes = (_size(observations), *sizes)
+        network = MLP(sizes, generator, activation="relu", orthogonal=False)
+    in_numbers(network, spec.dtype)
+    choose_trained(network, spec.trained, network.layers[-1].parameters())
     return network
 
 

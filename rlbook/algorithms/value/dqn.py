@@ -21,6 +21,7 @@ steps, as Stable-Baselines3's zoo trains CartPole.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -43,10 +44,10 @@ from rlbook.functional.value_losses import (
     q_target,
     squared_value_loss,
 )
-from rlbook.policies.mlp import MLP
+from rlbook.policies.build import build_action_value
 from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
 from rlbook.policies.policy import as_array
-from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
+from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,9 @@ class DQN(Agent):
     }  # fmt: skip
     Config = DQNConfig
     batched = True
-    observations = "vector"
+    observations = "network"
     actions = "discrete"
-    uses = ("device",)
+    uses = ("model", "device")
     METRICS = {
         "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, "
         "last minibatch of the update",
@@ -128,17 +129,17 @@ class DQN(Agent):
         self.config: DQNConfig = config
         observations, actions = env.single_observation_space, env.single_action_space
         assert isinstance(observations, Box) and isinstance(actions, Discrete)
-        size, self.num_actions = observations.shape[0], int(actions.n)
+        self.num_actions = int(actions.n)
         if env.num_envs > config.buffer_size:
             raise ValueError(
                 f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}"
             )
-        generator = torch_generator(rng_for(seed, "initialisation"))
-        sizes = (size, *config.hidden_sizes, self.num_actions)
-        self.q = MLP(sizes, generator, activation="relu", orthogonal=False).to(parts.device)
+        rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
+        self.q = build_action_value(env, rng, hidden_sizes, parts.model).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         self.optimizer = adam([Group([self.q])], at(config.learning_rate, 0.0), eps=config.adam_eps)
-        self.replay = ReplayBuffer(config.buffer_size, size, parts.device)
+        size, each = math.prod(observations.shape), np.dtype(observations.dtype).itemsize
+        self.replay = ReplayBuffer(config.buffer_size, size, parts.device, bytes_each=each)
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")
         self.steps = 0
