@@ -12,6 +12,7 @@ from rlbook.algorithms.value.dqn import DQN, Minibatch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
 from rlbook.fast.modules import trains_plainly, untouched
+from rlbook.policies.mlp import MLP
 
 
 def train_on(agent: DQN, batch: Minibatch) -> dict[str, Tensor]:
@@ -26,7 +27,7 @@ def _weights(agent: DQN, batch: Minibatch) -> Weights | None:
     rows, network, optimizer = batch.rows, agent.q, agent.optimizer
     if getattr(agent.loss, "__func__", None) is not DQN.loss or type(optimizer) is not FlatAdam:
         return None
-    weights = weights_of(network, rows.obs)
+    weights = weights_of(network, rows.obs) if isinstance(network, MLP) else None
     if weights is None or not untouched(network) or not trains_plainly(weights, optimizer.parameters):
         return None
     vectors = rows.obs.dim() == 2 and rows.action.dim() == 1 and rows.action.dtype is torch.int64
@@ -39,9 +40,9 @@ def _step(agent: DQN, batch: Minibatch, weights: Weights) -> dict[str, Tensor] |
 
     ∂L/∂Q(s, a) = e / B, with the error e = Q(s, a) - y, which the Huber loss cuts to ±1.
     """
-    optimizer, count = agent.optimizer, len(batch)
-    assert isinstance(optimizer, FlatAdam)
-    *seen, values = forward_pass(batch.rows.obs, agent.q.activation, weights)
+    network, optimizer, count = agent.q, agent.optimizer, len(batch)
+    assert isinstance(network, MLP) and isinstance(optimizer, FlatAdam)
+    *seen, values = forward_pass(batch.rows.obs, network.activation, weights)
     q, target = values.gather(1, batch.rows.action[:, None])[:, 0], agent.target_of(batch)
     if q.dtype is not target.dtype or q.shape != target.shape:
         return None
@@ -56,6 +57,6 @@ def _step(agent: DQN, batch: Minibatch, weights: Weights) -> dict[str, Tensor] |
         loss = np.vdot(cut, 2.0 * error - cut)               # e² where |e| ≤ 1, else 2|e| - 1
     slope = torch.zeros_like(values).scatter_(1, batch.rows.action[:, None], torch.from_numpy(cut / count)[:, None])
     optimizer.clear_gradient()
-    backward_pass(slope, seen, weights, agent.q.activation, optimizer.views)
+    backward_pass(slope, seen, weights, network.activation, optimizer.views)
     metrics = {"td_loss": torch.tensor(0.5 * loss / count), "q": q.mean()}
     return metrics | {"grad_norm": optimizer.descend(agent.config.max_grad_norm)}

@@ -16,7 +16,7 @@ from rlbook.llm.acting import ActingState
 from rlbook.llm.adapters import DecoderWithoutAdapters, adapters_off, trains_adapters_alone
 from rlbook.llm.rows import Rows, rows_of
 from rlbook.policies.distributions import Categorical, mode_categorical, sample_categorical
-from rlbook.policies.policy import Policy, Unit, as_array
+from rlbook.policies.policy import Policy, Unit, as_array, full_precision
 
 
 class LanguageModelPolicy(Policy):
@@ -73,7 +73,7 @@ class LanguageModelPolicy(Policy):
         return self._distribution(causal_lm.logits(self.model, rows)[:, -1])
 
     def _distribution(self, logits: Tensor) -> Categorical:
-        return Categorical((logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits) / self.temperature)
+        return Categorical(full_precision(logits) / self.temperature)
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         if unit == "step":

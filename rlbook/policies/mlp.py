@@ -22,7 +22,7 @@ from rlbook.policies.distributions import (
     mode_categorical,
     sample_categorical,
 )
-from rlbook.policies.policy import Policy, Unit, as_array
+from rlbook.policies.policy import Policy, Unit, as_array, full_precision
 
 
 class MLP(nn.Module):
@@ -204,9 +204,10 @@ class MLPPolicy(Policy):
         return value
 
     def _distribution(self, output: Tensor) -> Distribution:
+        output = full_precision(output)
         if self.log_std is None:
             return Categorical(output if self.temperature == 1.0 else output / self.temperature)
-        return Gaussian(output, self.log_std)
+        return Gaussian(output, self.log_std.to(output.dtype))
 
 
 def _action_size(space: spaces.Space) -> int:

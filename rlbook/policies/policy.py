@@ -24,7 +24,12 @@ Unit = Literal["step", "episode"]
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """A tensor without gradient as an array: from any device, half precisions as float32."""
-    return (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).cpu().numpy()
+    return full_precision(tensor).cpu().numpy()
+
+
+def full_precision(tensor: Tensor) -> Tensor:
+    """Half precisions as float32, so that probabilities are computed in no less; others as they are."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def module_device(module: nn.Module) -> torch.device:

@@ -46,7 +46,7 @@ from rlbook.functional.value_losses import (
 )
 from rlbook.policies.build import build_action_value
 from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
-from rlbook.policies.policy import as_array
+from rlbook.policies.policy import as_array, full_precision
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
@@ -202,7 +202,8 @@ class DQN(Agent):
 
     def loss(self, batch: Minibatch) -> LossOutput:
         """How far Q(s, a) is from its target."""
-        q = self.q(batch.rows.obs).gather(1, batch.rows.action[:, None]).squeeze(1)  # [B]
+        values = full_precision(self.q(batch.rows.obs))                                # [B, A]
+        q = values.gather(1, batch.rows.action[:, None]).squeeze(1)                    # [B]
         target = self.target_of(batch)
         loss = huber_loss(q, target) if self.config.huber else squared_value_loss(q, target)
         return LossOutput(loss, {"td_loss": loss.detach(), "q": q.detach().mean()})
