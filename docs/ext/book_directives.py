@@ -31,7 +31,10 @@ from rlbook.cli.explain import comments, default_text
 from rlbook.registry import ALGORITHMS, agent_class
 
 ROOT = Path(__file__).parents[2]
-OBSERVATIONS = {"index": "one integer", "vector": "a vector of numbers", "network": "an image, or a vector of numbers", "policy": "whatever its policy takes", "any": "any"}
+OBSERVATIONS = {
+    "index": "one integer", "vector": "a vector of numbers", "network": "an image, or a vector of numbers",
+    "policy": "whatever its policy takes", "any": "any",
+}  # fmt: skip
 ACTIONS = {"discrete": "discrete", "any": "discrete or continuous"}
 
 

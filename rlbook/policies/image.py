@@ -5,7 +5,6 @@ Shapes: an image is uint8 [H, W, C] or [C, H, W]; [..., H, W, C] stands for both
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from typing import cast
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from rlbook.interaction.spaces import channels_first, image_size
 from rlbook.policies.distributions import Distribution
-from rlbook.policies.mlp import MLP, MLPPolicy, with_second_head
+from rlbook.policies.mlp import MLP, MLPPolicy, action_size, initialise, with_second_head
 from rlbook.policies.policy import Policy
 from rlbook.policies.reward_network import StepReward
 
@@ -87,19 +86,10 @@ def _filter(
     inputs: int, outputs: int, kernel: int, stride: int, padding: int,
     generator: torch.Generator, orthogonal: bool,
 ) -> nn.Conv2d:  # fmt: skip
-    """A layer of filters with weights as `rlbook.policies.mlp.initialise` draws them."""
     layer = cast(nn.Conv2d, nn.utils.skip_init(
         nn.Conv2d, inputs, outputs, kernel, stride=stride, padding=padding,
     ))  # fmt: skip
-    assert layer.bias is not None
-    with torch.no_grad():
-        if orthogonal:
-            nn.init.orthogonal_(layer.weight, 2**0.5, generator=generator)
-            layer.bias.zero_()
-        else:
-            bound = (inputs * kernel**2) ** -0.5
-            layer.weight.uniform_(-bound, bound, generator=generator)
-            layer.bias.uniform_(-bound, bound, generator=generator)
+    initialise(layer, generator, gain=2**0.5 if orthogonal else None)
     return layer
 
 
@@ -118,9 +108,7 @@ class ImagePolicy(MLPPolicy):
     ) -> None:  # fmt: skip
         Policy.__init__(self)
         self.discrete = isinstance(action_space, spaces.Discrete)
-        actions = math.prod(action_space.shape or ())
-        if isinstance(action_space, spaces.Discrete):
-            actions = int(action_space.n)
+        actions = action_size(action_space)
         self.actor = ConvolutionalNetwork(
             space, (*hidden_sizes, actions), generator, orthogonal=orthogonal, out_gain=0.01
         )

@@ -72,13 +72,16 @@ def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor
 
 
 @torch.no_grad()
-def initialise(layer: nn.Linear, generator: torch.Generator, gain: float | None) -> None:
-    """Orthogonal weights scaled by `gain`, and zero bias.
+def initialise(
+    layer: nn.Linear | nn.Conv2d, generator: torch.Generator, gain: float | None
+) -> None:
+    """Orthogonal weights scaled by `gain`, and zero bias; an output's weights are one row.
 
     Where `gain` is None: uniform in ±1/√fan_in, torch's default for Linear.
     """
+    assert layer.bias is not None
     if gain is None:
-        bound = layer.weight.shape[1] ** -0.5
+        bound = layer.weight[0].numel() ** -0.5
         layer.weight.uniform_(-bound, bound, generator=generator)
         layer.bias.uniform_(-bound, bound, generator=generator)
     else:
@@ -110,7 +113,7 @@ class MLPPolicy(Policy):
     ) -> None:  # fmt: skip
         super().__init__()
         self.discrete = isinstance(action_space, spaces.Discrete)
-        actions = _action_size(action_space)
+        actions = action_size(action_space)
         body = (observation_size, *hidden_sizes)
         self.actor = MLP((*body, actions), generator, orthogonal=orthogonal, out_gain=0.01)
         self.log_std = None if self.discrete else nn.Parameter(torch.zeros(actions))
@@ -210,7 +213,7 @@ class MLPPolicy(Policy):
         return Gaussian(output, self.log_std.to(output.dtype))
 
 
-def _action_size(space: spaces.Space) -> int:
+def action_size(space: spaces.Space) -> int:
     """The outputs of a network that says what to do: actions, or components of one."""
     if isinstance(space, spaces.Discrete):
         return int(space.n)

@@ -274,8 +274,8 @@ def test_a_run_on_images_resumes_bit_for_bit(algorithm: str, tmp_path: Path) -> 
 LEARNING: dict[str, dict[str, Any]] = {
     "ppo": {"steps": 12_000, "num_envs": 16, "rollout_steps": 32, "batch_size": 128, "learning_rate": 1e-3},
     "dqn": {"steps": 6_000, "hidden_sizes": (64,)},
-    "reinforce": {"steps": 12_000},
-    "grpo": {"steps": 12_000},
+    "reinforce": {"steps": 24_000},
+    "grpo": {"steps": 24_000},
 }  # fmt: skip
 
 
@@ -289,7 +289,7 @@ def test_the_shortest_way_through_the_room_is_learned_from_its_image(algorithm: 
 
 @pytest.mark.slow
 def test_the_way_is_cloned_from_an_expert_that_sees_the_image() -> None:
-    expert = rlbook.train("reinforce", "ImageRoom-v0", seed=0, eval_every=0, steps=12_000)
+    expert = rlbook.train("reinforce", "ImageRoom-v0", seed=0, eval_every=0, steps=24_000)
     for seed in range(3):
         run = rlbook.train("behavior_cloning", "ImageRoom-v0", seed=seed, expert=expert, demonstrations=1_000, eval_every=0)
         assert detours(run.agent, ImageRoom()) == 0
