@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 State = dict[str, Any]
 """Nested dicts whose leaves are numpy arrays, torch tensors, numbers, strings, booleans, None, or lists of those."""
 
+
+class Frozen(dict[str, Any]):
+    """A part of a state that training never changes: tensors by name, such as a reference's.
+
+    A run's folder holds it once, and each checkpoint its sha256.
+    """
+
+
 Metrics = dict[str, float]
 """Name → number. A name's unit and meaning stand in the algorithm's `METRICS`."""
 

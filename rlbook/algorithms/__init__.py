@@ -1,6 +1,7 @@
 """The algorithms, one file each. `rlbook.algorithms()` gives them by name.
 
-Importing a module sets it on its package, where this one hides the function of the same name; so the module itself can be called.
+Importing a module sets it on its package, where this one hides the function of the same name; so
+the module itself can be called.
 """
 
 from __future__ import annotations

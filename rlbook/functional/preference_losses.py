@@ -99,7 +99,9 @@ def hinge_preference_loss(
 def bradley_terry_loss(
     better: Tensor, worse: Tensor, *, margin: float = 0.0, average: Average = per_token
 ) -> Tensor:
-    """How surprising the preferences are if p(w ≻ l) = σ(r_w - r_l); log 2 where all scores are equal.
+    """How surprising the preferences are if p(w ≻ l) = σ(r_w - r_l).
+
+    It is log 2 where all scores are equal.
 
     L = -mean( log σ(r_w - r_l - m) )
 

@@ -10,7 +10,9 @@ from gymnasium.vector import VectorEnv
 from rlbook.llm.adapters import with_adapter
 from rlbook.llm.completion_reward import CompletionReward
 from rlbook.llm.language_model import LanguageModelPolicy
+from rlbook.llm.model_folder import has_weights
 from rlbook.llm.starting_models import starting_model
+from rlbook.llm.token_rows import NEW
 from rlbook.policies.build import PolicySettings, choose_trained, in_numbers
 from rlbook.policies.model_spec import ModelSpec
 
@@ -22,7 +24,9 @@ def language_model_policy(
     policy = LanguageModelPolicy(
         language_model(env, rng, spec), critic=settings.critic, temperature=settings.temperature
     )
+    asked: Any = env.unwrapped
     policy.rebuilt = spec.trained != "all"
+    policy.named = asked.model not in (None, NEW) and has_weights(asked.model)
     return policy
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook.agent import State
+from rlbook.agent import Frozen, State
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.policies.distributions import Distribution
 
@@ -37,43 +37,57 @@ def module_device(module: nn.Module) -> torch.device:
     return next(module.parameters()).device
 
 
-def saved(module: nn.Module) -> State:
-    """The module's tensors by name, one that goes by several names (a tied output layer) under the
-    first alone.
+FROZEN = "frozen weights"
+"""What weights that are not trained stand under in what is saved; no tensor has such a name."""
 
-    Of a module that is `rebuilt` from its `ModelSpec`, what is not trained is named by its digest.
+
+def whole(module: nn.Module) -> State:
+    """The module's tensors by name, one that goes by several names (a tied output layer) under the
+    first alone."""
+    return dict(_once(module))
+
+
+def saved(module: nn.Module) -> State:
+    """The tensors of `whole`; what is not trained stands apart, or, of a module that is `rebuilt`
+    from its `ModelSpec`, is named by its digest.
     """
     frozen = frozen_parameters(module)
     state: State = {name: tensor for name, tensor in _once(module) if name not in frozen}
-    return state | ({FROZEN: digest(frozen)} if frozen else {})
+    if not frozen:
+        return state
+    return state | {FROZEN: digest(frozen) if getattr(module, "rebuilt", False) else Frozen(frozen)}
 
 
 def load_saved(module: nn.Module, state: State) -> None:
-    """The inverse of `saved`.
+    """The inverse of `saved` and of `whole`.
 
     Raises:
         RuntimeError: names or shapes do not fit, or what is not trained differs from what it was.
     """
-    frozen = frozen_parameters(module)
-    if frozen and state.get(FROZEN) != digest(frozen):
-        raise RuntimeError("the weights that are not trained have changed since the run started")
+    kept = state.get(FROZEN, {})
     tensors = {name: value for name, value in state.items() if name != FROZEN}
-    needed = {name for name, _ in _once(module)} - frozen.keys()
+    needed = {name for name, _ in _once(module)}
+    if isinstance(kept, str):
+        frozen = frozen_parameters(module)
+        check_digest("the weights that are not trained", frozen, kept)
+        needed -= frozen.keys()
+    else:
+        tensors |= kept
     missing, unexpected = module.load_state_dict(tensors, strict=False)
     odd = [*sorted(needed.intersection(missing)), *unexpected]
     if odd:
         raise RuntimeError(f"tensors are missing or left over: {', '.join(odd)}")
 
 
-FROZEN = "frozen"
-"""The digest's name among the saved tensors."""
-
-
 def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
-    """Name → weight of what is not trained, in a module that is `rebuilt`; else {}."""
-    if not getattr(module, "rebuilt", False):
-        return {}
+    """Name → weight of what is not trained."""
     return {name: value for name, value in module.named_parameters() if not value.requires_grad}
+
+
+def check_digest(what: str, tensors: Mapping[str, Tensor], held: str) -> None:
+    """Raises RuntimeError where `what` has another digest than the one that was `held`."""
+    if digest(tensors) != held:
+        raise RuntimeError(f"{what} have changed since the run started: their sha256 was {held[:12]}…")
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -107,6 +121,8 @@ class Policy(nn.Module):
     rebuilt: bool = False
     """Whether its weights that are not trained come again when it is built from its `ModelSpec`: a
     checkpoint then holds their digest alone."""
+    named: bool = False
+    """Whether all its first weights stand in a folder, where they can be read again."""
     stores: ClassVar[Literal["all", "first"]] = "all"
     """Which observations a rollout must keep. "first": the first one and the actions rebuild the row."""
 

@@ -3,6 +3,7 @@
     FOLDER/checkpoints/STEP/header.json          schema, library versions, the state as JSON, the arrays' size and sha256, its own sha256,
                                                  the sha256 of the config.yaml that it belongs to
     FOLDER/checkpoints/STEP/arrays.safetensors   the arrays
+    FOLDER/checkpoints/SHA256.safetensors        arrays that training never changes, once for all checkpoints; a header names them
     FOLDER/checkpoints/best.json                 which step was the best so far
 
 A checkpoint is written under a temporary name, flushed to disk and renamed, so that a power cut, a full disk or kill -9 leaves the older
@@ -17,15 +18,18 @@ import importlib.metadata
 import json
 import os
 import re
-import struct
+import stat
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from rlbook.agent import State
 from rlbook.checks import is_count
+from rlbook.runs.array_files import MAX_HEADER, ArrayFile, Arrays, load_arrays
 from rlbook.runs.files import (
     CheckpointError,
+    Pieces,
     check_no_link,
+    digest,
     lock,
     opened,
     read,
@@ -36,18 +40,18 @@ from rlbook.runs.files import (
     replace_file,
     write_directory,
 )
-from rlbook.runs.state_encoding import Arrays, StateError, decode, encode
+from rlbook.runs.state_encoding import StateError, decode, encode_apart
 
 __all__ = [
     "CheckpointError", "checkpoint_path", "discard_after", "latest", "list_checkpoints", "load_checkpoint", "lock", "mark_best",
     "read_best", "save_checkpoint", "seal_with",
 ]
 
-SCHEMA = 2
+SCHEMA, READ = 3, (2, 3)                     # what is written, what is read; 2 had no frozen parts
 HEADER, BLOB, BEST = "header.json", "arrays.safetensors", "best.json"
-MAX_HEADER = 32 * 2**20                      # bytes of JSON, in header.json and at the front of arrays.safetensors
 KEPT = 2                                     # the last two checkpoints stay
 _LIBRARIES = ("gymnasium", "numpy", "rlbook", "safetensors", "torch", "transformers")
+_FROZEN = re.compile(r"[0-9a-f]{64}\.safetensors")
 _STEP = re.compile(r"(0|[1-9]\d{0,17})(\.old)?")
 _SEAL = re.compile(rb',\n"sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_SIZE = len(b',\n"sha256":""}\n') + 64
@@ -66,14 +70,19 @@ def save_checkpoint(folder: str | Path, step: int, state: State, *, keep: int | 
         CheckpointError: the disk is full, a limit is reached, or the state holds what is not data or not finite. The earlier ones stay.
     """
     directory = Path(folder) / "checkpoints"
-    files = _serialised(step, state, [] if config is None else [config])
+    header, blob, frozen = _serialised(step, state, [] if config is None else [config])
     check_no_link(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         remove_leftovers(directory)
-        if not _holds(directory / str(step), files):
+        for name, content in frozen.items():
+            if not _is_file(directory / name, content.size):
+                replace_file(directory / name, content)
+        if not _holds(directory / str(step), header, blob):
+            files: dict[str, Pieces] = {BLOB: blob, HEADER: [header]}
             write_directory(directory, str(step), files)
         _prune(directory, step, {step, keep, (read_best(folder) or (None,))[0]})
+        _prune_frozen(directory, set(frozen))
     except OSError as error:
         raise CheckpointError(f"The checkpoint of step {step} was not written ({reason(error)}); the earlier ones are intact.") from error
     return directory / str(step)
@@ -117,23 +126,23 @@ def discard_after(folder: str | Path, step: int) -> None:
             remove(_existing(directory, later))
 
 
-def _serialised(step: int, state: State, configs: list[str]) -> dict[str, bytes]:
-    from safetensors.numpy import save
-
+def _serialised(step: int, state: State, configs: list[str]) -> tuple[bytes, ArrayFile, dict[str, ArrayFile]]:
+    """The header, the arrays, and the files of frozen arrays by name."""
     try:
-        skeleton, arrays = encode(state)
-        blob = save(arrays)
-        description = {"size": len(blob), "sha256": hashlib.sha256(blob).hexdigest()}
+        skeleton, arrays, parts = encode_apart(state)
+        blob = ArrayFile.of(arrays)
+        frozen = {f"{sha256}.safetensors": ArrayFile.of(part) for sha256, part in parts.items()}
         header = {
-            "schema": SCHEMA, "step": int(step), "libraries": _versions(), "config": configs, "blobs": {BLOB: description},
-            "state": skeleton,
+            "schema": SCHEMA, "step": int(step), "libraries": _versions(), "config": configs,
+            "blobs": {BLOB: {"size": blob.size, "sha256": blob.sha256()}},
+            "frozen": {name: content.size for name, content in frozen.items()}, "state": skeleton,
         }  # fmt: skip
         sealed = _sealed(header)
     except (StateError, ValueError) as error:
         raise CheckpointError(f"The checkpoint of step {step} was not written: {error}.") from error
     if len(sealed) > MAX_HEADER:
         raise CheckpointError(f"The checkpoint of step {step} was not written: its header would exceed {MAX_HEADER} bytes.")
-    return {BLOB: blob, HEADER: sealed}
+    return sealed, blob, frozen
 
 
 def _sealed(header: dict[str, Any]) -> bytes:
@@ -142,12 +151,34 @@ def _sealed(header: dict[str, Any]) -> bytes:
     return body + f',\n"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
 
 
-def _holds(directory: Path, files: dict[str, bytes]) -> bool:
+def _holds(directory: Path, header: bytes, blob: ArrayFile) -> bool:
+    """Whether that checkpoint stands there already, bit for bit."""
     try:
         with opened(directory) as descriptor:
-            return all(read(descriptor, name, len(data)) == data for name, data in files.items())
+            return read(descriptor, HEADER, len(header)) == header and digest(descriptor, BLOB) == blob.sha256()
     except CheckpointError:
         return False
+
+
+def _is_file(path: Path, size: int) -> bool:
+    """Whether a file of this size stands there, under this name alone."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size == size
+
+
+def _prune_frozen(directory: Path, named: set[str]) -> None:
+    """Removes the frozen arrays that no checkpoint names; `named` are those of the one just written."""
+    others = {name for name in os.listdir(directory) if _FROZEN.fullmatch(name)} - named
+    if not others:
+        return
+    for step in _steps(directory):
+        with opened(_existing(directory, step)) as descriptor:
+            others -= _header(read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / str(step) / HEADER)["frozen"].keys()
+    for name in others:
+        remove(directory / name)
 
 
 def _prune(directory: Path, step: int, named: set[int | None]) -> None:
@@ -196,10 +227,26 @@ def load_checkpoint(
         refuse(directory, f"it holds step {header['step']}")
     if config is not None and config not in header["config"]:
         refuse(directory, "it belongs to another config.yaml than the one beside it, which was changed or damaged")
+
+    def frozen(sha256: str) -> Arrays:
+        return _frozen(directory.parent, sha256, header["frozen"])
+
     try:
-        return header["step"], decode(header["state"], _arrays(blob, directory / BLOB))
+        return header["step"], decode(header["state"], load_arrays(blob, directory / BLOB), frozen)
     except StateError as error:
         raise CheckpointError(f"{directory} was not loaded: {error}.") from error
+
+
+def _frozen(directory: Path, sha256: str, sizes: dict[str, int]) -> Arrays:
+    """The frozen arrays of this sha256. Raises CheckpointError where they are missing or changed."""
+    name = f"{sha256}.safetensors"
+    if name not in sizes or not _FROZEN.fullmatch(name):
+        raise StateError(f"the frozen part {sha256[:12]} is not one of its files")
+    with opened(directory) as descriptor:
+        blob = read(descriptor, name, sizes[name])
+    if hashlib.sha256(blob).hexdigest() != sha256:
+        refuse(directory / name, "it has been changed, its bytes do not match the sha256 in its name")
+    return load_arrays(blob, directory / name)
 
 
 def checkpoint_path(path: str | Path, step: int | Literal["best"] | None = None) -> Path:
@@ -273,9 +320,11 @@ def _header(data: bytes, path: Path) -> dict[str, Any]:
         refuse(path, "it is nested too deeply")
     except ValueError:
         refuse(path, "it is not JSON")
-    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
-        found = header.get("schema") if isinstance(header, dict) else None
-        refuse(path, f"its schema is {str(found)[:40]}, and this version of rlbook reads schema {SCHEMA}")
+    found = header.get("schema") if isinstance(header, dict) else None
+    if type(found) is not int or found not in READ:
+        refuse(path, f"its schema is {str(found)[:40]}, and this version of rlbook reads {' and '.join(map(str, READ))}")
+    if found == 2:
+        header["frozen"] = {}
     if not _well_formed(header):
         refuse(path, "it lacks a part, or has one of the wrong type")
     return header
@@ -286,22 +335,11 @@ def _well_formed(header: dict[str, Any]) -> bool:
     blob = blobs.get(BLOB) if isinstance(blobs, dict) and set(blobs) == {BLOB} else None
     if not isinstance(blob, dict) or not isinstance(blob.get("sha256"), str):
         return False
-    configs = header.get("config")
+    configs, frozen = header.get("config"), header.get("frozen")
+    if not isinstance(frozen, dict) or not all(map(is_count, frozen.values())):
+        return False
     named = isinstance(configs, list) and all(isinstance(config, str) for config in configs)
     return "state" in header and named and is_count(header.get("step")) and is_count(blob.get("size"))
-
-
-def _arrays(blob: bytes, path: Path) -> Arrays:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    length = struct.unpack("<Q", blob[:8])[0] if len(blob) >= 8 else 0
-    if not 2 <= length <= min(MAX_HEADER, len(blob) - 8):
-        refuse(path, "the length of its header makes no sense")
-    try:
-        return load(blob)
-    except (SafetensorError, ValueError, TypeError, KeyError, RecursionError):
-        refuse(path, "it is not a safetensors file of arrays")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
+
+Pieces = Iterable[bytes | memoryview]
+"""What a file is to hold, in order."""
 
 
 class CheckpointError(RuntimeError):
@@ -43,7 +47,7 @@ def _hold(descriptor: int, folder: str | Path) -> None:
         raise CheckpointError(f"{folder} is being written by another process.") from error
 
 
-def write_directory(directory: Path, name: str, files: dict[str, bytes]) -> None:
+def write_directory(directory: Path, name: str, files: Mapping[str, Pieces]) -> None:
     """Creates or replaces DIRECTORY/NAME with these files, flushed to the disk before the name appears. An error leaves the old one."""
     temporary, target, aside = directory / f".tmp-{name}", directory / name, directory / f"{name}.old"
     try:
@@ -64,16 +68,17 @@ def write_directory(directory: Path, name: str, files: dict[str, bytes]) -> None
         remove(aside)
 
 
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes | Pieces) -> None:
     """Writes a new file and flushes it to the disk; what stood under the name is removed, not written through. Any OSError surfaces."""
     path.unlink(missing_ok=True)             # a killed process left it, or somebody laid a link there
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb") as file:
-        file.write(data)
+        for piece in [data] if isinstance(data, bytes) else data:
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes | Pieces) -> None:
     """The file holds all of `data`, or what it held before, whenever the process is killed."""
     temporary = path.with_name(f".tmp-{path.name}")
     try:
@@ -143,6 +148,12 @@ def opened(directory: Path) -> Iterator[int]:
 def read(directory: int, name: str, limit: int) -> bytes:
     """The bytes of a regular file, once; at most `limit` of them."""
     return _bytes(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), name, limit)
+
+
+def digest(directory: int, name: str) -> str:
+    """The sha256 of a regular file."""
+    with open(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_file(path: Path, limit: int, *, follow: bool = False) -> bytes:

@@ -36,7 +36,7 @@ class RunOptions:
     data: Folder = None  # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
     expert: Folder = None  # run that demonstrates (default: the exact answer, where there is one)
     teacher: Folder = None  # run whose probabilities are to be learned
-    reference: Folder = None  # run that a KL penalty holds the agent to (default: its own first policy)
+    reference: Folder = None  # run or local Hugging Face model that a KL penalty or DPO holds the agent to (default: its first policy)
     reward_model: Folder = None  # run of a reward model that pays in the environment's place; evaluation keeps the true reward
     model: Folder = None  # local Hugging Face model that the networks start from; in Python a ModelSpec or its fields too
     device: str | None = None  # where networks live: cpu, cuda or auto (default: cpu)

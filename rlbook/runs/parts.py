@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from rlbook.agent import Agent, Data, Parts
 from rlbook.errors import RequestError
+from rlbook.interaction.playing import adapted_vector
+from rlbook.seeding import rng_for
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
@@ -24,9 +27,46 @@ def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
     Raises:
         RequestError: a name that is neither a run's folder nor an agent.
     """
-    options, names = request.options, ("expert", "teacher", "reference")
-    agents = {name: agent_of(name, getattr(options, name), load) for name in names}
-    return Parts(**agents, model=options.model, device=device_of(options.device))
+    options = request.options
+    agents = {name: agent_of(name, getattr(options, name), load) for name in ("expert", "teacher")}
+    if model_folder(options.reference) is not None:
+        reference: Agent | None = agent_of_model(str(options.reference), request)
+    else:
+        reference = agent_of("reference", options.reference, load)
+    return Parts(**agents, reference=reference, model=options.model, device=device_of(options.device))
+
+
+def model_folder(value: object) -> str | None:
+    """The Hugging Face folder that an option names; None where it names none."""
+    if isinstance(value, str | Path) and (Path(value) / "config.json").is_file():
+        return str(value)
+    return None
+
+
+def agent_of_model(folder: str, request: Request) -> Agent:
+    """The language model of a folder, as an agent that plays in the environment of a request and never learns.
+
+    Raises:
+        RequestError: that environment is no token environment, or the folder holds no such model.
+    """
+    from rlbook.algorithms.policy.reference import FrozenPolicy  # torch, which tables do without
+    from rlbook.policies.build import PolicySettings, build_policy
+
+    recipe = request.recipe
+    if getattr(recipe.make().unwrapped, "policy_kind", None) != "language_model":
+        raise RequestError(f"reference: {folder} holds a language model, and {recipe.name} is no token environment")
+    if recipe.id is None:
+        raise RequestError("reference: a model's folder needs an environment that is named by its id")
+    temperature = getattr(request.config, "temperature", 1.0)
+    try:
+        told = dataclasses.replace(recipe, kwargs={**recipe.kwargs, "model": folder})
+        env = adapted_vector(FrozenPolicy, told, 1, request.config)
+        policy = build_policy(env, rng_for(0, "initialisation"), PolicySettings(temperature=temperature))
+    except ValueError as error:
+        raise RequestError(f"reference: {error}") from None
+    if not policy.named:
+        raise RequestError(f"reference: {folder} has no weights")
+    return FrozenPolicy(env, policy)
 
 
 def agent_of(name: str, value: object, load: Callable[[Path], Agent]) -> Agent | None:
@@ -71,18 +111,21 @@ def digests_of(request: Request, data: Data | None) -> dict[str, str]:
     for name in AGENTS:
         folder = getattr(request.options, name)
         if isinstance(folder, str | Path):
-            found[name] = _digest_of_run(Path(folder))
-    model = request.recipe.kwargs.get("model")
-    if isinstance(model, str | Path) and (Path(model) / "config.json").is_file():
-        from rlbook.llm.model_folder import folder_digest  # which tables do without
+            found[name] = _digest_of_model(folder) if model_folder(folder) else _digest_of_run(Path(folder))
+    named = {"model": model_folder(request.recipe.kwargs.get("model")), "adapter": _adapter_folder(request)}
+    return found | {name: _digest_of_model(folder) for name, folder in named.items() if folder is not None}
 
-        found["model"] = folder_digest(model)
+
+def _adapter_folder(request: Request) -> str | None:
+    """The folder of an adapter that a `ModelSpec` names."""
     adapter = getattr(request.options.model, "adapter", None)
-    if isinstance(adapter, str) and (Path(adapter) / "adapter_config.json").is_file():
-        from rlbook.llm.model_folder import folder_digest
+    return adapter if isinstance(adapter, str) and (Path(adapter) / "adapter_config.json").is_file() else None
 
-        found["adapter"] = folder_digest(adapter)
-    return found
+
+def _digest_of_model(folder: str | Path) -> str:
+    from rlbook.llm.model_folder import folder_digest  # which tables do without
+
+    return folder_digest(folder)
 
 
 def _digest_of_run(folder: Path) -> str:

@@ -124,9 +124,9 @@ class Request:
 
     def as_yaml(self) -> str:
         """The text of config.yaml. Raises RequestError where an argument of the environment is not data."""
-        payer = self.options.reward_model
-        if payer is not None and not isinstance(payer, str | Path):
-            raise RequestError("a run in a folder must find its reward_model again: give the folder of the reward model's run")
+        for name in ("reference", "reward_model"):
+            if not isinstance(getattr(self.options, name), str | Path | None):
+                raise RequestError(f"a run in a folder must find its {name} again: give the folder of the {name.replace('_', ' ')}'s run")
         env_id = self.recipe.written_id
         named = {name: str(value) if isinstance(value, Path) else value for name, value in self.options.given().items()}
         entries = {

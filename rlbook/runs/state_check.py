@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from rlbook.agent import Frozen
 from rlbook.checks import is_count
 from rlbook.runs.state_encoding import StateError
 
@@ -26,7 +27,7 @@ def check_alike(found: Any, made: Any, where: str) -> None:
         return
     if (type(made) in (int, float) and isinstance(found, np.number)) or (type(made) is float and type(found) is int):
         found = found.item() if isinstance(found, np.number) else float(found)
-    if type(found) is not type(made):
+    if type(found) is not type(made) and {type(found), type(made)} != {dict, Frozen}:       # older checkpoints have plain dicts
         raise StateError(f"{where} is {_kind(found)} where {_kind(made)} belongs")
     if isinstance(made, dict):
         _check_names(found, made, where)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import rlbook
+from rlbook.agent import Frozen
 from rlbook.cli import main as cli
 from rlbook.plots.curves import plot_curves
 from rlbook.runs.checkpoints import latest, load_checkpoint, save_checkpoint
@@ -200,6 +201,24 @@ def test_a_folder_killed_while_it_is_claimed_is_resumed_or_begun_anew(tmp_path: 
         for name in ("config.yaml", "metrics.jsonl", "episodes.csv"):
             assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert 0 < anew < 12
+
+
+def test_frozen_parts_are_there_before_a_checkpoint_names_them_whenever_the_process_is_killed(tmp_path: Path) -> None:
+    def save(folder: Path, step: int) -> None:
+        save_checkpoint(folder, step, {"step": step, "reference": Frozen({"weight": np.full(4, float(step))})})
+
+    for moment in range(1, 9):                                    # the frozen file, the checkpoint's two, their names: eight calls
+        folder = tmp_path / str(moment)
+        save(folder, 1)
+        assert dies_at(moment, lambda: save(folder, 2))           # noqa: B023 - called at once
+        step, state = load_checkpoint(folder)
+        assert step == state["step"] and (state["reference"]["weight"] == step).all()
+        save(folder, 3)
+        save(folder, 4)
+        assert (load_checkpoint(folder)[1]["reference"]["weight"] == 4).all()
+        files = {path.name for path in (folder / "checkpoints").iterdir()}
+        assert len([name for name in files if name.endswith(".safetensors")]) == 2 and {"3", "4"} < files and len(files) == 4
+    assert not dies_at(99, lambda: save(folder, 5))
 
 
 def test_a_budget_may_be_extended_and_the_process_killed_at_any_moment(copy: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ from rlbook import checks
 from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
 from rlbook.data.rollout import Batch
+from rlbook.errors import RequestError
 from rlbook.functional.averages import Average, averaged, given, per_token
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.preference_losses import (
@@ -43,8 +44,9 @@ from rlbook.functional.preference_losses import (
     sequence_log_prob,
 )
 from rlbook.functional.schedules import Schedule
+from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
-from rlbook.policies.policy import Policy
+from rlbook.policies.policy import Policy, whole
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class DPO(PolicyAgent):
         ),
     }  # fmt: skip
     Config = DPOConfig
+    uses = ("reference", "device")
     data_kinds = ("Pairs",)
     rollout = "episodes"
     default_num_envs = 32
@@ -116,7 +119,7 @@ class DPO(PolicyAgent):
     }
 
     def __init__(
-        self, env: Any, config: DPOConfig, seed: int = 0, parts: Parts = Parts()
+        self, env: AdaptedVectorEnv, config: DPOConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: DPOConfig = config
@@ -127,9 +130,15 @@ class DPO(PolicyAgent):
         return True
 
     def make_reference(self) -> Policy:
-        if self.config.reference_period:                      # it gets other weights than the first
-            return self.policy.frozen_copy()
-        return super().make_reference()
+        if not self.config.reference_period:
+            return super().make_reference()
+        if self.parts.reference is not None:
+            raise RequestError("reference_period replaces the reference; leave one of the two out")
+        return self.policy.frozen_copy()                      # it gets other weights than the first
+
+    def reference_state(self, reference: Policy) -> State | str:
+        changes = self.config.reference_period
+        return whole(reference) if changes else super().reference_state(reference)
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,6 +42,7 @@ from rlbook.functional.policy_losses import (
     regularised_loss,
 )
 from rlbook.functional.schedules import Schedule
+from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
@@ -62,8 +63,8 @@ class GRPOConfig:
     average: Literal["token", "sequence", "constant"] = "token"
     average_divisor: int = 1  # steps per episode that average = constant divides by
     mask_truncated: bool = False  # leave episodes out of the loss that a limit cut short
-    # β, weight of the KL penalty that pulls towards the first policy, in reward units per nat; 0
-    # keeps no reference; in the loss and with baseline = mean it acts like β G / (G - 1)
+    # β, weight of the KL penalty that pulls towards the first policy, or a named reference, in
+    # reward units per nat; in the loss and with baseline = mean it acts like β G / (G - 1)
     kl_coef: float | Schedule = 0.0
     kl_in: Literal["reward", "loss"] = "loss"  # where the penalty goes
     # how the KL divergence is estimated from samples; k1+ and k3+ have the values of k1 and k3 and
@@ -111,6 +112,7 @@ class GRPO(PolicyAgent):
         ),
     }  # fmt: skip
     Config = GRPOConfig
+    uses = ("reference", "device")
     rollout = "episodes"
     default_num_envs = 32
     METRICS = {
@@ -129,7 +131,7 @@ class GRPO(PolicyAgent):
     }
 
     def __init__(
-        self, env: Any, config: GRPOConfig, seed: int = 0, parts: Parts = Parts()
+        self, env: AdaptedVectorEnv, config: GRPOConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: GRPOConfig = config

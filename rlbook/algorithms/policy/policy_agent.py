@@ -1,37 +1,70 @@
-"""What the policy-gradient and preference agents share: a policy that acts, a rollout that fills, one optimiser, a reference."""
+"""What the policy-gradient and preference agents share.
+
+A policy that acts, a rollout that fills, one optimiser, and a reference where there is one.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook.agent import Agent, Parts, State, Step
+from rlbook.agent import Agent, Frozen, Parts, State, Step
+from rlbook.algorithms.policy.reference import Observations, codec_of, reference_policy
 from rlbook.checks import at
 from rlbook.data.rollout import Batch, Rollout
+from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional import averages
 from rlbook.functional.policy_losses import clipped_surrogate_loss
+from rlbook.functional.schedules import Schedule
 from rlbook.policies.build import PolicySettings, build_policy, refuse_idle
 from rlbook.policies.optimizer import Group, adam
-from rlbook.policies.policy import Policy, load_saved, saved
+from rlbook.policies.policy import Policy, check_digest, digest, load_saved, saved, whole
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
+if TYPE_CHECKING:
+    from rlbook.interaction.spaces import AdaptedVectorEnv
+
 surrogate_loss = has_fast_form("rlbook.fast.losses:clipped_surrogate_loss")(clipped_surrogate_loss)
-"""`rlbook.functional.policy_losses.clipped_surrogate_loss`; the equations themselves know of no fast forms."""
+"""`rlbook.functional.policy_losses.clipped_surrogate_loss`; equations know of no fast forms."""
 
 AVERAGES = ("token", "sequence", "constant")
+Setting = bool | int | float | str
 
 
-def for_sequence_tasks(**settings: Any) -> dict[str, dict[str, Any]]:
-    """A preset for the tasks of the small language model: the same settings, judged on all held-out prompts."""
+class PolicyConfig(Protocol):
+    """The hyper-parameters that every agent with a policy has."""
+
+    @property
+    def learning_rate(self) -> float | Schedule: ...
+
+    @property
+    def anneal_learning_rate(self) -> bool: ...
+
+    @property
+    def adam_eps(self) -> float: ...
+
+    @property
+    def temperature(self) -> float: ...
+
+    @property
+    def hidden_sizes(self) -> tuple[int, ...]: ...
+
+
+def for_sequence_tasks(**settings: Setting) -> dict[str, dict[str, Any]]:
+    """A preset for the tasks of the small language model, evaluated on all held-out prompts."""
     return {name: settings | {"eval_episodes": 512} for name in ("Addition-v0", "Reverse-v0")}
 
 
 class PolicyAgent(Agent):
-    """Acts with `self.policy`, collects into `self.rollout_data`; a subclass says what a full rollout teaches."""
+    """Acts with `self.policy` and collects into `self.rollout_data`.
+
+    A subclass says what a full rollout teaches.
+    """
 
     batched = True
     observations = "policy"
@@ -39,35 +72,48 @@ class PolicyAgent(Agent):
     uses = ("model", "device")
     critic: bool = False
 
-    def __init__(self, env: Any, config: Any, seed: int = 0, parts: Parts = Parts()) -> None:
+    def __init__(
+        self, env: AdaptedVectorEnv, config: PolicyConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
         super().__init__(env, config, seed, parts)
-        self.group_size = getattr(config, "group_size", 1)
+        self.group_size, self.codec = getattr(config, "group_size", 1), codec_of(env)
         if env.num_envs % self.group_size:
-            raise ValueError(f"group_size must divide num_envs {env.num_envs}, got {self.group_size}")
+            refusal = f"group_size must divide num_envs {env.num_envs}, got {self.group_size}"
+            raise ValueError(refusal)
         settings = PolicySettings(
-            critic=self.critic, temperature=config.temperature, hidden_sizes=tuple(config.hidden_sizes),
-            shared=not getattr(config, "separate_networks", True), orthogonal=getattr(config, "orthogonal_init", True),
+            critic=self.critic, temperature=config.temperature,
+            hidden_sizes=tuple(config.hidden_sizes),
+            shared=not getattr(config, "separate_networks", True),
+            orthogonal=getattr(config, "orthogonal_init", True),
             normalize_observation=getattr(config, "normalize_observation", False),
         )  # fmt: skip
-        self.policy = build_policy(env, rng_for(seed, "initialisation"), settings, parts.model).to(parts.device)
+        rng = rng_for(seed, "initialisation")
+        self.policy = build_policy(env, rng, settings, parts.model).to(parts.device)
         refuse_idle(self.policy, config)
         self.reference = self.make_reference() if self.needs_reference(config) else None
-        self.optimizer = adam([Group([self.policy])], at(config.learning_rate, 0.0), eps=config.adam_eps)
-        self.exploration, self.shuffling = rng_for(seed, "exploration"), rng_for(seed, "minibatches")
+        if parts.reference is not None and self.reference is None:
+            refusal = "reference has no effect where kl_coef is 0; set kl_coef, or leave it out"
+            raise RequestError(refusal)
+        rate = at(config.learning_rate, 0.0)
+        self.optimizer = adam([Group([self.policy])], rate, eps=config.adam_eps)
+        self.exploration = rng_for(seed, "exploration")
+        self.shuffling = rng_for(seed, "minibatches")
         self.rollout_data = Rollout(self.policy.stores, parts.device)
         self._log_prob = np.zeros(0, dtype=np.float32)
         self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
 
     @staticmethod
-    def needs_reference(config: Any) -> bool:
-        """Whether the first policy is kept."""
+    def needs_reference(config: PolicyConfig) -> bool:
+        """Whether the policy is compared with a reference: a named one, or its first weights."""
         return getattr(config, "kl_coef", 0.0) != 0.0
 
     def make_reference(self) -> Policy:
-        """The policy of this moment, to compare later ones with."""
-        return self.policy.reference()
+        """What later policies are compared with: the named reference, or the policy as it is."""
+        if self.parts.reference is None:
+            return self.policy.reference()
+        return reference_policy(self.parts.reference, self).to(self.parts.device)
 
-    def act(self, observation: Any, *, explore: bool = True) -> np.ndarray:
+    def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
         if not explore:
             return self.policy.act(observation, None, self._judging)[0]
         action, self._log_prob = self.policy.act(observation, self.exploration, self._acting)
@@ -105,16 +151,25 @@ class PolicyAgent(Agent):
         return {
             "policy": saved(self.policy),
             "optimizer": self.optimizer.state_dict(),
-            "reference": None if self.reference is None else saved(self.reference),
+            "reference": None if self.reference is None else self.reference_state(self.reference),
             "rngs": [rng_state(self.exploration), rng_state(self.shuffling)],
             "rollout": self.rollout_data.state_dict(),
             "acting": None if self._acting is None else self._acting.state_dict(),
         }
 
+    def reference_state(self, reference: Policy) -> State | str:
+        """What a checkpoint keeps of the reference, which stays what it is: its weights, once for
+        all, or their digest where they are read from a named folder."""
+        weights = whole(reference)
+        named = self.parts.reference is not None or self.policy.named
+        return digest(weights) if named and weights else Frozen(weights)
+
     def load_state_dict(self, state: State) -> None:
         load_saved(self.policy, state["policy"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if self.reference is not None:
+        if self.reference is not None and isinstance(state["reference"], str):
+            check_digest("the reference's weights", whole(self.reference), state["reference"])
+        elif self.reference is not None:
             load_saved(self.reference, state["reference"])
         for rng, kept in zip((self.exploration, self.shuffling), state["rngs"], strict=True):
             set_rng_state(rng, kept)

@@ -91,8 +91,8 @@ class PPOConfig:
     temperature: float = 1.0
     # a time limit: V goes on behind it, or it ends the task (a token budget)
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
-    # β, weight of the KL penalty towards the first policy, in reward units per nat; 0 keeps no
-    # reference
+    # β, weight of the KL penalty towards the first policy, or a named reference, in reward units
+    # per nat
     kl_coef: float | Schedule = 0.0
     kl_in: Literal["reward", "loss"] = "reward"  # where the penalty goes
     # of the KL; + has k2's gradient; k1 not in the loss
@@ -149,6 +149,7 @@ class PPO(PolicyAgent):
         ),
     }  # fmt: skip
     Config = PPOConfig
+    uses = ("reference", "device")
     critic = True
     METRICS = {
         "policy_loss": "clipped surrogate, minimised; its size means little, "

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from rlbook.functional.policy_losses import policy_gradient_loss, regularised_lo
 from rlbook.functional.returns import discounted_returns
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
+from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
@@ -86,7 +87,7 @@ class Reinforce(PolicyAgent):
     }
 
     def __init__(
-        self, env: Any, config: ReinforceConfig, seed: int = 0, parts: Parts = Parts()
+        self, env: AdaptedVectorEnv, config: ReinforceConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         if config.baseline == "leave-one-out" and env.num_envs < 2:
             raise ValueError("baseline = leave-one-out needs num_envs of at least 2, got 1")

@@ -1,0 +1,92 @@
+"""The policy that a KL penalty or DPO's ratio is towards, where the user names one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from rlbook.agent import Agent, NoHyperparameters, State
+from rlbook.errors import RequestError
+from rlbook.policies.policy import Policy, load_saved, saved
+
+if TYPE_CHECKING:
+    from rlbook.interaction.spaces import AdaptedVectorEnv
+    from rlbook.llm.tokenizer import Codec
+
+
+Observations = NDArray[Any] | dict[str, NDArray[Any]]
+"""[N, ...]: vectors, or the parts of a text."""
+
+
+class FrozenPolicy(Agent):
+    """A policy that plays and never learns, such as the language model of a folder."""
+
+    batched = True
+    observations = "policy"
+
+    def __init__(self, env: AdaptedVectorEnv, policy: Policy) -> None:
+        super().__init__(env, NoHyperparameters())
+        self.codec = codec_of(env)
+        self.policy = policy.requires_grad_(False)
+
+    def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
+        """The likeliest action."""
+        return self.policy.act(observation, None, None)[0]
+
+    def state_dict(self) -> State:
+        return {"policy": saved(self.policy)}
+
+    def load_state_dict(self, state: State) -> None:
+        load_saved(self.policy, state["policy"])
+
+
+def codec_of(env: AdaptedVectorEnv) -> Codec | None:
+    """Which text the ids of a token environment stand for; None where actions are no tokens."""
+    return getattr(env.unwrapped, "codec", None)
+
+
+def reference_policy(named: Agent, learner: Agent) -> Policy:
+    """The policy of a named reference, never trained.
+
+    Args:
+        named: what the user named: the agent of a run, or a `FrozenPolicy`.
+        learner: the agent that is to be compared with it.
+
+    Raises:
+        RequestError: it has no policy network, or one for other observations, actions or tokens.
+    """
+    policy = getattr(named, "policy", None)
+    if not isinstance(policy, Policy):
+        wanted = "reference must be a run of an agent with a policy network"
+        raise RequestError(f"{wanted}, got one of {type(named).__name__}")
+    check_spaces(named, learner)
+    if tokens_of(named) != tokens_of(learner):
+        raise RequestError("the reference must have the agent's tokenizer, and has another one")
+    frozen = not any(parameter.requires_grad for parameter in policy.parameters())
+    return policy if frozen else policy.frozen_copy()
+
+
+def tokens_of(agent: Agent) -> str | None:
+    """The tokenizer of an agent that writes; None of one that does not."""
+    codec: Codec | None = getattr(agent, "codec", None)
+    return None if codec is None else codec.backend.to_str()
+
+
+def check_spaces(named: Agent, learner: Agent) -> None:
+    """Raises RequestError unless both see the same observations and take the same actions."""
+    for what in ("observation_space", "action_space"):
+        ours, theirs = (getattr(agent.adaptation, what, None) for agent in (learner, named))
+        if without_length(ours) != without_length(theirs):
+            found = f"its {what.replace('_', ' ')} is {str(theirs)[:80]}"
+            wanted = f"the agent's {str(ours)[:80]}"
+            raise RequestError(
+                f"the reference was made for another environment: {found}, and {wanted}"
+            )
+
+
+def without_length(space: Space | None) -> object:
+    """A space; of texts, the vocabulary alone, since a language model reads any length."""
+    tokens = space.get("tokens") if isinstance(space, spaces.Dict) else None
+    return int(tokens.nvec.max()) if isinstance(tokens, spaces.MultiDiscrete) else space
