@@ -182,16 +182,20 @@ def check_no_link(directory: Path) -> None:
 
 
 def _regular(path: str | Path, flags: int, directory: int | None = None) -> int:
-    """A descriptor of a regular file; opening a pipe does not wait for its other end."""
+    """A descriptor of a regular file, to write in it one with no other name; opening a pipe does not wait for its other end."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666, dir_fd=directory)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
         raise OSError(errno.ELOOP, f"{Path(path).name or path} is a link", str(path)) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status, name = os.fstat(descriptor), Path(path).name or path
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, f"{Path(path).name or path} is not a regular file", str(path))
+        raise OSError(errno.EINVAL, f"{name} is not a regular file", str(path))
+    if flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink != 1:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"{name} is a hard link: what is written here would stand elsewhere too", str(path))
     return descriptor
 
 

@@ -136,6 +136,19 @@ def test_nothing_is_written_through_a_link_in_the_folder(name: str, tmp_path: Pa
         assert precious.read_text() == "the user's"
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "episodes.csv", ".lock"])
+def test_nothing_is_written_into_a_file_that_has_another_name(copy: Path, name: str, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    os.link(copy / name, precious)
+    before = precious.read_bytes()
+    with pytest.raises(REFUSED, match=f"{name} is a hard link") as caught:
+        rlbook.load(copy).resume(steps=400)
+    assert "\n" not in str(caught.value) and precious.read_bytes() == before
+    (copy / name).unlink()
+    shutil.copy(precious, copy / name)
+    assert rlbook.load(copy).resume(steps=400).steps == 400
+
+
 def test_a_link_that_the_user_made_leads_to_the_run(tmp_path: Path) -> None:
     (tmp_path / "large-disk").mkdir()
     (tmp_path / "runs").symlink_to(tmp_path / "large-disk")
@@ -293,6 +306,44 @@ def test_a_table_of_another_shape_or_dtype_is_refused(copy: Path, change: Callab
     forge(copy, lambda state: tables(state["agent"], change))
     with pytest.raises(CheckpointError, match=r"where float64 \[25, 4\] belongs"):
         rlbook.load(copy)
+
+
+COUNTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "an outcome that does not exist": (lambda state: state["counts"]["keys"].__setitem__(-1, 10**9), r"keys must be in \[0, 5000\)"),
+    "an outcome below the first": (lambda state: state["counts"]["keys"].__setitem__(0, -1), "keys must be in"),
+    "outcomes out of order": (lambda state: state["counts"].update(keys=state["counts"]["keys"][::-1].copy()), "keys must rise"),
+    "fewer counts than outcomes": (lambda state: state["counts"].update(counts=state["counts"]["counts"][:-1]), "counts must have shape"),
+    "a count of 0": (lambda state: state["counts"]["counts"].__setitem__(0, 0), r"counts must be in \[1, "),
+    "fewer rewards": (lambda state: state["counts"].update(rewards=np.zeros(1)), "rewards must have shape"),
+    "starts below 0": (lambda state: state["counts"]["starts"].__setitem__(0, -1), "starts must be in"),
+    "text for a reward": (lambda state: state["counts"].update(largest_reward="1"), "largest_reward"),
+    "a fresh step from nowhere": (lambda state: state["fresh"].__setitem__((0, 0), 25.0), r"fresh state must be in \[0, 25\)"),
+    "a fresh action below 0": (lambda state: state["fresh"].__setitem__((0, 1), -1.0), r"fresh action must be in \[0, 4\)"),
+    "a fresh step to half a state": (lambda state: state["fresh"].__setitem__((0, 3), 0.5), "fresh successor must be whole"),
+    "steps of other columns": (lambda state: state.update(fresh=np.zeros((1, 4))), "fresh"),
+    "a policy of actions that are not there": (lambda state: state["policy"].__setitem__(0, 4), r"policy must be in \[0, 4\)"),
+    "values of other states": (lambda state: state.update(values=np.zeros(24)), "values"),
+    "text for what was told": (lambda state: state.update(told={"sweeps": "many"}), "sweeps must be a finite number"),
+}
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "counted"
+    rlbook.train("certainty_equivalence", "Maze-v0", steps=30, plan_every=20, gamma=0.9, folder=folder, eval_every=0)
+    return folder
+
+
+@pytest.mark.parametrize("what", COUNTED)
+def test_a_forged_count_is_refused(counted: Path, tmp_path: Path, what: str) -> None:
+    """S = 25 and A = 4: an outcome is a number below S · A · S · 2 = 5000."""
+    folder, (change, reason) = Path(shutil.copytree(counted, tmp_path / "run")), COUNTED[what]
+    forge(folder, lambda state: None)
+    assert rlbook.load(folder).steps == 30
+    forge(folder, lambda state: change(state["agent"]))
+    with pytest.raises(CheckpointError, match=reason) as caught:
+        rlbook.load(folder)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("env", "place"), [("Maze-v0", 999), ("Maze-v0", -1), ("RandomWalk-v0", 999), ("RandomWalk-v0", -1)])

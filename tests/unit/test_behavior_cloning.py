@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import rlbook
 from rlbook.agent import Agent, State
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.data import Episode, Episodes
-from rlbook.errors import RequestError, TrainingError
+from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.llm.tasks import AdditionTask
+from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 
@@ -96,11 +98,13 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
     whole = rlbook.train("sft", env, steps=7, data=data, eval_every=0, **settings)
 
     def stop(run: Run) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises((KeyboardInterrupt, TrainingError)):
+    with pytest.raises(Interrupted):
         rlbook.train("sft", env, steps=7, data=data, eval_every=0, folder=tmp_path / "run", on_report=stop, **settings)
-    resumed = rlbook.load(tmp_path / "run").resume()
+    cut = rlbook.load(tmp_path / "run")
+    assert cut.steps == 1 and cut.agent.optimizer.steps == 1  # type: ignore[attr-defined]
+    resumed = cut.resume()
     assert resumed.steps == 7 and resumed.passes == whole.passes
     for ours, theirs in zip(whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True):  # type: ignore[attr-defined]
         assert torch.equal(ours, theirs)

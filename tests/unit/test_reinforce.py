@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -12,6 +14,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
+
+import rlbook
+from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.state_encoding import encode
 
 Make = Callable[..., Any]
 BASELINES = ["none", "leave-one-out", "learned"]
@@ -157,3 +163,20 @@ def test_micro_batches_do_not_change_the_gradient(stage: Make, scripted: Make, s
         results.append((torch.tensor(list(metrics.values())), theatre.agent.optimizer.grad.clone()))
     for left, right in zip(*results, strict=True):
         assert_close(left, right, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, baseline: str) -> None:
+    """CartPole's random episodes are short: eight of them make the first update within some hundred steps."""
+    options: dict[str, Any] = {"steps": 1_000, "num_envs": 8, "baseline": baseline, "eval_every": 0, "seed": 0}
+
+    def stop(run: rlbook.Run) -> None:
+        if run.agent.optimizer.steps == 1:  # type: ignore[attr-defined]
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        rlbook.train("reinforce", "CartPole-v1", folder=tmp_path / "run", on_report=stop, **options)
+    cut = rlbook.load(tmp_path / "run")
+    assert cut.agent.optimizer.steps == 1  # type: ignore[attr-defined]
+    resumed, whole = (encode(run.agent.state_dict())[1] for run in (cut.resume(), rlbook.train("reinforce", "CartPole-v1", **options)))
+    assert resumed.keys() == whole.keys() and all(np.array_equal(resumed[name], whole[name]) for name in whole)

@@ -167,7 +167,9 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
 
     whole = rlbook.train("reward_model", env, steps=7, **settings)
     rlbook.train("reward_model", env, steps=1, folder=tmp_path / "run", **settings)
-    resumed = rlbook.load(tmp_path / "run").resume(steps=7)
+    cut = rlbook.load(tmp_path / "run")
+    assert cut.steps == 1 and cut.agent.optimizer.steps == 1  # type: ignore[attr-defined]
+    resumed = cut.resume(steps=7)
     assert resumed.steps == 7 and resumed.passes == whole.passes
     for ours, theirs in zip(whole.agent.network.parameters(), resumed.agent.network.parameters(), strict=True):  # type: ignore[attr-defined]
         assert torch.equal(ours, theirs)

@@ -44,6 +44,8 @@ from rlbook.checks import (
     one_of,
     positive,
     positive_int,
+    saved_array,
+    saved_number,
     unit_interval,
 )
 from rlbook.envs.estimate import TransitionCounts
@@ -208,10 +210,28 @@ class CertaintyEquivalence(Agent):
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
+        steps = self._saved_steps(state["fresh"])
+        shape = (self.num_states,)
+        values = saved_array("values", state["values"], np.float64, shape)
+        policy = saved_array(
+            "policy", state["policy"], self._policy.dtype, shape, low=0, high=self.num_actions
+        )
+        told = {name: saved_number(name, value) for name, value in state["told"].items()}
         self.counts.restore(state["counts"])
-        self._fresh = [
-            (int(s), int(a), r, int(t), bool(end)) for s, a, r, t, end in state["fresh"].tolist()
-        ]
-        self._begins, self._told = bool(state["begins"]), dict(state["told"])
-        self._values, self._policy = np.array(state["values"]), np.array(state["policy"])
+        self._fresh, self._values, self._policy, self._told = steps, values, policy, told
+        self._begins = bool(state["begins"])
         set_rng_state(self.rng, state["rng"])
+
+    def _saved_steps(self, rows: object) -> list[tuple[Any, ...]]:
+        """The steps since the last plan, from [n, 5] numbers.
+
+        Raises ValueError, one sentence, where one is no step of S states and A actions.
+        """
+        found = np.asarray(rows)
+        columns = saved_array("fresh", found.reshape(-1), np.float64).reshape(-1, 5).T
+        sizes = {"state": self.num_states, "action": self.num_actions, "successor": self.num_states}
+        for name, column in zip(sizes, columns[[0, 1, 3]], strict=True):
+            saved_array(f"fresh {name}", column, np.float64, column.shape, low=0, high=sizes[name])
+            if (column % 1).any():
+                raise ValueError(f"the saved fresh {name} must be whole numbers")
+        return [(int(s), int(a), r, int(t), bool(end)) for s, a, r, t, end in columns.T.tolist()]
