@@ -37,8 +37,8 @@ def module_device(module: nn.Module) -> torch.device:
     return next(module.parameters()).device
 
 
-FROZEN = "frozen weights"
-"""What weights that are not trained stand under in what is saved; no tensor has such a name."""
+FROZEN = "frozen"
+"""What weights that are not trained stand under in what is saved."""
 
 
 def whole(module: nn.Module) -> State:

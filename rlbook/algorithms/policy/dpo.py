@@ -99,7 +99,7 @@ class DPO(PolicyAgent):
         ),
     }  # fmt: skip
     Config = DPOConfig
-    uses = ("reference", "device")
+    uses = ("reference", *PolicyAgent.uses)
     data_kinds = ("Pairs",)
     rollout = "episodes"
     default_num_envs = 32

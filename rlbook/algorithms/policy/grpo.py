@@ -112,7 +112,7 @@ class GRPO(PolicyAgent):
         ),
     }  # fmt: skip
     Config = GRPOConfig
-    uses = ("reference", "device")
+    uses = ("reference", *PolicyAgent.uses)
     rollout = "episodes"
     default_num_envs = 32
     METRICS = {

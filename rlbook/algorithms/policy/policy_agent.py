@@ -5,7 +5,8 @@ A policy that acts, a rollout that fills, one optimiser, and a reference where t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import Field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -37,7 +38,9 @@ Setting = bool | int | float | str
 
 
 class PolicyConfig(Protocol):
-    """The hyper-parameters that every agent with a policy has."""
+    """The hyper-parameters that every agent with a policy has, in a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
     def learning_rate(self) -> float | Schedule: ...

@@ -149,7 +149,7 @@ class PPO(PolicyAgent):
         ),
     }  # fmt: skip
     Config = PPOConfig
-    uses = ("reference", "device")
+    uses = ("reference", *PolicyAgent.uses)
     critic = True
     METRICS = {
         "policy_loss": "clipped surrogate, minimised; its size means little, "
