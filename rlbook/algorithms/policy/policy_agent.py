@@ -6,10 +6,11 @@ A policy that acts, a rollout that fills, one optimiser, and a reference where t
 from __future__ import annotations
 
 from dataclasses import Field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -26,9 +27,6 @@ from rlbook.policies.build import PolicySettings, build_policy, refuse_idle
 from rlbook.policies.optimizer import Group, adam
 from rlbook.policies.policy import Policy, check_digest, digest, load_saved, saved, whole
 from rlbook.seeding import rng_for, rng_state, set_rng_state
-
-if TYPE_CHECKING:
-    from rlbook.interaction.spaces import AdaptedVectorEnv
 
 surrogate_loss = has_fast_form("rlbook.fast.losses:clipped_surrogate_loss")(clipped_surrogate_loss)
 """`rlbook.functional.policy_losses.clipped_surrogate_loss`; equations know of no fast forms."""
@@ -76,7 +74,7 @@ class PolicyAgent(Agent):
     critic: bool = False
 
     def __init__(
-        self, env: AdaptedVectorEnv, config: PolicyConfig, seed: int = 0, parts: Parts = Parts()
+        self, env: VectorEnv, config: PolicyConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.group_size, self.codec = getattr(config, "group_size", 1), codec_of(env)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gymnasium import Space, spaces
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent, NoHyperparameters, State
@@ -12,7 +13,6 @@ from rlbook.errors import RequestError
 from rlbook.policies.policy import Policy, load_saved, saved
 
 if TYPE_CHECKING:
-    from rlbook.interaction.spaces import AdaptedVectorEnv
     from rlbook.llm.tokenizer import Codec
 
 
@@ -26,7 +26,7 @@ class FrozenPolicy(Agent):
     batched = True
     observations = "policy"
 
-    def __init__(self, env: AdaptedVectorEnv, policy: Policy) -> None:
+    def __init__(self, env: VectorEnv, policy: Policy) -> None:
         super().__init__(env, NoHyperparameters())
         self.codec = codec_of(env)
         self.policy = policy.requires_grad_(False)
@@ -42,7 +42,7 @@ class FrozenPolicy(Agent):
         load_saved(self.policy, state["policy"])
 
 
-def codec_of(env: AdaptedVectorEnv) -> Codec | None:
+def codec_of(env: VectorEnv) -> Codec | None:
     """Which text the ids of a token environment stand for; None where actions are no tokens."""
     return getattr(env.unwrapped, "codec", None)
 
