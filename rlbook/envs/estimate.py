@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rlbook.checks import saved_array, saved_number
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.mdp_arrays import from_entries
 from rlbook.envs.outcomes import Entries
@@ -90,13 +89,8 @@ class TransitionCounts:
         }  # fmt: skip
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """The inverse of `snapshot`. Raises ValueError, one sentence, where it is none of S states and A actions."""
-        outcomes = self.num_states * self.num_actions * self.num_states * 2
-        keys = saved_array("keys", snapshot["keys"], np.int64, low=0, high=outcomes)
-        if (np.diff(keys) <= 0).any():
-            raise ValueError("the saved keys must rise from each to the next")
-        counts = saved_array("counts", snapshot["counts"], np.int64, keys.shape, low=1)
-        rewards = saved_array("rewards", snapshot["rewards"], np.float64, keys.shape)
-        starts = saved_array("starts", snapshot["starts"], np.int64, (self.num_states,), low=0)
-        self.largest_reward = saved_number("largest_reward", snapshot["largest_reward"])
-        self.keys, self.counts, self.rewards, self.starts = keys, counts, rewards, starts
+        """The inverse of `snapshot`."""
+        if snapshot["starts"].shape != (self.num_states,):
+            raise ValueError(f"starts must have shape [{self.num_states}], got {list(snapshot['starts'].shape)}.")
+        self.keys, self.counts, self.rewards = snapshot["keys"], snapshot["counts"], snapshot["rewards"]
+        self.starts, self.largest_reward = snapshot["starts"].copy(), float(snapshot["largest_reward"])

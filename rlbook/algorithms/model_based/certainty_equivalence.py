@@ -217,10 +217,27 @@ class CertaintyEquivalence(Agent):
             "policy", state["policy"], self._policy.dtype, shape, low=0, high=self.num_actions
         )
         told = {name: saved_number(name, value) for name, value in state["told"].items()}
-        self.counts.restore(state["counts"])
+        self.counts.restore(self._saved_counts(state["counts"]))
         self._fresh, self._values, self._policy, self._told = steps, values, policy, told
         self._begins = bool(state["begins"])
         set_rng_state(self.rng, state["rng"])
+
+    def _saved_counts(self, saved: State) -> State:
+        """What `TransitionCounts` takes back; `keys` number the outcomes (s, a, s', end).
+
+        Raises ValueError, one sentence, where they are not those of S states and A actions.
+        """
+        outcomes = self.num_states * self.num_actions * self.num_states * 2
+        keys = saved_array("keys", saved["keys"], np.int64, low=0, high=outcomes)
+        if (np.diff(keys) <= 0).any():
+            raise ValueError("the saved keys must rise from each to the next")
+        return {
+            "keys": keys,
+            "counts": saved_array("counts", saved["counts"], np.int64, keys.shape, low=1),
+            "rewards": saved_array("rewards", saved["rewards"], np.float64, keys.shape),
+            "starts": saved_array("starts", saved["starts"], np.int64, (self.num_states,), low=0),
+            "largest_reward": saved_number("largest_reward", saved["largest_reward"]),
+        }
 
     def _saved_steps(self, rows: object) -> list[tuple[Any, ...]]:
         """The steps since the last plan, from [n, 5] numbers.
