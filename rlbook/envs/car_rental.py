@@ -1,4 +1,4 @@
-"""Jack's car rental: two lots, and every night the question how many cars to drive from one to the other."""
+"""Jack's car rental: two lots, and each night a decision how many cars to move from one to the other."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ CHANGES = {"blocking": 1_000, "shortcut": 3_000}
 class DynaMaze(TabularEnv):
     """
     ## Description
-    An agent walks from `S` to `G`, one cell a step; into a wall or off the map there is no way, and it stays where it is. In two of
+    An agent walks from `S` to `G`, one cell a step; a move into a wall or off the map leaves it where it is. In two of
     the three variants the walls change after a while: in `"blocking"` the way is closed and a longer one opens, in
     `"shortcut"` a shorter one opens and the old one remains, which an agent that has stopped exploring never finds out.
 

@@ -15,7 +15,7 @@ from rlbook.envs.mdp_checks import Entry
 
 
 class NoModel(ValueError):
-    """An environment that says nothing of its transitions. One that says too much is a ValueError, but not this one."""
+    """An environment whose transitions cannot be found out. One with too many of them raises a plain ValueError instead."""
 
 
 class Restorable(Protocol):

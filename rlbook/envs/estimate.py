@@ -1,4 +1,4 @@
-"""A model counted together from steps that were taken: how often each outcome followed each pair, and what it paid."""
+"""A model estimated from steps that were taken: how often each outcome followed a state and an action, and what it paid."""
 
 from __future__ import annotations
 

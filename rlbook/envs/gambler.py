@@ -1,4 +1,4 @@
-"""The gambler: how much to stake on a coin that is not fair, with 100 to be reached."""
+"""The gambler: how much to stake on an unfair coin in order to reach a capital of 100."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Gambler(TabularEnv):
     """
     ## Description
     A gambler bets on the flips of a coin. Heads wins as much as was staked, tails loses the stake. The game is won with a
-    capital of 100 and lost with nothing. The coin is usually against the gambler, so the question is how to be bold.
+    capital of 100 and lost with a capital of 0. Heads is usually the less likely side, and the question is how much to stake.
 
     ## Action Space
     `Discrete(50)`: action a stakes a + 1. What is more than the capital, or more than is missing to 100, is not staked:

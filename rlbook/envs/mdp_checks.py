@@ -1,4 +1,4 @@
-"""The arrays of a `TabularMDP`, checked and put in order; every mistake is answered in one sentence."""
+"""The arrays of a `TabularMDP`, checked and put in order; every error is one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One draw at a time from a model, in plain Python: lists are read faster than arrays, and a vast model is read where it lies."""
+"""One draw at a time from a model, in plain Python: from lists, which are read faster than arrays, or from a very large model's arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes rlbook's environments known to gymnasium: the id, where the class lives, and the time limit."""
+"""Registers rlbook's environments with gymnasium: the id, where the class lives, and the time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states in a snapshot, which may come from a file that says anything: only those that the environment has are taken up."""
+"""Checks of the states in a snapshot, which may come from a damaged or forged file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment that is its tables: what it does is drawn from a `TabularMDP`. One agent; see `tabular_vector` for many."""
+"""Environments that are defined by tables: each step is drawn from a `TabularMDP`. One agent; see `tabular_vector` for many."""
 
 from __future__ import annotations
 

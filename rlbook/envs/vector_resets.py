@@ -1,4 +1,4 @@
-"""What every vector environment is told at a reset: which environments to reset, and with which seeds."""
+"""The arguments of a vector environment's reset: which environments to reset, and with which seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A grid across which the wind blows: the world in which SARSA shows that it needs no end of the episode to learn."""
+"""A grid with a wind that pushes the agent aside, on which SARSA learns before the first episode has ended."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ LOOK = 4
 AHEAD, SMALL = 8, 4_096
 """Sweeps made in one go with numba where a model has no more states than this; each is then reported as if it came alone."""
 AT_ONCE = 32
-"""The same where nobody looks between them."""
+"""The same where they are not reported one by one."""
 SLOW = 0.995
 """The interval shrinks slowly where each sweep leaves more of it than this times γ."""
 EVALUATIONS, SETTLED = 16, 0.05
@@ -100,7 +100,7 @@ def _next(agent: ValueIteration, work: Work) -> Extremes:
 
 
 def _make_ahead(agent: ValueIteration, work: Work, sweeps: CompiledSweeps, count: int) -> None:
-    """Makes the next sweeps, up to one that ends the iteration or changes its ways."""
+    """Makes the next sweeps, up to one that ends the iteration or changes the order of the work."""
     config, done, gamma = agent.config, agent._sweeps_done, agent.config.gamma
     shrinking = (SLOW * gamma) ** LOOK if config.sweep == "automatic" and gamma > 0 else math.inf
     stop = Stop(gamma / (1 - gamma), agent.tolerance, agent._bound.travelled, done, LOOK, agent._width, shrinking)

@@ -1,11 +1,11 @@
-"""Monte Carlo tree search: try moves in the mind first, most often where returns are promising.
+"""Monte Carlo tree search: simulate moves before playing one, most often those of high returns.
 
     tree ← a root: the state of the environment
     repeat `simulations` times
         s ← the root's state
         while all actions of s have been tried                          selection
             a ← argmax_a Q(s, a) + c √( ln N(s) / N(s, a) )             Q scaled to [0, 1]
-            s ← what the simulated environment answers
+            s ← the next state in the simulated environment
         try an action of s that was not tried before                    expansion: one new node
         G ← the return of `rollout_depth` random moves, or V(s')        evaluation
         for each action a on the way, from the leaf to the root         backup

@@ -1,4 +1,4 @@
-"""What every planner can be told for environments without a model, where one is estimated.
+"""Hyper-parameters of every planner, for environments without a model, where one is estimated.
 
 See `rlbook.runs.planning_models`.
 """

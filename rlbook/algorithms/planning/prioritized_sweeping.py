@@ -1,4 +1,4 @@
-"""Prioritized sweeping: update the most outdated value, then tell its predecessors.
+"""Prioritized sweeping: update the state with the largest error, then its predecessors.
 
     V ← 0;  Q(s, a) ← r(s, a)
     repeat
@@ -8,9 +8,9 @@
             Q(u, a) ← Q(u, a) + γ P(s|u, a) δ
     until the largest Bellman error shows that V is close enough to V*
 
-A sweep over all states updates many to which nothing new has come. Here news travels backwards from
-where it arose, which on a maze with one goal takes about one backup a state instead of one a state
-and sweep.
+A sweep over all states updates many whose successors have not changed. Here a change is passed on
+only to the predecessors of the state that changed, which on a maze with one goal takes about one
+backup a state instead of one a state and sweep.
 
 For γ < 1 the values are within the largest Bellman error / (1 - γ) of V*. For γ = 1 the factor is
 the number of steps that the greedy policy takes to the end, on average from the worst state, and

@@ -6,9 +6,9 @@
     Snapshots    environments with `snapshot()` and `restore()`
     Copies       anything else that can be deep-copied, at the price of a copy a simulation or two
 
-A simulator draws what is random in the environment from a generator of its own: the search must not
-know the real one's future. What the state holds it does know, hidden cards included. Time limits
-that gymnasium's `TimeLimit` keeps are not part of the state.
+A simulator draws what is random in the environment from a generator of its own, so that the search
+cannot foresee the real environment's random numbers. It does see the whole state, hidden cards
+included. Time limits that gymnasium's `TimeLimit` keeps are not part of the state.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def simulator_of(
         act, num_actions: as for `Simulator`.
 
     Raises:
-        ValueError: the environment can be looked into in no way.
+        ValueError: the environment can be neither tabulated nor copied.
     """
     while type(env).__module__.startswith("rlbook.") and isinstance(env, gymnasium.Wrapper):
         env = env.env

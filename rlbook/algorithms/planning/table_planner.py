@@ -54,7 +54,7 @@ class TablePlanner(Planner):
         self._finished = False
         self.converged = False
         """Whether the stopping rule was met; False where `max_sweeps` came first."""
-        self._reported = True                          # whether anybody looks at V between sweeps
+        self._reported = True                          # whether V is reported between two sweeps
         self._work: Any = None                         # what a fast form keeps between two sweeps
         self._model: TabularMDP | None = None
         self._action_values: np.ndarray | None = None  # of the present V, once asked for
