@@ -128,18 +128,19 @@ def test_a_failed_seed_is_named_and_stops_no_other(
 
 @pytest.mark.slow
 def test_an_interrupt_stops_all_seeds_and_the_same_command_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["sarsa", "Maze-v0", "--alpha", "0.2", "--steps", "300000", "--seeds", "2", "--jobs", "2"]
+    words = ["sarsa", "Maze-v0", "--simulate", "false", "--steps", "200000", "--seeds", "2", "--jobs", "2"]
+    folders = [Path(f"many/seed-{seed}") for seed in range(2)]
     process = start(*words, "--out", "many")
-    while not all(latest(Path(f"many/seed-{seed}")) for seed in range(2)) and process.poll() is None:        # None, 0, and then more
+    while not any(latest(folder) for folder in folders) and process.poll() is None:         # None, 0, and then more
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)                       # as Ctrl-C does: to the command and to its seeds
     out, err = process.communicate()
-    assert (process.returncode, out) == (130, "")
+    assert (process.returncode, out) == (130, ""), err
     assert err.splitlines()[-1] == f"rlbook: interrupted; continue with: rlbook train {' '.join(words)} --out many --resume"
-    assert 0 < (latest(Path("many/seed-1")) or 0) < 300_000
+    assert any(0 < (latest(folder) or 0) < 200_000 for folder in folders)
     assert cli.main(["train", *words, "--out", "many", "--resume"]) == 0
     assert cli.main(["train", *words[:6], "--seed", "1", "--out", "single"]) == 0
-    ours, single = contents(Path("many/seed-1")), contents(Path("single"))
+    ours, single = contents(folders[1]), contents(Path("single"))
     assert {name for name in ours if ours[name] != single.get(name)} == set()
 
 
