@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rlbook.checks import check_memory
 from rlbook.data.rollout import Batch, Rollout, as_rows
 from rlbook.fast_forms import has_fast_form
 from rlbook.policies.distributions import (
@@ -33,6 +34,8 @@ class MLP(nn.Module):
         activation: str = "tanh", orthogonal: bool = True, out_gain: float = 1.0,
     ) -> None:  # fmt: skip
         super().__init__()
+        weights = sum((i + 1) * o for i, o in pairwise(sizes))
+        check_memory("hidden_sizes: the number of weights", weights, 16)       # Adam keeps three more
         layers = [cast(nn.Linear, nn.utils.skip_init(nn.Linear, i, o)) for i, o in pairwise(sizes)]
         self.activation = activation
         for layer in layers:
