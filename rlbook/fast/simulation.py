@@ -132,7 +132,7 @@ def interact(
     Raises:
         FloatingPointError, BadAnswer: a reward that is no finite number, or a state that there is not; and whatever `step` raises.
     """
-    step, reset, remember, num_states = world.step, world.reset, world.remember, world.num_states
+    step, reset, remember, num_states, named = world.step, world.reset, world.remember, world.num_states, METRICS
     steps, episodes, error, idle, over = clock.steps, clock.episodes, 0.0, 0, False
     moving, infinity, limit, by_episodes = settings.moving, math.inf, clock.time_limit, episodes / clock.budget_episodes
     for steps in range(clock.steps, clock.last_step):
@@ -142,12 +142,11 @@ def interact(
         remember(action)
         next_state, reward, terminated, truncated, info = step(action)
         try:
-            wrong = not (-infinity < reward < infinity and 0 <= next_state < num_states)
+            if not (-infinity < reward < infinity and 0 <= next_state < num_states):
+                refuse(reward, next_state, num_states)
         except (TypeError, ValueError):
-            wrong = True
-        if wrong:
             refuse(reward, next_state, num_states)
-        if METRICS in info:
+        if named in info:
             world.note(info)
         length += 1
         episode_return += reward
