@@ -12,7 +12,7 @@ STREAMS, STEPS = 1_024, 2_000
 
 
 def steps_per_second() -> float:
-    """Through the whole `step`, observations and time limit included; ended streams are reset."""
+    """Through the whole `step`, observations and time limit included; those that have ended are reset."""
     rlbook.make("Maze-v0").close()
     env = gymnasium.make_vec("rlbook/Maze-v0", num_envs=STREAMS)
     actions = np.random.default_rng(0).integers(4, size=(STEPS, STREAMS))
@@ -44,7 +44,7 @@ def compare() -> list[Comparison]:
     rates = [steps_per_second() for _ in range(6)][1:]
     solved = [solve_seconds(seed) for seed in range(5)]
     return [
-        Comparison("maze, native vector form, 1 024 streams (M)", "M steps/s", [rate / 1e6 for rate in rates], [1.0] * len(rates), 20,
+        Comparison("maze, native vector form, 1 024 environments (M)", "M steps/s", [rate / 1e6 for rate in rates], [1.0] * len(rates), 20,
                    "no peer: the ratio is against a million steps per second"),
         Comparison("PPO solves the maze (solutions per 2 s)", "1/2 s", [2.0 / second for second in solved], [1.0] * len(solved), 1,
                    f"no peer: seconds to an optimal policy, 5 seeds: {', '.join(f'{second:.2f}' for second in solved)}"),

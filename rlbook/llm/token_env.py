@@ -129,7 +129,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     """N prompts completed side by side: `TokenEnv`'s rules and arguments, over one [N, L] array.
 
     Autoreset is disabled. `reset(seed=None | int | list, options={"reset_mask": bool [N], "prompt_id": int | [N]})` begins the masked
-    streams anew (all of them by default) and returns all N observations; seed s means s, s + 1, … for the streams. A stream that has ended
+    environments anew (all of them by default) and returns all N observations; seed s means s, s + 1, … for the environments. An environment that has ended
     ignores its action until it is reset: its observation repeats, its reward is 0 and its flags stay.
     """
 
@@ -153,7 +153,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begins the masked streams anew; see the class."""
+        """Begins the masked environments anew; see the class."""
         options = options or {}
         mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, dtype=bool)))
         if mask.dtype != bool or mask.shape != (self.num_envs,):
@@ -165,12 +165,12 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         return self._observation(), {}
 
     def step(self, actions: np.ndarray) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Appends a token to every stream that has not ended."""
+        """Appends a token to every environment that has not ended."""
         reward = self.rows.write(np.asarray(actions, dtype=np.int64))
         return self._observation(), reward, self.rows.terminated.copy(), self.rows.truncated.copy(), {}
 
     def render(self) -> tuple[str, ...] | None:
-        """Prompt and completion of each stream as text."""
+        """Prompt and completion of each environment as text."""
         return tuple(self.rows.text(row) for row in range(self.num_envs)) if self.render_mode == "ansi" else None
 
     def snapshot(self) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         if isinstance(seed, int | np.integer):
             return [int(seed) + row for row in range(self.num_envs)]
         if len(seed) != self.num_envs:
-            raise ValueError(f"seed: a list must have {self.num_envs} entries, one a stream, not {len(seed)}")
+            raise ValueError(f"seed: a list must have {self.num_envs} entries, one an environment, not {len(seed)}")
         return [None if one is None else int(one) for one in seed]
 
     def _asked(self, prompt: Any) -> list[int | None]:
@@ -202,7 +202,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         return [int(one) for one in np.broadcast_to(np.asarray(prompt, dtype=np.int64), (self.num_envs,))]
 
     def _seed(self, seeds: list[int | None], mask: np.ndarray) -> None:
-        """Each stream has a generator of its own."""
+        """Each environment has a generator of its own."""
         if not self.generators:
             self.generators = [seeding.np_random(seed)[0] for seed in seeds]
             return
@@ -222,7 +222,7 @@ class Addition(TokenEnv):
 
 
 class AdditionVector(TokenVectorEnv):
-    """`Addition` for N streams."""
+    """`Addition` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Any) -> None:
         super().__init__(AdditionTask(), num_envs, **kwargs)
@@ -239,7 +239,7 @@ class Reverse(TokenEnv):
 
 
 class ReverseVector(TokenVectorEnv):
-    """`Reverse` for N streams."""
+    """`Reverse` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Any) -> None:
         super().__init__(ReverseTask(), num_envs, **kwargs)

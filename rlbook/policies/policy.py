@@ -1,6 +1,6 @@
 """The policy protocol: the torch module inside an agent. An MLP and a language model both keep it, so one PPO serves both.
 
-Shapes: N streams, T time, B minibatch rows, A action components. An MLP's batch is [B] steps (or [B, T] episodes); a sequence
+Shapes: N environments, T time, B minibatch rows, A action components. An MLP's batch is [B] steps (or [B, T] episodes); a sequence
 model's is [B, T], one row an episode. Everything an algorithm needs of a policy is below, and nothing else is called.
 """
 
@@ -137,7 +137,7 @@ class Policy(nn.Module):
 
     @abstractmethod
     def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """One action a stream, sampled with `rng`, or the mode where `rng` is None. Without gradients.
+        """One action an environment, sampled with `rng`, or the mode where `rng` is None. Without gradients.
 
         Returns:
             action [N] or [N, A], and its log-probability [N] in nats (float32).

@@ -78,7 +78,7 @@ needs_numba = pytest.mark.skipif(not compiled.available(), reason="numba is not 
 def trained(
     how: str, algorithm: str, env_id: str, env_kwargs: dict[str, Any], budget: Budget, config: dict[str, Any], seed: int = 3
 ) -> Any:
-    """The agent's state, the episodes that ended, and where the stream stands."""
+    """The agent's state, the episodes that ended, and where the interaction stands."""
     kind = agent_class(algorithm)
     env = rlbook.make(env_id, **env_kwargs)
     limit = env.spec.max_episode_steps if env.spec is not None else None
