@@ -129,8 +129,8 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     """N prompts completed side by side: `TokenEnv`'s rules and arguments, over one [N, L] array.
 
     Autoreset is disabled. `reset(seed=None | int | list, options={"reset_mask": bool [N], "prompt_id": int | [N]})` begins the masked
-    environments anew (all of them by default) and returns all N observations; seed s means s, s + 1, … for the environments. An environment that has ended
-    ignores its action until it is reset: its observation repeats, its reward is 0 and its flags stay.
+    environments anew (all of them by default) and returns all N observations; seed s means s, s + 1, … for the environments. One that
+    has ended ignores its action until it is reset: its observation repeats, its reward is 0 and its flags stay.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4, "autoreset_mode": AutoresetMode.DISABLED}
