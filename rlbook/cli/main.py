@@ -259,7 +259,7 @@ def plot(words: Sequence[str]) -> int:
 
     runs = [run for folder in folders for run in run_folders(Path(folder))]
     if options.values and len(runs) > 1:
-        raise RequestError(f"--values draws one run, got {len(runs)}")
+        raise RequestError(f"--values draws one run, got {len(runs)} folders")
     tree = word(options.tree)
     if tree is not None and (len(runs) > 1 or options.values or out is not None):
         raise RequestError("--tree draws one run, and takes neither --values nor --out")
