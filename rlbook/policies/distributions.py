@@ -1,11 +1,11 @@
-"""Action distributions. Agents that act step by step sample with numpy, which is quicker, and from noise that is given:
+"""Action distributions: densities, entropies and divergences in torch.
 
-so two ways of computing the same logits draw the same actions. Densities, entropies and divergences are torch's.
+Agents that act step by step sample with numpy, which is quicker, from noise that is given, so that
+two ways of computing the same logits draw the same actions.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, Protocol
 
@@ -57,11 +57,18 @@ class Categorical:
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
+        self._log_probs: Tensor | None = None
 
-    @functools.cached_property
+    @property
     def log_probs(self) -> Tensor:
-        """log π of every action: [..., A]."""
-        return self.logits.log_softmax(-1)
+        """log π of every action: [..., A].
+
+        Computed once; again where the first time was without the gradient that is wanted now.
+        """
+        wanted = torch.is_grad_enabled() and self.logits.requires_grad
+        if self._log_probs is None or (wanted and not self._log_probs.requires_grad):
+            self._log_probs = self.logits.log_softmax(-1)
+        return self._log_probs
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """[...] int64, by inverting the cumulative distribution."""

@@ -166,7 +166,7 @@ class MLPPolicy(Policy):
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         distribution, value = self._forward(self._input(batch.obs))
-        log_prob = distribution.log_prob(batch.action)     # first: the entropy may drop the graph
+        log_prob = distribution.log_prob(batch.action)
         spread = self.entropy_of(distribution, entropy_gradient) if entropy else None
         return log_prob, spread, value
 

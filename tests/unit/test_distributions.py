@@ -69,6 +69,17 @@ def test_a_categorical_keeps_leading_axes() -> None:
     assert distribution.entropy()[1, 2].item() == pytest.approx(stats.entropy(prob.numpy()), abs=1e-6)
 
 
+def test_an_entropy_without_gradient_leaves_the_log_probability_its_own() -> None:
+    """∂ log π(a) / ∂ logit_b = 1[b = a] - π(b), in whichever order the two are asked for."""
+    logits = torch.tensor([0.0, 1.0, -1.0], requires_grad=True)
+    distribution = Categorical(logits)
+    with torch.no_grad():
+        distribution.entropy()
+    (gradient,) = torch.autograd.grad(distribution.log_prob(torch.tensor(1)), logits)
+    pi = logits.detach().softmax(0)
+    torch.testing.assert_close(gradient, torch.tensor([0.0, 1.0, 0.0]) - pi)
+
+
 def test_an_impossible_action_adds_nothing_to_the_entropy_and_no_nan_to_its_gradient() -> None:
     logits = torch.tensor([[0.0, -torch.inf, 0.0]], requires_grad=True)
     entropy = Categorical(logits).entropy()
