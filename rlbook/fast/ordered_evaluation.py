@@ -46,10 +46,12 @@ def distances(rows: sparse.csr_array, num_actions: int, known: NDArray[np.bool_]
         [S] int, each state once, and [S] float64, in steps.
     """
     num_states, sources = len(known), np.flatnonzero(known)
-    forwards = sparse.csr_array((rows.data, rows.indices, rows.indptr[::num_actions]), shape=(num_states, num_states))
+    links = np.ones(len(rows.indices), dtype=np.int8)                         # probabilities do not matter, and take memory
+    forwards = sparse.csr_array((links, rows.indices, rows.indptr[::num_actions]), shape=(num_states, num_states))
     back = sparse.csc_array(forwards)                                         # from a state to those that lead to it
     starts = np.append(back.indptr, back.indptr[-1:] + back.indptr.dtype.type(len(sources)))
     leads = np.concatenate([back.indices, sources.astype(back.indices.dtype)])
+    del links, forwards, back
     graph = sparse.csr_array((np.ones(len(leads)), leads, starts), shape=(num_states + 1, num_states + 1))
     order, via = breadth_first_order(graph, num_states)                       # from one more state, which leads to the known ones
     place = np.empty(num_states + 1, dtype=np.int64)
