@@ -15,9 +15,10 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from rlbook.errors import RequestError
 from rlbook.functional.schedules import Inverse, Schedule, parse_schedule
@@ -32,11 +33,11 @@ class Kind:
     hint: Callable[[Any], str] = lambda value: ""  # ends the sentence, such as with the nearest name
 
 
-def _number(value: object) -> bool:
+def _number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _integer(value: object) -> bool:
+def _integer(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -98,13 +99,13 @@ def check(name: str, value: object, kind: Kind) -> None:
         raise ValueError(f"{name} must be {kind.description}, got {value!r}{kind.hint(value)}")
 
 
-def check_fields(config: Any, **kinds: Kind) -> None:
+def check_fields(config: object, **kinds: Kind) -> None:
     """Raises ValueError with one sentence at the first field that is not of its kind."""
     for name, kind in kinds.items():
         check(name, getattr(config, name), kind)
 
 
-def check_schedules(config: Any, *, counted: bool = False, **kinds: Kind) -> None:
+def check_schedules(config: object, *, counted: bool = False, **kinds: Kind) -> None:
     """Turns each named field of a frozen dataclass (number, text or schedule) into a schedule, all of whose values are of its kind.
 
     `counted`: the algorithm counts visits, so that a schedule may follow 1/N.
@@ -123,7 +124,7 @@ def check_schedules(config: Any, *, counted: bool = False, **kinds: Kind) -> Non
         object.__setattr__(config, name, schedule)
 
 
-def check_rates(config: Any, **kinds: Kind) -> None:
+def check_rates(config: object, **kinds: Kind) -> None:
     """Each named field is a number of its kind, or a schedule (or its text) all of whose values are; a positive one may end at 0."""
     for name, kind in kinds.items():
         value = getattr(config, name)
@@ -154,7 +155,7 @@ SYNONYMS = {
 """What other books and libraries call a hyper-parameter → what it may be called here."""
 
 
-def nearest(name: Any, allowed: Iterable[str]) -> str | None:
+def nearest(name: object, allowed: Iterable[str]) -> str | None:
     """The allowed name that is most like the given one, or None where none is alike."""
     by_lower = {choice.lower(): choice for choice in allowed}
     plain = {choice.strip("-").replace("-", "_"): choice for choice in by_lower}
@@ -188,14 +189,14 @@ ENDLESS = 2**62
 # ---- what a checkpoint says: ValueError with one sentence where it cannot be
 
 
-def saved_count(name: str, value: Any) -> int:
+def saved_count(name: str, value: object) -> int:
     """A count, at least 0."""
     if not _integer(value) or not 0 <= value < ENDLESS:
         raise ValueError(f"the saved {name} must be an integer of at least 0, got {_shown(value)}")
     return int(value)
 
 
-def saved_number(name: str, value: Any) -> float:
+def saved_number(name: str, value: object) -> float:
     """A finite number."""
     if not _number(value):
         raise ValueError(f"the saved {name} must be a finite number, got {_shown(value)}")
@@ -203,7 +204,7 @@ def saved_number(name: str, value: Any) -> float:
 
 
 def saved_array(
-    name: str, value: Any, dtype: Any, shape: tuple[int, ...] | None = None, *, low: float = -math.inf, high: float = math.inf
+    name: str, value: object, dtype: DTypeLike, shape: tuple[int, ...] | None = None, *, low: float = -math.inf, high: float = math.inf
 ) -> np.ndarray:
     """A fresh array of this type, shape (None: any length [K]) and range [low, high); floats must be finite."""
     found = np.asarray(value)
@@ -220,6 +221,6 @@ def saved_array(
     return found.copy()
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

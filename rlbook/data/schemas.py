@@ -13,7 +13,7 @@ A prompt is a text or a list of messages; an answer is a text or a list with one
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlbook.checks import nearest
 from rlbook.data.text_files import Row
@@ -101,11 +101,11 @@ SCHEMAS = (
 )
 
 
-def _prompt(value: Any) -> str | list[Message]:
+def _prompt(value: object) -> str | list[Message]:
     return _chat("prompt", value) if isinstance(value, list) else _text("prompt", value)
 
 
-def _answer(name: str, value: Any) -> str:
+def _answer(name: str, value: object) -> str:
     if isinstance(value, list):
         if len(value) != 1:
             raise ValueError(f"{name} must be a text or a list of one message, got {len(value)} of them")
@@ -113,7 +113,7 @@ def _answer(name: str, value: Any) -> str:
     return _text(name, value, empty=True)
 
 
-def _chat(name: str, value: Any) -> list[Message]:
+def _chat(name: str, value: object) -> list[Message]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"{name} must be a list of messages, got {_short(value)}")
     for message in value:
@@ -122,16 +122,16 @@ def _chat(name: str, value: Any) -> list[Message]:
     return value
 
 
-def _text(name: str, value: Any, *, empty: bool = False) -> str:
+def _text(name: str, value: object, *, empty: bool = False) -> str:
     if not isinstance(value, str) or not (value or empty):
         raise ValueError(f"{name} must be a text{'' if empty else ' that is not empty'}, got {_short(value)}")
     return value
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

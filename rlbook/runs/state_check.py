@@ -60,7 +60,7 @@ def _check_array(found: Any, made: Any, where: str) -> None:
         raise StateError(f"{where} is {has} where {belongs} belongs")
 
 
-def check_shown(space: Space, shown: Any, where: str) -> None:
+def check_shown(space: Space, shown: object, where: str) -> None:
     """Raises StateError unless an observation that was saved is one that the space has."""
     if isinstance(space, spaces.Dict):
         if not isinstance(shown, dict) or set(shown) != set(space.spaces):
@@ -69,14 +69,15 @@ def check_shown(space: Space, shown: Any, where: str) -> None:
             check_shown(part, shown[name], f"{where}/{name}")
         return
     if isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind == "f":
-        fits = getattr(shown, "shape", None) == space.shape and shown.dtype.kind == "f"      # a little outside its bounds is no harm
+        array = isinstance(shown, np.ndarray | np.generic)
+        fits = array and shown.shape == space.shape and shown.dtype.kind == "f"        # a little outside its bounds is no harm
     else:
         fits = not isinstance(shown, dict | list | tuple | str) and bool(space.contains(shown))
     if not fits:
         raise StateError(f"{where} is no observation of {str(space)[:80]}")
 
 
-def check_report(report: Any, marks: int) -> None:
+def check_report(report: object, marks: int) -> None:
     """Raises StateError unless what the log had come to is made of counts, sums and the best evaluation so far."""
     if not isinstance(report, dict):
         raise StateError(f"the report is {_kind(report)}")
@@ -94,9 +95,9 @@ def check_report(report: Any, marks: int) -> None:
         raise StateError("report/sums holds no sums and counts")
 
 
-def _is_number(value: Any, *, finite: bool = True) -> bool:
+def _is_number(value: object, *, finite: bool = True) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool) and (not finite or math.isfinite(value))
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return f"{type(value).__name__} {value!r:.40}" if isinstance(value, int | float | str) else type(value).__name__
