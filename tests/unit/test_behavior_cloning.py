@@ -118,6 +118,7 @@ def test_data_that_changed_since_are_not_gone_on_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sft_on_1600_rows_takes_the_shipped_model_to_58_percent(tmp_path: Path) -> None:
+def test_sft_on_1600_rows_takes_the_shipped_model_from_half_to_80_percent(tmp_path: Path) -> None:
+    """Over three seeds it came to .889, .891 and .900."""
     run = rlbook.train("sft", "Addition-v0", data=rows(tmp_path / "rows.jsonl", 1_600))
-    assert rlbook.evaluate(run, episodes=512).mean >= 0.58
+    assert rlbook.evaluate(run, episodes=512).mean >= 0.80
