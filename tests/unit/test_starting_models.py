@@ -34,7 +34,10 @@ def test_the_shipped_model_knows_about_half_of_its_task(env: str) -> None:
 @pytest.mark.parametrize("env", ["Addition-v0", "Reverse-v0"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_command_that_made_the_weights_still_makes_such_a_model(env: str, seed: int) -> None:
-    """Over five seeds and four ways to multiply matrices: MEASURED. An evaluation more could lift the share by .2 at most."""
+    """Five seeds came to .453 to .518 on sums, three to .414 to .465 on words; seed 0 on words to .408 to .414 with each of four ways to
+    multiply matrices. The run stops at the first evaluation of at least .40, eight minibatches
+    after one below.
+    """
     run = taught(env, seed)
     assert run.steps < OPTIONS["steps"]
     assert 0.40 <= rlbook.evaluate(run, episodes=512).mean <= 0.60

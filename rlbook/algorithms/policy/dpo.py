@@ -95,7 +95,7 @@ class DPO(PolicyAgent):
             "steps": 200_000, "num_envs": 64, "group_size": 8, "anneal_learning_rate": True,
         },
         **for_sequence_tasks(
-            steps=120_000, num_envs=256, group_size=4, learning_rate=1e-4, nll_coef=1.0,
+            steps=120_000, num_envs=256, group_size=4, learning_rate=1.5e-4, nll_coef=1.0,
         ),
     }  # fmt: skip
     Config = DPOConfig

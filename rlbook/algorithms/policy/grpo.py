@@ -107,7 +107,7 @@ class GRPO(PolicyAgent):
     presets = {
         "Maze-v0": {"steps": 100_000},
         **for_sequence_tasks(
-            steps=250_000, num_envs=256, group_size=4, learning_rate=3e-4,
+            steps=250_000, num_envs=256, group_size=4, learning_rate=4e-4,
             anneal_learning_rate=True,
         ),
     }  # fmt: skip
