@@ -3,8 +3,8 @@
     python -m rlbook.book.weights            trains both with seed 0, about a minute, and writes rlbook/llm/weights/TASK.safetensors
 
 Behaviour cloning on the task's right answers, from new weights, stopped at the first evaluation in which 40 % of the held-out prompts are
-right. How long that takes differs from seed to seed (208 to 408 minibatches on five of them), the share at which it stops hardly does (.45 to
-.52 on sums, .41 to .47 on words). Files hold 16-bit floats, half the size; models compute in 32.
+right. How long that takes differs from seed to seed (208 to 408 minibatches on five of them), the share at which it stops hardly does
+(.45 to .52 on sums, .41 to .47 on words). Files hold 16-bit floats, half the size; models compute in 32.
 """
 
 from __future__ import annotations

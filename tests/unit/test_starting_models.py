@@ -35,8 +35,7 @@ def test_the_shipped_model_knows_about_half_of_its_task(env: str) -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_command_that_made_the_weights_still_makes_such_a_model(env: str, seed: int) -> None:
     """Five seeds came to .453 to .518 on sums, three to .414 to .465 on words; seed 0 on words to .408 to .414 with each of four ways to
-    multiply matrices. The run stops at the first evaluation of at least .40, eight minibatches
-    after one below.
+    multiply matrices. The run stops at the first evaluation of at least .40, eight minibatches after one below.
     """
     run = taught(env, seed)
     assert run.steps < OPTIONS["steps"]
