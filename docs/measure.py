@@ -179,6 +179,10 @@ CLIFF = "CliffWalking-v1 --epsilon 0.1 --gamma 1 --episodes 1000"
 ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
 
 MEASUREMENTS = {
+    "bandit_testbed": Measurement(
+        "problem 0 of the test bed (V* = 1.304), UCB", "bandit TenArmedTestbed-v0 --method ucb", mean_return, seeds=5,
+        evaluate="--episodes 2000",
+    ),
     "value_iteration_maze": Measurement("the maze, γ = 0.99", "value_iteration Maze-v0", planned),
     "value_iteration_undiscounted": Measurement("the maze, γ = 1", "value_iteration Maze-v0 --gamma 1", planned),
     "value_iteration_lake": Measurement(

@@ -26,6 +26,7 @@ ALGORITHMS = {
     "prioritized_sweeping": "rlbook.algorithms.planning.prioritized_sweeping:PrioritizedSweeping",
     "certainty_equivalence": "rlbook.algorithms.model_based.certainty_equivalence:CertaintyEquivalence",
     "mcts": "rlbook.algorithms.planning.mcts:MCTS",
+    "bandit": "rlbook.algorithms.tabular.bandit:Bandit",
     "mc_prediction": "rlbook.algorithms.tabular.mc_prediction:MCPrediction",
     "mc_control": "rlbook.algorithms.tabular.mc_control:MCControl",
     "off_policy_mc": "rlbook.algorithms.tabular.off_policy_mc:OffPolicyMC",

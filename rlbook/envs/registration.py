@@ -14,6 +14,7 @@ def register() -> None:
     _register_tabular("rlbook/GridWorld-v0", "rlbook.envs.gridworld:GridWorld", 100)
     _register_tabular("rlbook/WindyGridWorld-v0", "rlbook.envs.windy_gridworld:WindyGridWorld", 1_000)
     _register_tabular("rlbook/RandomWalk-v0", "rlbook.envs.random_walk:RandomWalk", 10_000)
+    _register_tabular("rlbook/TenArmedTestbed-v0", "rlbook.envs.ten_armed_testbed:TenArmedTestbed", None)
     _register_tabular("rlbook/MaximizationBias-v0", "rlbook.envs.maximization_bias:MaximizationBias", None)
     _register_tabular("rlbook/Gambler-v0", "rlbook.envs.gambler:Gambler", 10_000)
     _register_tabular("rlbook/CarRental-v0", "rlbook.envs.car_rental:CarRental", 100)

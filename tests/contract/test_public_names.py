@@ -51,7 +51,7 @@ def test_every_public_name_is_there() -> None:
 
 PART_I = {
     "policy_evaluation", "policy_iteration", "modified_policy_iteration", "value_iteration", "prioritized_sweeping",
-    "mc_prediction", "mc_control", "off_policy_mc",
+    "bandit", "mc_prediction", "mc_control", "off_policy_mc",
     "td_prediction", "n_step_td", "td_lambda", "sarsa", "expected_sarsa", "q_learning", "double_q_learning", "n_step_sarsa", "sarsa_lambda",
     "watkins_q_lambda", "dyna_q", "dyna_q_plus", "certainty_equivalence", "mcts",
 }  # fmt: skip

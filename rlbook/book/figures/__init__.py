@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIGURES: dict[str, str] = {
+    "2.2": "Ten machines: who explores a little finds the best one",
+    "2.3": "Optimistic first values make a greedy learner explore",
+    "2.4": "An upper confidence bound explores what is uncertain",
+    "2.5": "The gradient method needs a baseline where all rewards are large",
     "3.2": "Random moves on a small grid: what each cell is worth",
     "3.5": "The same grid: the best values, and the best moves",
     "4.1": "Policy evaluation, sweep by sweep, and the moves that are greedy by it",

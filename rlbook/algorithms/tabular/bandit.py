@@ -1,0 +1,169 @@
+"""Bandits: learn which action pays best, where nothing else depends on what is done.
+
+    action values                                   gradient
+    a ← argmax Q(a), at random with probability ε   a ~ π = softmax(H)
+        or argmax Q(a) + c √(ln t / N(a))
+    take a, see r                                   take a, see r
+    N(a) ← N(a) + 1                                 H(·) ← H(·) + α (r - r̄) (1[· = a] - π(·))
+    Q(a) ← Q(a) + α [ r - Q(a) ]                    r̄ ← mean of the rewards so far
+
+With α = 1/N(a), Q(a) is the mean of the rewards that followed a. A first value above all rewards
+is a third way to explore: each action disappoints until all have been tried ("optimistic").
+The agent does not look at the state, and learns from the reward of one step alone.
+
+Source: Sutton & Barto 2018, chapter 2: the box on page 32, eq. 2.10 and eq. 2.12. No deliberate
+difference: r̄ is the mean of the earlier rewards, and the first reward itself at the first step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from rlbook.agent import Agent, Metrics, State, Step
+from rlbook.checks import (
+    boolean,
+    check_fields,
+    check_schedules,
+    finite,
+    non_negative,
+    one_of,
+    optional,
+    positive,
+    unit_interval,
+)
+from rlbook.functional.bandits import (
+    preference_gradient,
+    random_argmax,
+    softmax,
+    upper_confidence_bound,
+)
+from rlbook.functional.schedules import Constant, Schedule
+from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+
+@dataclass(frozen=True)
+class BanditConfig:
+    # how actions are chosen while learning
+    method: Literal["epsilon-greedy", "ucb", "gradient"] = "epsilon-greedy"
+    # step size α, > 0; none means 1/N(a), and 0.1 for the gradient method
+    alpha: float | None = None
+    epsilon: Schedule = Constant(0.1)        # probability ε of a random action, in [0, 1]
+    confidence: float = 2.0                  # c of ucb, in reward units, at least 0
+    # Q before the first step, in reward units; above the largest reward it is optimistic
+    initial_value: float = 0.0
+    # gradient: whether the mean reward is subtracted
+    baseline: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self, method=one_of("epsilon-greedy", "ucb", "gradient"), alpha=optional(positive),
+            confidence=non_negative, initial_value=finite, baseline=boolean,
+        )  # fmt: skip
+        check_schedules(self, epsilon=unit_interval)
+
+
+class Memory(NamedTuple):
+    """What is learned in one problem, [A], or in many side by side, [R, A]; changed in place."""
+
+    q: NDArray[np.float64]                   # [..., A], in reward units
+    counts: NDArray[np.int64]                # [..., A]: N(a)
+    preferences: NDArray[np.float64]         # [..., A]: H(a)
+    mean_reward: NDArray[np.float64]         # [...]: r̄, in reward units
+
+
+def empty_memory(shape: tuple[int, ...], config: BanditConfig) -> Memory:
+    """Before the first step; `shape` is (A,) or (R, A)."""
+    q = np.full(shape, float(config.initial_value))
+    return Memory(q, np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape[:-1]))
+
+
+def choose(
+    memory: Memory, config: BanditConfig, rng: Generator, epsilon: float
+) -> NDArray[np.int64]:
+    """The action to take while learning: [...]."""
+    problems, arms = memory.q.shape[:-1], memory.q.shape[-1]
+    if config.method == "gradient":
+        cumulative = softmax(memory.preferences).cumsum(axis=-1)
+        drawn = rng.random(problems)[..., None] if problems else rng.random()
+        return (drawn * cumulative[..., -1:] >= cumulative).sum(axis=-1)
+    if config.method == "ucb":
+        bound = upper_confidence_bound(memory.q, memory.counts, config.confidence)
+        return random_argmax(bound, rng)
+    explores = rng.random(problems) < epsilon
+    return np.where(explores, rng.integers(arms, size=problems), random_argmax(memory.q, rng))
+
+
+def update(
+    memory: Memory, config: BanditConfig, action: NDArray[np.int64], reward: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """One step of `action` [...] and `reward` [...]. Returns r - Q(a), or r - r̄: [...]."""
+    q, counts, preferences, mean_reward = memory
+    taken = np.arange(q.shape[-1]) == action[..., None]                             # [..., A]
+    counts += taken
+    step_size = 1.0 / np.maximum(counts, 1) if config.alpha is None else config.alpha
+    error = reward[..., None] - q                                                   # [..., A]
+    q += np.where(taken, step_size * error, 0.0)
+    if config.method != "gradient":
+        return error[taken].reshape(reward.shape)
+    pulls = counts.sum(axis=-1)
+    mean_reward[...] = np.where(pulls == 1, reward, mean_reward)
+    baseline = mean_reward if config.baseline else np.zeros_like(mean_reward)
+    alpha = 0.1 if config.alpha is None else config.alpha
+    preferences += alpha * preference_gradient(preferences, action, reward, baseline)
+    error = reward - mean_reward
+    mean_reward += error / pulls
+    return error
+
+
+class Bandit(Agent):
+    """A bandit's learner; see the module docstring."""
+
+    Config = BanditConfig
+    budget = {"steps": 1_000}
+    observations = "any"
+    actions = "discrete"
+    METRICS = {
+        "reward_error": "|r - Q(a)|, or |r - r̄| of the gradient method, in reward units",
+        "epsilon": "probability of a random action (ε-greedy)",
+    }
+
+    def __init__(self, env: gymnasium.Env, config: BanditConfig, seed: int = 0) -> None:
+        super().__init__(env, config, seed)
+        self.config: BanditConfig = config
+        arms = int(env.action_space.n)                           # type: ignore[attr-defined]
+        self.memory = empty_memory((arms,), config)
+        self.rng = rng_for(seed, "exploration")
+
+    def act(self, observation: object, *, explore: bool = True) -> int:
+        if explore:
+            epsilon = self.config.epsilon(self.progress)
+            return int(choose(self.memory, self.config, self.rng, epsilon))
+        gradient = self.config.method == "gradient"
+        return int((self.memory.preferences if gradient else self.memory.q).argmax())
+
+    def learn(self, step: Step) -> Metrics:
+        action = np.asarray(step.action, dtype=np.int64)
+        reward = np.asarray(step.reward, dtype=float)
+        shown = {"reward_error": abs(float(update(self.memory, self.config, action, reward)))}
+        if self.config.method == "epsilon-greedy":
+            shown["epsilon"] = self.config.epsilon(self.progress)
+        return shown
+
+    def action_values(self) -> np.ndarray:
+        """Q(a) for each action: [A], in reward units."""
+        return self.memory.q.copy()
+
+    def state_dict(self) -> State:
+        tables = {name: table.copy() for name, table in self.memory._asdict().items()}
+        return {"memory": tables, "rng": rng_state(self.rng)}
+
+    def load_state_dict(self, state: State) -> None:
+        for name, table in self.memory._asdict().items():
+            table[...] = state["memory"][name]
+        set_rng_state(self.rng, state["rng"])

@@ -1,0 +1,38 @@
+"""Figure 2.4: choosing by an upper confidence bound.
+
+UCB first pulls each machine once, in random order. At step 11 it takes the one that paid most, which explains the spike; then that one's
+bound has shrunk, and others are tried. Afterwards it earns more than ε-greedy, because it explores those machines whose value is uncertain
+rather than any.
+
+Source: Sutton & Barto 2018, section 2.7, figure 2.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlbook.algorithms.tabular.bandit import BanditConfig
+from rlbook.book.figures.bandits import Result, compare, numbers, one_panel
+from rlbook.functional.schedules import Constant
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
+    """Each run is a problem of its own; the book's sizes."""
+    learners = {
+        "UCB, c = 2": BanditConfig(method="ucb", confidence=2.0),
+        "ε-greedy, ε = 0.1": BanditConfig(epsilon=Constant(0.1)),
+    }
+    return compare(learners, seed, runs, steps)
+
+
+def measured(result: Result) -> dict[str, float]:
+    """Early and late averages, and the spike of UCB."""
+    return numbers(result) | {"UCB: reward at step 11": float(result.reward["UCB, c = 2"][10])}
+
+
+def draw(result: Result) -> Figure:
+    """Average reward."""
+    return one_panel(result, "reward")

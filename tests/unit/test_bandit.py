@@ -1,0 +1,152 @@
+"""Bandits: the formulas by hand, the gradient against the exact one, the test bed's facts, and who finds the best machine."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import rlbook
+from rlbook.agent import Step
+from rlbook.algorithms.tabular.bandit import Bandit, BanditConfig, choose, empty_memory, update
+from rlbook.book.figures import figure, measured
+from rlbook.envs.ten_armed_testbed import TenArmedTestbed, machine_means
+from rlbook.functional.bandits import preference_gradient, random_argmax, softmax, upper_confidence_bound
+
+ENV = TenArmedTestbed(arms=3)
+
+
+def taught(config: BanditConfig, pulls: list[tuple[int, float]]) -> Bandit:
+    """A learner that has seen (action, reward) pairs."""
+    agent = Bandit(ENV, config)
+    for action, reward in pulls:
+        agent.learn(Step(0, action, reward, 0, True, False))
+    return agent
+
+
+def test_the_value_of_an_action_is_the_mean_of_its_rewards() -> None:
+    agent = taught(BanditConfig(initial_value=100.0), [(0, 1.0), (0, 2.0), (2, -4.0), (0, 6.0)])
+    assert agent.action_values().tolist() == pytest.approx([(1 + 2 + 6) / 3, 100.0, -4.0])
+    assert agent.memory.counts.tolist() == [3, 0, 1]
+
+
+def test_a_constant_step_size_weighs_later_rewards_more() -> None:
+    agent = taught(BanditConfig(alpha=0.5, initial_value=8.0), [(1, 0.0), (1, 2.0)])
+    assert agent.action_values()[1] == (8 / 2 + 0) / 2 + 2 / 2
+
+
+def test_the_bound_of_ucb_is_the_books() -> None:
+    values, counts = np.array([1.0, 2.0, 0.0]), np.array([3, 1, 0])
+    bound = upper_confidence_bound(values, counts, 2.0)
+    assert bound.tolist() == [1 + 2 * math.sqrt(math.log(5) / 3), 2 + 2 * math.sqrt(math.log(5)), math.inf]
+
+
+def test_the_preferences_follow_the_books_rule_by_hand() -> None:
+    """Three pulls; the first changes nothing, since r̄ is then the reward itself."""
+    agent = taught(BanditConfig("gradient", 0.5), [(0, 4.0), (0, 6.0), (1, 2.0)])
+    first = 0.5 * (6 - 4) * np.array([1 - 1 / 3, -1 / 3, -1 / 3])
+    odds = np.exp(first)
+    pi = odds / odds.sum()
+    second = first + 0.5 * (2 - (4 + 6) / 2) * (np.array([0, 1, 0]) - pi)
+    np.testing.assert_allclose(agent.memory.preferences, second, rtol=1e-14)
+    assert agent.memory.mean_reward == pytest.approx((4 + 6 + 2) / 3)
+
+
+@pytest.mark.parametrize("baseline", [0.0, 0.7])
+def test_the_sampled_gradient_has_the_exact_gradient_as_its_mean_whatever_the_baseline(baseline: float) -> None:
+    """Σ_a π(a) (q(a) - b)(1[· = a] - π) = π (q - π·q): computed over all actions, so there is nothing random."""
+    preferences, q = np.array([0.3, -1.0, 0.5]), np.array([1.0, 5.0, -2.0])
+    pi = softmax(preferences)
+    mean = sum(pi[a] * preference_gradient(preferences, a, q[a], baseline) for a in range(3))
+    np.testing.assert_allclose(mean, pi * (q - pi @ q), atol=1e-15)
+
+
+def test_ties_are_broken_evenly() -> None:
+    """Each of the two best of four actions comes up with probability ½: within 4 standard errors of 10 000 draws."""
+    scores = np.tile([1.0, 3.0, 3.0, 2.0], (10_000, 1))
+    chosen = random_argmax(scores, np.random.default_rng(0))
+    assert set(chosen) == {1, 2} and abs((chosen == 1).mean() - 0.5) < 4 * 0.5 / 100
+    assert random_argmax(np.array([0.0, 1.0]), np.random.default_rng(0)) == 1
+
+
+def test_the_test_bed_is_what_its_docstring_says() -> None:
+    doc = " ".join((TenArmedTestbed.__doc__ or "").split())
+    env = rlbook.make("TenArmedTestbed-v0")
+    bed = env.unwrapped
+    assert isinstance(bed, TenArmedTestbed)
+    means, model = bed.means, bed.model()
+    assert f"In problem 0 it is {means.max():.6f}, of action {means.argmax()}; random actions are worth {means.mean():.6f}." in doc
+    largest = integrate.quad(lambda x: x * 10 * stats.norm.pdf(x) * stats.norm.cdf(x) ** 9, -12, 12)[0]
+    assert f"V* averages {largest:.6f}" in doc
+    assert model.rewards[0].tolist() == means.tolist() == machine_means(0).tolist()
+    env.reset(seed=0)
+    rewards = np.array([env.step(6)[1] for _ in range(4_000) if env.reset()])
+    assert abs(rewards.mean() - means[6]) < 4 / math.sqrt(4_000) and abs(rewards.std() - 1.0) < 4 / math.sqrt(2 * 4_000)
+    assert TenArmedTestbed(problem=3, mean=4.0).means == pytest.approx(machine_means(3) + 4.0)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"problem": -1}, "problem must be an integer of at least 0, got -1"), ({"arms": 1}, "arms must be an integer of at least 2, got 1"),
+    ({"mean": math.nan}, "mean must be a finite number, got nan"), ({"problem": True}, "problem must be an integer"),
+])  # fmt: skip
+def test_a_test_bed_that_cannot_be_is_refused(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TenArmedTestbed(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["epsilon-greedy", "ucb", "gradient"])
+def test_a_bandit_finds_the_best_machine(method: str) -> None:
+    """Problem 14 with three machines: the best is 1.67 above the next, and 600 pulls find it on 5 of 5 seeds."""
+    means = machine_means(14, 3)
+    where = {"env": "TenArmedTestbed-v0", "env_kwargs": {"problem": 14, "arms": 3}}
+    runs = [rlbook.train("bandit", **where, steps=600, seed=seed, method=method, eval_every=0) for seed in range(5)]  # type: ignore[arg-type]
+    assert np.diff(np.sort(means))[-1] == pytest.approx(1.675, abs=1e-3)
+    assert [run.agent.act(0, explore=False) for run in runs] == [means.argmax()] * 5
+
+
+@pytest.mark.parametrize("config", [
+    BanditConfig(), BanditConfig(alpha=0.2, initial_value=5.0), BanditConfig("ucb"), BanditConfig("gradient", 0.4, baseline=False),
+], ids=["mean", "optimistic", "ucb", "gradient"])  # fmt: skip
+def test_problems_side_by_side_learn_what_one_alone_learns(config: BanditConfig) -> None:
+    means, rng = np.stack([machine_means(problem) for problem in range(4)]), np.random.default_rng(0)
+    together, alone = empty_memory((4, 10), config), [empty_memory((10,), config) for _ in range(4)]
+    for _ in range(50):
+        actions = choose(together, config, rng, 0.1)
+        rewards = means[np.arange(4), actions] + rng.standard_normal(4)
+        errors = update(together, config, actions, rewards)
+        for problem, memory in enumerate(alone):
+            assert update(memory, config, actions[problem], rewards[problem]) == errors[problem]
+    for problem, memory in enumerate(alone):
+        for one, other in zip(memory, together, strict=True):
+            np.testing.assert_array_equal(one, other[problem])
+
+
+def test_the_gradient_method_draws_from_its_preferences() -> None:
+    """π(0) = 1 / (1 + e), over 20 000 draws, within 4 standard errors."""
+    config = BanditConfig("gradient")
+    memory = empty_memory((20_000, 2), config)
+    memory.preferences[:, 1] = 1.0
+    share = 1 / (1 + math.e)
+    drawn = choose(memory, config, np.random.default_rng(0), 0.0)
+    assert abs((drawn == 0).mean() - share) < 4 * math.sqrt(share * (1 - share) / 20_000)
+
+
+def test_figure_2_2_has_the_books_shares_of_optimal_actions() -> None:
+    """Greedy: about a third (Sutton & Barto, p. 29). Exact: means over 4 000 problems; between problems the share of the last hundred steps
+    has the standard deviations beside them."""
+    result = measured("2.2", figure("2.2", runs=400, steps=1_000))
+    share = {name: result[f"{name}: share of optimal actions, last 100 steps"] for name in ("ε = 0 (greedy)", "ε = 0.01", "ε = 0.1")}
+    for name, exact, deviation in (("ε = 0 (greedy)", 0.357, 0.476), ("ε = 0.01", 0.595, 0.48), ("ε = 0.1", 0.798, 0.291)):
+        assert abs(share[name] - exact) < 4 * deviation / math.sqrt(400), name
+
+
+def test_figures_2_3_to_2_5_show_what_their_titles_say() -> None:
+    few = {"runs": 200, "steps": 600}
+    optimistic, realistic = figure("2.3", **few).optimal.values()
+    assert optimistic[1:40].mean() < realistic[1:40].mean() and optimistic[-100:].mean() > realistic[-100:].mean() + 0.05
+    ucb, greedy = figure("2.4", **few).reward.values()
+    assert ucb[10] > ucb[9] + 0.5 and ucb[-100:].mean() > greedy[-100:].mean()
+    shares = figure("2.5", **few).optimal
+    assert shares["with baseline, α = 0.1"][-100:].mean() > shares["without baseline, α = 0.1"][-100:].mean() + 0.2
