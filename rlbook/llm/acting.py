@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rlbook.agent import State
-from rlbook.llm.causal_lm import Decoder, decoder
+from rlbook.llm.causal_lm import Decoder, LanguageModel, decoder
 from rlbook.llm.rows import rows_of
 from rlbook.policies.policy import module_device
 
@@ -28,7 +28,7 @@ class ActingState:
         model: the language model; never changed, never kept in a checkpoint.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: LanguageModel) -> None:
         self.model = model
         self.decoder: Decoder | None = None
 

@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlbook.agent import State
 from rlbook.checks import nearest
@@ -22,6 +22,10 @@ from rlbook.llm import causal_lm
 from rlbook.llm.model_folder import read_json
 from rlbook.llm.models import seeded
 from rlbook.llm.rows import Rows
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
 SETTINGS = (
     "r", "lora_alpha", "lora_dropout", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "rank_pattern",
@@ -34,7 +38,7 @@ NEUTRAL = (
 """What an adapter_config.json says beside them, without effect on an adapter whose weights are loaded."""
 
 
-def with_adapter(model: Any, adapter: str | Mapping[str, object], rng: np.random.Generator) -> Any:
+def with_adapter(model: PreTrainedModel, adapter: str | Mapping[str, object], rng: np.random.Generator) -> Any:
     """The language model in a `PeftModel` with a LoRA adapter, which is all that is trained.
 
     Args:
@@ -88,7 +92,7 @@ def _folder_settings(folder: Path, defaults: Mapping[str, object]) -> dict[str, 
     return {name: value for name, value in written.items() if name in SETTINGS}
 
 
-def _load(adapted: Any, folder: Path) -> None:
+def _load(adapted: PeftModel, folder: Path) -> None:
     """Puts the folder's weights into an adapter, all of them and no others."""
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
     from safetensors import SafetensorError
@@ -115,16 +119,16 @@ def _same_shape(one: Tensor | None, other: Tensor | None) -> bool:
     return one is not None and other is not None and one.shape == other.shape
 
 
-def trains_adapters_alone(model: Any) -> bool:
+def trains_adapters_alone(model: nn.Module) -> bool:
     """Whether `model` is a `PeftModel` that trains nothing but its adapters, so that without them it is what it was before."""
     if not (hasattr(model, "disable_adapter") and hasattr(model, "peft_config")):
         return False
-    with adapters_off(model):
+    with adapters_off(cast("PeftModel", model)):
         return not any(parameter.requires_grad for parameter in model.parameters())
 
 
 @contextmanager
-def adapters_off(model: Any) -> Iterator[None]:
+def adapters_off(model: PeftModel) -> Iterator[None]:
     """Inside, the adapters of a `PeftModel` change nothing. Which parameters are trained is the same before and after."""
     trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
@@ -138,7 +142,7 @@ def adapters_off(model: Any) -> Iterator[None]:
 class DecoderWithoutAdapters:
     """A decoder of the model with its adapters off."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: PeftModel) -> None:
         self.model, self.decoder = model, causal_lm.decoder(model)
 
     def prefill(self, rows: Rows, new_tokens: int) -> Tensor:

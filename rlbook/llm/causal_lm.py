@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlbook.agent import State
 from rlbook.fast_forms import has_fast_form
 from rlbook.llm.rows import Rows, positions
 from rlbook.policies.policy import module_device
 
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
-def _inputs(model: Any, rows: Rows, tokens: Tensor) -> dict[str, Any]:
+LanguageModel: TypeAlias = "PreTrainedModel | PeftModel"
+"""A causal language model of transformers, or one with adapters in it."""
+
+
+def _inputs(model: nn.Module, rows: Rows, tokens: Tensor) -> dict[str, Any]:
     """Token ids [B, P or P + T], which of them are real, and where each stands; architectures without position ids infer them."""
     prompt, completion = positions(rows)
     position = torch.cat([prompt[rows.index], completion], dim=1)[:, : tokens.shape[1]]
@@ -23,12 +30,12 @@ def _inputs(model: Any, rows: Rows, tokens: Tensor) -> dict[str, Any]:
     return {**inputs, "position_ids": position} if _takes(model, "position_ids") else inputs
 
 
-def _takes(model: Any, name: str) -> bool:
+def _takes(model: nn.Module, name: str) -> bool:
     return name in inspect.signature(model.forward).parameters
 
 
 @has_fast_form("rlbook.fast.llama:logits")
-def logits(model: Any, rows: Rows) -> Tensor:
+def logits(model: nn.Module, rows: Rows) -> Tensor:
     """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with gradients, on the model's device."""
     rows = rows.to(module_device(model))
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
@@ -38,7 +45,7 @@ def logits(model: Any, rows: Rows) -> Tensor:
 
 
 @has_fast_form("rlbook.fast.llama:hidden_states")
-def hidden_states(trunk: Any, rows: Rows) -> Tensor:
+def hidden_states(trunk: nn.Module, rows: Rows) -> Tensor:
     """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with gradients."""
     rows = rows.to(module_device(trunk))
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
@@ -47,7 +54,7 @@ def hidden_states(trunk: Any, rows: Rows) -> Tensor:
 
 
 @has_fast_form("rlbook.fast.llama:decoder")
-def decoder(model: Any) -> Decoder:
+def decoder(model: LanguageModel) -> Decoder:
     """What computes next-token logits of `model` column by column, on its weights as they are now."""
     return CausalDecoder(model)
 
@@ -67,7 +74,7 @@ class Decoder(Protocol):
 class CausalDecoder:
     """Next-token logits, one column at a time, for N rows, with transformers' own cache."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: LanguageModel) -> None:
         self.model = model
 
     @torch.inference_mode()
@@ -113,9 +120,9 @@ class CausalDecoder:
             vars(layer).update({name: _saved(value) for name, value in fields.items()})
 
 
-def _is_state(value: Any) -> bool:
+def _is_state(value: object) -> bool:
     return isinstance(value, Tensor | bool | int | float | str) or value is None
 
 
-def _saved(value: Any) -> Any:
+def _saved(value: object) -> Any:
     return value.clone(memory_format=torch.contiguous_format) if isinstance(value, Tensor) else value

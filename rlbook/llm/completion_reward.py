@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from rlbook.data.rollout import Batch
+from rlbook.llm.causal_lm import LanguageModel
 from rlbook.llm.language_model import Critic
 from rlbook.llm.rows import rows_of
 from rlbook.policies.reward_network import RewardNetwork
@@ -26,7 +25,7 @@ class CompletionReward(RewardNetwork):
         "walks": "texts are compared with right answers, and nobody walks",
     }
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: LanguageModel) -> None:
         super().__init__()
         self.score = Critic(model.eval())
 

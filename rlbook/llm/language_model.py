@@ -14,6 +14,7 @@ from rlbook.data.rollout import Batch, Rollout
 from rlbook.llm import causal_lm
 from rlbook.llm.acting import ActingState
 from rlbook.llm.adapters import DecoderWithoutAdapters, adapters_off, trains_adapters_alone
+from rlbook.llm.causal_lm import LanguageModel
 from rlbook.llm.rows import Rows, rows_of
 from rlbook.policies.distributions import Categorical, mode_categorical, sample_categorical
 from rlbook.policies.policy import Policy, Unit, as_array, full_precision
@@ -41,7 +42,7 @@ class LanguageModelPolicy(Policy):
         "rollout_steps": "a language model collects one episode in each environment",
     }
 
-    def __init__(self, model: Any, *, critic: bool = False, temperature: float = 1.0) -> None:
+    def __init__(self, model: LanguageModel, *, critic: bool = False, temperature: float = 1.0) -> None:
         super().__init__()
         self.model = model.eval()
         self.critic = Critic(model) if critic else None
@@ -167,15 +168,16 @@ def _states(batch: Batch) -> Rows:
     return rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch)[:, :-1])
 
 
-def _trunk(model: Any) -> Any:
+def _trunk(model: LanguageModel) -> Any:
     """The model below its output layer; that of the model inside, where peft has put adapters into one."""
-    return (model.get_base_model() if hasattr(model, "get_base_model") else model).base_model
+    below: Any = getattr(model, "get_base_model", lambda: model)()
+    return below.base_model
 
 
 class Critic(nn.Module):
     """V(text): a copy of a language model's trunk with a linear head, 0 everywhere at first."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: LanguageModel) -> None:
         super().__init__()
         self.trunk = copy.deepcopy(_trunk(model))
         self.weight = nn.Parameter(torch.zeros(1, model.config.get_text_config().hidden_size))

@@ -13,7 +13,10 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_JSON = 64 * 2**20                                 # bytes of config.json, of an index
@@ -126,7 +129,7 @@ def _check_size(folder: str | Path, shapes: dict[str, list[int]]) -> None:
         _refuse(folder, "describes a model with more than 2^28 numbers beside its weights")
 
 
-def described_size(config: Any) -> tuple[int, int]:
+def described_size(config: PreTrainedConfig) -> tuple[int, int]:
     """How many weights and how many other numbers the model of a `transformers` config has; it is built without memory to find out."""
     import torch
     from transformers import AutoModelForCausalLM

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from rlbook.llm.model_folder import (
     has_weights,
 )
 from rlbook.llm.tokenizer import Codec, character_codec, first_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 def small_llama(
@@ -61,7 +64,7 @@ def seeded(rng: np.random.Generator) -> Iterator[None]:
         yield
 
 
-def new_model(config: Any, rng: np.random.Generator) -> Any:
+def new_model(config: PreTrainedConfig, rng: np.random.Generator) -> Any:
     """A causal LM of a `transformers` config, in float32; its weights are drawn from `rng` as the architecture's authors draw them.
 
     Raises:
@@ -115,7 +118,7 @@ SMALL: dict[str, object] = {
 """The sizes of `small_llama`."""
 
 
-def _check_names(sizes: Mapping[str, object], known: Any, special: Mapping[str, object]) -> None:
+def _check_names(sizes: Mapping[str, object], known: PreTrainedConfig, special: Mapping[str, object]) -> None:
     """Raises ValueError for a name that no config of this architecture has; transformers would pass over it."""
     allowed = {*vars(known), *getattr(known, "attribute_map", ()), "model_type"} - special.keys()
     for name in sizes:

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike
 
 from rlbook.checks import check, one_of, optional, positive_int
 from rlbook.llm.rewards import Reward
@@ -103,7 +104,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
         self.rows.start(0, self.rows.pick(0, asked=None if asked is None else int(asked), seed=seed, rng=self.np_random))
         return self._observation(), {}
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: ArrayLike) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Appends a token."""
         reward = self.rows.write(np.atleast_1d(np.asarray(action, dtype=np.int64)))
         return self._observation(), float(reward[0]), bool(self.rows.terminated[0]), bool(self.rows.truncated[0]), {}
@@ -196,7 +197,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
             raise ValueError(f"seed: a list must have {self.num_envs} entries, one an environment, not {len(seed)}")
         return [None if one is None else int(one) for one in seed]
 
-    def _asked(self, prompt: Any) -> list[int | None]:
+    def _asked(self, prompt: ArrayLike | None) -> list[int | None]:
         if prompt is None:
             return [None] * self.num_envs
         return [int(one) for one in np.broadcast_to(np.asarray(prompt, dtype=np.int64), (self.num_envs,))]

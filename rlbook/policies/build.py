@@ -56,8 +56,8 @@ def build_policy(
 ) -> Policy:  # fmt: skip
     """The policy for `env`, a VectorEnv adapted to the agent.
 
-    An environment whose observations are neither vectors nor images names the policy that reads them,
-    `policy_kind`.
+    An environment whose observations are neither vectors nor images names the policy that reads
+    them, `policy_kind`.
 
     Args:
         env: its spaces are read, and it is not stepped.

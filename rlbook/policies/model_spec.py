@@ -88,7 +88,8 @@ class ModelSpec:
             return value
         if not isinstance(value, Mapping):
             if not isinstance(value, str | Path):
-                raise ValueError(f"it must be a folder, a ModelSpec or a mapping, got {value!r}"[:200])
+                wanted = "it must be a folder, a ModelSpec or a mapping"
+                raise ValueError(f"{wanted}, got {value!r}"[:200])
             return cls(folder=str(value))
         names = [item.name for item in dataclasses.fields(cls)]
         unknown = [name for name in value if name not in names]

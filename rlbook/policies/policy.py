@@ -1,7 +1,10 @@
-"""The policy protocol: the torch module inside an agent. An MLP and a language model both keep it, so one PPO serves both.
+"""The policy protocol: the torch module inside an agent.
 
-Shapes: N environments, T time, B minibatch rows, A action components. An MLP's batch is [B] steps (or [B, T] episodes); a sequence
-model's is [B, T], one row an episode. Everything an algorithm needs of a policy is below, and nothing else is called.
+An MLP and a language model both keep it, so one PPO serves both. Everything an algorithm needs of a
+policy is below, and nothing else is called.
+
+Shapes: N environments, T time, B minibatch rows, A action components. An MLP's batch is [B] steps
+(or [B, T] episodes); a sequence model's is [B, T], one row an episode.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ def as_array(tensor: Tensor) -> np.ndarray:
 
 
 def full_precision(tensor: Tensor) -> Tensor:
-    """Half precisions as float32, so that probabilities are computed in no less; others as they are."""
+    """Half precisions as float32, so that probabilities are computed in no less."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
@@ -124,20 +127,28 @@ class Policy(nn.Module):
     named: bool = False
     """Whether all its first weights stand in a folder, where they can be read again."""
     stores: ClassVar[Literal["all", "first"]] = "all"
-    """Which observations a rollout must keep. "first": the first one and the actions rebuild the row."""
+    """Which observations a rollout must keep. "first": it and the actions rebuild the row."""
 
     def __init__(self) -> None:
         super().__init__()
         self.normalizer: Any = None
-        """Running statistics of observations, where the policy keeps them; the agent updates them after each rollout."""
+        """Running statistics of observations, where the policy keeps them; the agent updates them
+        after each rollout."""
 
     def initial_state(self) -> Any:
-        """Memory for acting, beside the weights (a KV cache); None where none is needed. Evaluation owns another one."""
+        """Memory for acting, beside the weights (a KV cache); None where none is needed.
+
+        Evaluation owns another one.
+        """
         return None
 
     @abstractmethod
-    def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """One action an environment, sampled with `rng`, or the mode where `rng` is None. Without gradients.
+    def act(
+        self, obs: Any, rng: np.random.Generator | None, state: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """One action an environment, sampled with `rng`, or the mode where `rng` is None.
+
+        Without gradients.
 
         Returns:
             action [N] or [N, A], and its log-probability [N] in nats (float32).
@@ -157,25 +168,36 @@ class Policy(nn.Module):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """log π(a|s), the entropy of π(·|s) (both in nats) and V(s); shaped like `batch.mask`.
 
-        The entropy is None where it was not asked for, and has no gradient where `entropy_gradient` is false. V(s) is None without
-        a critic.
+        The entropy is None where it was not asked for, and has no gradient where `entropy_gradient`
+        is false. V(s) is None without a critic.
         """
 
     @abstractmethod
     def value(self, obs: Any) -> Tensor:
-        """V(s) of observations (a tensor, or a dict of tensors): [N, ...] → [N], without gradients, in reward units."""
+        """V(s) of observations (a tensor, or a dict of tensors): [N, ...] → [N].
+
+        In reward units, without gradients; a `rlbook.policies.values.Value`.
+        """
 
     @abstractmethod
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """V(obs) and V(next_obs), each [T, N], without gradients. Where the episode terminated, V(next_obs) is of no use."""
+        """V(obs) and V(next_obs), each [T, N], without gradients.
+
+        Where the episode terminated, V(next_obs) is of no use.
+        """
 
     def entropy_of(self, distribution: Distribution, gradient: bool) -> Tensor:
-        """The entropy in nats; without `gradient` it keeps no graph, which for a large vocabulary is most of an update's memory."""
+        """The entropy in nats.
+
+        Without `gradient` it keeps no graph, which for a large vocabulary is most of an update's
+        memory.
+        """
         with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
             return distribution.entropy()
 
     def reference(self) -> Policy:
-        """What a KL penalty holds this policy to: its weights as they are now, shared where they stay what they are."""
+        """What a KL penalty holds this policy to: its weights as they are now, shared where they
+        stay what they are."""
         return self.frozen_copy()
 
     def frozen_copy(self) -> Policy:

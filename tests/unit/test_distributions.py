@@ -180,6 +180,24 @@ def test_the_divergence_is_the_mean_log_ratio_and_zero_to_itself() -> None:
     assert never.kl(Categorical(torch.tensor([[0.0, 0.0]]))).item() == pytest.approx(math.log(2))
 
 
+def test_a_masked_action_is_as_if_it_were_not_there() -> None:
+    """All six agree with the distribution over the actions that are left, and no gradient is NaN."""
+    mask = torch.tensor([True, False, True, True, False])
+    logits = torch.randn(2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    one, other = (Categorical(raw.masked_fill(~mask, -torch.inf)) for raw in (logits, logits.sin()))
+    left, left_other = (torch.distributions.Categorical(logits=raw[:, mask]) for raw in (logits, logits.sin()))
+    assert_close(one.log_prob(torch.tensor([2, 2])), left.log_prob(torch.tensor([1, 1])))
+    assert one.log_prob(torch.tensor([1, 4])).tolist() == [-math.inf, -math.inf]
+    assert_close(one.entropy(), left.entropy())
+    assert_close(one.kl(other), torch.distributions.kl_divergence(left, left_other), atol=1e-12, rtol=1e-12)
+    assert Categorical(logits).kl(one).tolist() == [math.inf, math.inf]
+    assert mask[one.mode()].all() and all(mask[one.sample(torch.Generator().manual_seed(seed))].all() for seed in range(20))
+    with pytest.raises(ValueError, match="use sample"):
+        one.rsample()
+    (gradient,) = torch.autograd.grad((one.entropy() + one.kl(other)).sum(), logits)
+    assert gradient.isfinite().all() and not gradient[:, ~mask].any()
+
+
 def test_large_vocabularies_in_chunks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last bit, gradient too: 5 rows of 20 actions, 2 rows at a time."""
     logits = torch.randn(5, 20, generator=torch.Generator().manual_seed(0), requires_grad=True)
