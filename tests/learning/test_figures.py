@@ -215,7 +215,7 @@ def test_the_same_seed_gives_the_same_figure_and_another_seed_another() -> None:
 
 def test_a_figure_refuses_what_it_does_not_know() -> None:
     for number, options, words in (
-        ("6.44", {}, "nearest is '6.5'"), ("cliff", {}, "known: 3.2"), ("6.4", {"runs": 0}, "runs must be an integer of at least 1"),
+        ("6.44", {}, "nearest is '6.5'"), ("cliff", {}, "known: 2.2"), ("6.4", {"runs": 0}, "runs must be an integer of at least 1"),
         ("3.2", {"seed": 1}, "takes no seed"), ("6.4", {"sweeps": 3}, "takes seed, runs, episodes"),
     ):  # fmt: skip
         with pytest.raises(RequestError, match=words):
