@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rlbook
-from rlbook.book.weights import COMMAND, taught
+from rlbook.book import weights
 from rlbook.plots.colours import GREEN, RED
 from rlbook.plots.terminal import Terminal, value_map_text
 from rlbook.runs.progress import progress
@@ -81,12 +81,12 @@ def cloning(terminal: Terminal) -> float:
     """Behaviour cloning of right answers, from random weights. Returns the seconds of training."""
     start = time.monotonic()
     with progress() as report:
-        run = taught("Addition-v0", on_report=report)
+        run = weights.taught("Addition-v0", on_report=report)
     seconds = time.monotonic() - start
     terminal.write()
     share = terminal.bold(f"{run.metrics[-1]['eval_return']:.0%}")
     _say(terminal, f"That took {run.steps} minibatches and {seconds:.0f} seconds, and now {share} of its likeliest answers are right.")
-    _same(terminal, COMMAND.format(env="Addition-v0").removeprefix("rlbook "))
+    _same(terminal, weights.command("Addition-v0").removeprefix("rlbook "))
     return seconds
 
 

@@ -25,7 +25,7 @@ from rlbook.seeding import torch_generator
 WEIGHTS = Path(__file__).parent / "weights"
 DIGESTS = {
     "addition": "dea455117ee09c7afae52e210944dddc440a1c1b80ae1eec8c7455273175c1f1",
-    "reverse": "e3865cd7592b209cbf3699fd698a1a66416eecf25321231d8c3bd66f48ea6285",
+    "reverse": "43e86d3510f3f337074b5a21b7a8fcb5a4e32ad601b63439ab1e714f9ea93a96",
 }
 """Task → sha256 of its file of weights."""
 
