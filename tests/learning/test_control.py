@@ -10,11 +10,18 @@ import pytest
 import rlbook
 
 
-@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(3), marks=pytest.mark.slow)], ids=str)
-def test_ppo_balances_the_pole(seeds: range) -> None:
-    """50 000 steps; the median of three seeds over 50 episodes is at least 475 of 500."""
-    runs = [rlbook.train("ppo", "CartPole-v1", steps=50_000, seed=seed, eval_every=0) for seed in seeds]
-    assert np.median([rlbook.evaluate(run, episodes=50).mean for run in runs]) >= 475
+def test_ppo_balances_the_pole() -> None:
+    """50 000 steps; the median of three seeds over 50 episodes is at least 475 of 500.
+
+    Of 40 runs (with and without vector instructions, both matrix libraries) 39 had 500 and one 129, so a single seed may fall short.
+    """
+    means: list[float] = []
+    for seed in range(3):
+        run = rlbook.train("ppo", "CartPole-v1", steps=50_000, seed=seed, eval_every=0)
+        means.append(rlbook.evaluate(run, episodes=50).mean)
+        if sum(mean >= 475 for mean in means) == 2:            # the median is settled
+            return
+    pytest.fail(f"{means}")
 
 
 @pytest.mark.slow
