@@ -245,6 +245,8 @@ MEASUREMENTS = {
         "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--checkpoint best --episodes 50"
     ),
     "reinforce_maze": Measurement("the maze", "reinforce Maze-v0", optimal(3.0), seeds=10),
+    "a2c_maze": Measurement("the maze", "a2c Maze-v0", optimal(3.0), seeds=10),
+    "a2c_cartpole": Measurement("CartPole-v1", "a2c CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
     "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--episodes 50"),

@@ -44,6 +44,7 @@ ALGORITHMS = {
     "watkins_q_lambda": "rlbook.algorithms.tabular.watkins_q_lambda:WatkinsQLambda",
     "dqn": "rlbook.algorithms.value.dqn:DQN",
     "reinforce": "rlbook.algorithms.policy.reinforce:Reinforce",
+    "a2c": "rlbook.algorithms.policy.a2c:A2C",
     "ppo": "rlbook.algorithms.policy.ppo:PPO",
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",
     "dpo": "rlbook.algorithms.policy.dpo:DPO",

@@ -1,4 +1,4 @@
-"""Adam, one gradient step, and what a loss tells beside its value.
+"""Adam, RMSprop, one gradient step, and what a loss tells beside its value.
 
     m ← β₁ m + (1-β₁) g,   v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η m̂ / (√v̂ + ε)
     m̂ = m / (1-β₁ᵗ),   v̂ = v / (1-β₂ᵗ)
@@ -10,7 +10,7 @@ Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -123,6 +123,9 @@ def adam(
 class Adam:
     """The equations above, parameter by parameter; see `adam`."""
 
+    NAMES: ClassVar[tuple[str, ...]] = ("mean", "square")
+    """What is kept for each parameter, in the order of `moments`."""
+
     def __init__(
         self, groups: Sequence[Group], learning_rate: float, *,
         eps: float, betas: tuple[float, float],
@@ -130,7 +133,7 @@ class Adam:
         self.groups, self.learning_rate, self.eps, self.betas = groups, learning_rate, eps, betas
         self.parameters = trainable(groups)
         self.steps = 0
-        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.parameters]
+        self.moments = [tuple(torch.zeros_like(p) for _ in self.NAMES) for p in self.parameters]
 
     def step(
         self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None
@@ -157,13 +160,13 @@ class Adam:
                 self.parameters.items(), self.moments, strict=True
             ):
                 assert parameter.grad is not None
-                self._descend(parameter, parameter.grad * scale, *moments, group)
+                self._descend(parameter, parameter.grad * scale, moments, group)
         return norm
 
     def _descend(
-        self, parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, group: Group
+        self, parameter: Tensor, gradient: Tensor, moments: tuple[Tensor, ...], group: Group
     ) -> None:
-        rate, (beta1, beta2) = self.learning_rate * group.rate, self.betas
+        rate, (beta1, beta2), (mean, square) = self.learning_rate * group.rate, self.betas, moments
         mean.lerp_(gradient, 1 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         deviation = (square / (1 - beta2**self.steps)).sqrt() + self.eps
@@ -173,8 +176,8 @@ class Adam:
     def _check(self) -> None:
         if not same_parameters(self.parameters, trainable(self.groups)):
             raise TrainingError(REPLACED)
-        for parameter, (mean, _) in zip(self.parameters, self.moments, strict=True):
-            if (parameter.dtype, parameter.device) != (mean.dtype, mean.device):
+        for parameter, (moment, *_) in zip(self.parameters, self.moments, strict=True):
+            if (parameter.dtype, parameter.device) != (moment.dtype, moment.device):
                 raise TrainingError(REPLACED)
 
     def state_dict(self) -> State:
@@ -182,19 +185,44 @@ class Adam:
 
         The parameters belong to their modules.
         """
-        mean, square = (
-            torch.cat([moment.reshape(-1) for moment in moments])
-            for moments in zip(*self.moments, strict=True)
-        )
+        columns = zip(*self.moments, strict=True)
+        joined = [torch.cat([moment.reshape(-1) for moment in column]) for column in columns]
         steps = torch.tensor(float(self.steps))
-        return {"mean": mean, "square": square, "steps": steps, "matrix_library": "torch"}
+        named = dict(zip(self.NAMES, joined, strict=True))
+        return {**named, "steps": steps, "matrix_library": "torch"}
 
     def load_state_dict(self, state: State) -> None:
         self.steps = int(state["steps"])
         sizes = [p.numel() for p in self.parameters]
-        for number, name in enumerate(("mean", "square")):
+        for number, name in enumerate(self.NAMES):
             for moments, saved in zip(self.moments, state[name].split(sizes), strict=True):
                 moments[number].copy_(saved.view_as(moments[number]))
+
+
+class RMSprop(Adam):
+    """Adam without the mean of the gradients and without corrections for the first steps.
+
+    v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η g / (√v + ε)
+
+    Source: Hinton 2012, Neural Networks for Machine Learning, lecture 6e; for actor-critics: Mnih
+    et al. 2016, arXiv:1602.01783, eq. S2 and S3, where ε stands under the root.
+    """
+
+    NAMES = ("square",)
+
+    def __init__(
+        self, groups: Sequence[Group], learning_rate: float, *,
+        eps: float = 1e-5, decay: float = 0.99,
+    ) -> None:  # fmt: skip
+        super().__init__(groups, learning_rate, eps=eps, betas=(0.0, decay))
+
+    def _descend(
+        self, parameter: Tensor, gradient: Tensor, moments: tuple[Tensor, ...], group: Group
+    ) -> None:
+        rate, decay, (square,) = self.learning_rate * group.rate, self.betas[1], moments
+        square.mul_(decay).addcmul_(gradient, gradient, value=1 - decay)
+        parameter.mul_(1 - rate * group.weight_decay)
+        parameter.addcdiv_(gradient, square.sqrt() + self.eps, value=-rate)
 
 
 REPLACED = (

@@ -25,6 +25,13 @@ def test_ppo_balances_the_pole() -> None:
 
 
 @pytest.mark.slow
+def test_a2c_balances_the_pole() -> None:
+    """100 000 steps; each of three seeds earns at least 475 of 500 over 50 episodes."""
+    runs = [rlbook.train("a2c", "CartPole-v1", seed=seed, eval_every=0) for seed in range(3)]
+    assert min(rlbook.evaluate(run, episodes=50).mean for run in runs) >= 475
+
+
+@pytest.mark.slow
 def test_dqns_best_checkpoint_balances_the_pole(tmp_path: Path) -> None:
     """50 000 steps; the median of three seeds is at least 450 of 500. The last policy may have forgotten what the best one knew."""
     for seed in range(3):

@@ -13,6 +13,7 @@ import torch
 Make = Callable[..., Any]
 AGENTS: dict[str, dict[str, Any]] = {
     "reinforce": {},
+    "a2c": {"rollout_steps": 4},
     "ppo": {"rollout_steps": 4},
     "grpo": {"group_size": 4},
     "dpo": {"group_size": 4},
@@ -27,10 +28,10 @@ def test_the_gradient_is_clipped_to_max_grad_norm(stage: Make, scripted: Make, a
     assert theatre.agent.optimizer.grad.norm().item() == pytest.approx(1e-3, rel=1e-3)     # g · 1e-3 / (‖g‖ + 1e-6)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "reinforce"])
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "grpo", "reinforce"])
 def test_the_entropy_bonus_descends_minus_its_coefficient_times_the_entropy(stage: Make, arms: Make, algorithm: str) -> None:
     """Every arm pays the same, so that nothing but the bonus has a gradient: -c ∂H/∂logit_i = c p_i (log p_i + H)."""
-    options = AGENTS[algorithm] | ({"value_coef": 0.0} if algorithm == "ppo" else {})
+    options = AGENTS[algorithm] | ({"value_coef": 0.0} if algorithm in ("a2c", "ppo") else {})
     theatre = stage(algorithm, arms((0.0, 0.0, 0.0)), num_envs=8, hidden_sizes=(), entropy_coef=0.3, max_grad_norm=1e9, **options)
     actor = theatre.agent.policy.actor
     with torch.no_grad():
@@ -38,11 +39,11 @@ def test_the_entropy_bonus_descends_minus_its_coefficient_times_the_entropy(stag
         actor.weights[1].copy_(torch.tensor([1.0, 0.0, -1.0]))
     p = np.exp([1.0, 0.0, -1.0]) / np.exp([1.0, 0.0, -1.0]).sum()
     expected = 0.3 * p * (np.log(p) - (p * np.log(p)).sum())
-    theatre.collect(4) if algorithm == "ppo" else theatre.round()
+    theatre.collect(4) if algorithm in ("a2c", "ppo") else theatre.round()
     prepared = theatre.agent.prepare()
     batch = prepared if algorithm == "reinforce" else prepared[0]
     batch.weight = batch.mask / batch.mask.sum()
-    if algorithm == "ppo":
+    if algorithm in ("a2c", "ppo"):
         batch.advantage = torch.zeros_like(batch.advantage)
     (gradient,) = torch.autograd.grad(theatre.agent.loss(batch)[0], [actor.weights[1]])
     assert np.abs(expected).max() > 0.05

@@ -1,0 +1,164 @@
+"""Advantage actor-critic (A2C): a policy gradient every few steps, with V standing in for the rest
+of the episode.
+
+    repeat
+        act for T steps in N environments with π
+        A_t ← Σ_l (γλ)^l δ_{t+l},   δ_t = r_t + γ V(s_{t+1}) - V(s_t)      until the rollout's end
+        minimise  -mean A log π(a|s)  +  c_v ½ mean (V - (A + V_old))²  -  c_e mean H(π)
+
+REINFORCE waits for the return of a whole episode. A2C replaces what follows the rollout by the
+critic's estimate, so that it can learn before the episode ends; the estimate varies less than the
+return, and is biased as far as V is wrong. λ = 1 takes all rewards of the rollout ("n-step"), λ = 0
+one. One gradient step is made with each rollout. PPO makes several, and needs its clip for that:
+with one epoch, one minibatch and advantages as they are, PPO is this algorithm.
+
+Source: Mnih et al. 2016, arXiv:1602.01783, algorithm S3; all environments step together as in
+Wu et al. 2017, arXiv:1708.05144, section 5. Difference: λ, from Schulman et al. 2016,
+arXiv:1506.02438, eq. 16.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from rlbook import checks
+from rlbook.agent import Metrics, Parts, Step
+from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
+from rlbook.data.rollout import Batch, as_rows
+from rlbook.functional.advantages import gae, normalize
+from rlbook.functional.averages import averaged, given, per_token
+from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
+from rlbook.functional.schedules import Schedule
+from rlbook.functional.value_losses import squared_value_loss
+from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.policies.policy import as_array
+
+
+@dataclass(frozen=True)
+class A2CConfig:
+    gamma: float = 0.99  # discount per environment step, in [0, 1]
+    gae_lambda: float = 1.0  # λ of the advantage estimate, in [0, 1]; 1 is the n-step return
+    rollout_steps: int = 5  # T, steps of each environment between updates
+    value_coef: float = 0.5  # c_v, weight of the value loss (½ mean square)
+    entropy_coef: float | Schedule = 0.0  # c_e, weight of the entropy, in reward units per nat
+    learning_rate: float | Schedule = 3e-3  # Adam's step size, > 0
+    anneal_learning_rate: bool = True  # lower the step size linearly to 0 over the run
+    adam_eps: float = 1e-5  # Adam's ε
+    max_grad_norm: float = 0.5  # the gradient's L2 norm is clipped to this
+    normalize_advantage: bool = False  # standardise advantages within each rollout
+    orthogonal_init: bool = True  # orthogonal weights, gain 0.01 for the policy's output
+    separate_networks: bool = True  # a network of its own for V; false: a second head
+    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    micro_batch_size: int | None = None  # rows backpropagated at once; changes memory alone
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval,
+            rollout_steps=checks.positive_int, value_coef=checks.non_negative,
+            anneal_learning_rate=checks.boolean, adam_eps=checks.positive,
+            max_grad_norm=checks.bound, normalize_advantage=checks.boolean,
+            orthogonal_init=checks.boolean, separate_networks=checks.boolean,
+            temperature=checks.positive, hidden_sizes=checks.positive_ints,
+            micro_batch_size=checks.optional(checks.positive_int),
+        )  # fmt: skip
+        checks.check_rates(self, learning_rate=checks.positive, entropy_coef=checks.non_negative)
+
+
+class A2C(PolicyAgent):
+    """Advantage actor-critic; see the module docstring."""
+
+    presets = {
+        "Maze-v0": {"steps": 60_000, "num_envs": 16, "entropy_coef": 0.1},
+        "CartPole-v1": {"steps": 100_000},
+        **for_sequence_tasks(
+            steps=250_000, num_envs=256, gamma=1.0, learning_rate=4e-4,
+        ),
+    }  # fmt: skip
+    Config = A2CConfig
+    critic = True
+    METRICS = {
+        "policy_loss": "-mean A log π, minimised; of no meaning by itself",
+        "value_loss": "½ mean (V - target)², in squared reward units",
+        "entropy": "mean entropy of π(·|s), in nats; falls as the policy makes up its mind",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "explained_variance": "1 - Var(target - V) / Var(target); 1 is a perfect critic, 0 no "
+        "better than a constant",
+        "learning_rate": "Adam's step size",
+    }
+
+    def __init__(
+        self, env: AdaptedVectorEnv, config: A2CConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
+        self.config: A2CConfig = config
+        self.rollout = self.policy.rollout
+
+    def value(self, observations: object) -> np.ndarray:
+        """V of the environment's observations: [N, ...] → [N], in reward units."""
+        adapted = self.adapted(observations)
+        if isinstance(adapted, dict):
+            parts = {name: torch.as_tensor(part) for name, part in adapted.items()}
+            return as_array(self.policy.value(parts))
+        return as_array(self.policy.value(torch.as_tensor(adapted, dtype=torch.float32)))
+
+    def learn(self, step: Step) -> Metrics:
+        self.rollout_data.add(step, self._log_prob)
+        whole = self.rollout == "episodes"
+        full = self.round_over(step) if whole else len(self.rollout_data) == self.config.rollout_steps
+        if not full:
+            return {}
+        batch, metrics = self.prepare()
+        metrics |= self.update(batch)
+        self.rollout_data.clear()
+        return metrics
+
+    @torch.no_grad()
+    def prepare(self) -> tuple[Batch, Metrics]:
+        """The rollout as rows, with A, the target of V, and each row's share in the loss."""
+        data, config, unit = self.rollout_data, self.config, self.policy.unit
+        reward, mask = data.tensor("reward"), data.tensor("valid")                     # [T, N]
+        ends = data.tensor("terminated"), data.tensor("truncated")
+        value, next_value = self.policy.values(data)
+        advantage = gae(
+            reward, value, next_value, *ends,
+            gamma=config.gamma, gae_lambda=config.gae_lambda, valid=mask,
+        )  # fmt: skip
+        target = advantage + value
+        left = advantage[mask].var() / target[mask].var().clamp(min=1e-12)
+        if config.normalize_advantage:
+            advantage = normalize(advantage, mask)
+        fields = {"advantage": advantage, "target": target, "weight": per_token(mask)}
+        rows = {name: as_rows(item, mask, unit) for name, item in fields.items()}
+        batch = dataclasses.replace(self.policy.batch(data), **rows)
+        return batch, {"explained_variance": 1.0 - float(left)}
+
+    def update(self, batch: Batch) -> Metrics:
+        """One gradient step; returns the diagnostics."""
+        rate = self.anneal()
+        metrics = gradient_step(
+            self.optimizer, self.loss, batch,
+            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
+        )  # fmt: skip
+        return mean_metrics([metrics]) | {"learning_rate": rate}
+
+    def loss(self, batch: Batch) -> LossOutput:
+        """The share of some rows in the loss of the rollout."""
+        coef = self.now("entropy_coef")
+        log_prob, entropy, value = self.policy.evaluate(batch, entropy_gradient=coef > 0)
+        assert entropy is not None and value is not None and batch.weight is not None
+        assert batch.advantage is not None and batch.target is not None
+        mask, average = batch.mask, given(batch.weight)
+        policy_loss = policy_gradient_loss(log_prob, batch.advantage, mask=mask, average=average)
+        value_loss = squared_value_loss(value, batch.target, mask=mask, average=average)
+        bonus = averaged(entropy, mask, average)
+        total = regularised_loss(
+            policy_loss + self.config.value_coef * value_loss, bonus, None, entropy_coef=coef
+        )
+        metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": bonus}
+        return LossOutput(total, {name: item.detach() for name, item in metrics.items()})
