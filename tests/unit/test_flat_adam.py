@@ -12,6 +12,7 @@ from torch.testing import assert_close
 import rlbook
 from rlbook.fast import matrix_product
 from rlbook.fast.flat_adam import FlatAdam, micro_batches
+from rlbook.policies.optimizer import Group, RMSprop
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -51,6 +52,28 @@ def test_many_steps_are_adamws(options: dict[str, Any], max_grad_norm: float | N
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert_close(mine, other, atol=1e-9, rtol=0)
         assert not torch.equal(mine, next(network().parameters()))
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_rmsprop_is_torchs_and_resumes(weight_decay: float) -> None:
+    """torch adds the decay to the gradient; here it stands apart, as in AdamW, so torch's is done by hand before its step."""
+    ours, theirs = network(), network()
+    optimizer = RMSprop([Group([ours], weight_decay=weight_decay)], 1e-2, eps=1e-5, decay=0.9)
+    other = torch.optim.RMSprop(theirs.parameters(), 1e-2, alpha=0.9, eps=1e-5)
+    for step, x in enumerate(batches(100)):
+        if step == 50:
+            state, optimizer = optimizer.state_dict(), RMSprop([Group([ours], weight_decay=weight_decay)], 1e-2, eps=1e-5, decay=0.9)
+            optimizer.load_state_dict(state)
+        optimizer.step(loss_of(ours, x), 0.5)
+        other.zero_grad()
+        loss_of(theirs, x).backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        with torch.no_grad():
+            for parameter in theirs.parameters():
+                parameter.mul_(1 - 1e-2 * weight_decay)
+        other.step()
+    for mine, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_close(mine, expected, atol=1e-9, rtol=0)
 
 
 def test_clipping_shortens_a_long_gradient_and_leaves_a_short_one_alone() -> None:

@@ -20,10 +20,12 @@ arXiv:1506.02438, eq. 16.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
@@ -34,9 +36,14 @@ from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
-from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
-from rlbook.policies.policy import as_array
+from rlbook.policies.optimizer import (
+    Group,
+    LossOutput,
+    Optimizer,
+    RMSprop,
+    gradient_step,
+    mean_metrics,
+)
 
 
 @dataclass(frozen=True)
@@ -46,9 +53,10 @@ class A2CConfig:
     rollout_steps: int = 5  # T, steps of each environment between updates
     value_coef: float = 0.5  # c_v, weight of the value loss (½ mean square)
     entropy_coef: float | Schedule = 0.0  # c_e, weight of the entropy, in reward units per nat
-    learning_rate: float | Schedule = 3e-3  # Adam's step size, > 0
+    optimizer: Literal["adam", "rmsprop"] = "adam"  # the paper has RMSprop
+    learning_rate: float | Schedule = 3e-3  # the optimiser's step size, > 0
     anneal_learning_rate: bool = True  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-5  # Adam's ε
+    adam_eps: float = 1e-5  # the optimiser's ε
     max_grad_norm: float = 0.5  # the gradient's L2 norm is clipped to this
     normalize_advantage: bool = False  # standardise advantages within each rollout
     orthogonal_init: bool = True  # orthogonal weights, gain 0.01 for the policy's output
@@ -61,6 +69,7 @@ class A2CConfig:
         checks.check_fields(
             self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval,
             rollout_steps=checks.positive_int, value_coef=checks.non_negative,
+            optimizer=checks.one_of("adam", "rmsprop"),
             anneal_learning_rate=checks.boolean, adam_eps=checks.positive,
             max_grad_norm=checks.bound, normalize_advantage=checks.boolean,
             orthogonal_init=checks.boolean, separate_networks=checks.boolean,
@@ -89,29 +98,25 @@ class A2C(PolicyAgent):
         "grad_norm": "L2 norm of the gradient before clipping",
         "explained_variance": "1 - Var(target - V) / Var(target); 1 is a perfect critic, 0 no "
         "better than a constant",
-        "learning_rate": "Adam's step size",
+        "learning_rate": "the optimiser's step size",
     }
 
     def __init__(
-        self, env: AdaptedVectorEnv, config: A2CConfig, seed: int = 0, parts: Parts = Parts()
+        self, env: VectorEnv, config: A2CConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
-        super().__init__(env, config, seed, parts)
         self.config: A2CConfig = config
+        super().__init__(env, config, seed, parts)
         self.rollout = self.policy.rollout
 
-    def value(self, observations: object) -> np.ndarray:
-        """V of the environment's observations: [N, ...] → [N], in reward units."""
-        adapted = self.adapted(observations)
-        if isinstance(adapted, dict):
-            parts = {name: torch.as_tensor(part) for name, part in adapted.items()}
-            return as_array(self.policy.value(parts))
-        return as_array(self.policy.value(torch.as_tensor(adapted, dtype=torch.float32)))
+    def make_optimizer(self, groups: Sequence[Group], rate: float) -> Optimizer:
+        if self.config.optimizer == "adam":
+            return super().make_optimizer(groups, rate)
+        return RMSprop(groups, rate, eps=self.config.adam_eps)
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
-        whole = self.rollout == "episodes"
-        full = self.round_over(step) if whole else len(self.rollout_data) == self.config.rollout_steps
-        if not full:
+        full = len(self.rollout_data) == self.config.rollout_steps
+        if not (self.round_over(step) if self.rollout == "episodes" else full):
             return {}
         batch, metrics = self.prepare()
         metrics |= self.update(batch)

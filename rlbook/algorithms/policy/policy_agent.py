@@ -5,13 +5,14 @@ A policy that acts, a rollout that fills, one optimiser, and a reference where t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import Field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook.agent import Agent, Frozen, Parts, State, Step
@@ -24,8 +25,16 @@ from rlbook.functional import averages
 from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.policies.build import PolicySettings, build_policy, refuse_idle
-from rlbook.policies.optimizer import Group, adam
-from rlbook.policies.policy import Policy, check_digest, digest, load_saved, saved, whole
+from rlbook.policies.optimizer import Group, Optimizer, adam
+from rlbook.policies.policy import (
+    Policy,
+    as_array,
+    check_digest,
+    digest,
+    load_saved,
+    saved,
+    whole,
+)
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 surrogate_loss = has_fast_form("rlbook.fast.losses:clipped_surrogate_loss")(clipped_surrogate_loss)
@@ -95,13 +104,16 @@ class PolicyAgent(Agent):
         if parts.reference is not None and self.reference is None:
             refusal = "reference has no effect where kl_coef is 0; set kl_coef, or leave it out"
             raise RequestError(refusal)
-        rate = at(config.learning_rate, 0.0)
-        self.optimizer = adam([Group([self.policy])], rate, eps=config.adam_eps)
+        self.optimizer = self.make_optimizer([Group([self.policy])], at(config.learning_rate, 0.0))
         self.exploration = rng_for(seed, "exploration")
         self.shuffling = rng_for(seed, "minibatches")
         self.rollout_data = Rollout(self.policy.stores, parts.device)
         self._log_prob = np.zeros(0, dtype=np.float32)
         self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
+
+    def make_optimizer(self, groups: Sequence[Group], rate: float) -> Optimizer:
+        """What takes the gradient steps; `rate` is the first learning rate."""
+        return adam(groups, rate, eps=self.config.adam_eps)
 
     @staticmethod
     def needs_reference(config: PolicyConfig) -> bool:
@@ -119,6 +131,20 @@ class PolicyAgent(Agent):
             return self.policy.act(observation, None, self._judging)[0]
         action, self._log_prob = self.policy.act(observation, self.exploration, self._acting)
         return action
+
+    def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
+        """V of the environment's observations: [N, ...] → [N], in reward units.
+
+        Raises:
+            ValueError: the agent has no critic.
+        """
+        if not self.critic:
+            raise ValueError(f"{type(self).__name__} has no critic here, so there is no V(s)")
+        seen = self.adapted(observations)
+        if isinstance(seen, dict):
+            parts = {name: torch.as_tensor(part) for name, part in seen.items()}
+            return as_array(self.policy.value(parts))
+        return as_array(self.policy.value(torch.as_tensor(seen, dtype=torch.float32)))
 
     def begin(self) -> None:
         self._acting = self.policy.initial_state()

@@ -24,10 +24,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook import checks
@@ -48,7 +46,6 @@ from rlbook.functional.policy_losses import clip_fraction, regularised_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
-from rlbook.policies.policy import as_array
 
 
 @dataclass(frozen=True)
@@ -180,14 +177,6 @@ class PPO(PolicyAgent):
         self.reward_scale = None
         if config.normalize_reward:
             self.reward_scale = RewardScale(env.num_envs, config.gamma)
-
-    def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
-        """V of the environment's observations: [N, ...] → [N], in reward units."""
-        seen = self.adapted(observations)
-        if isinstance(seen, dict):
-            parts = {name: torch.as_tensor(part) for name, part in seen.items()}
-            return as_array(self.policy.value(parts))
-        return as_array(self.policy.value(torch.as_tensor(seen, dtype=torch.float32)))
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
