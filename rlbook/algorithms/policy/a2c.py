@@ -83,7 +83,9 @@ class A2C(PolicyAgent):
     """Advantage actor-critic; see the module docstring."""
 
     presets = {
-        "Maze-v0": {"steps": 60_000, "num_envs": 16, "entropy_coef": 0.1},
+        "Maze-v0": {
+            "steps": 100_000, "num_envs": 16, "learning_rate": 1e-3, "entropy_coef": 0.2,
+        },
         "CartPole-v1": {"steps": 100_000},
         **for_sequence_tasks(
             steps=250_000, num_envs=256, gamma=1.0, learning_rate=4e-4,
