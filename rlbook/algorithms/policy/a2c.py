@@ -24,8 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike, NDArray
 
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
@@ -114,6 +116,10 @@ class A2C(PolicyAgent):
         if self.config.optimizer == "adam":
             return super().make_optimizer(groups, rate)
         return RMSprop(groups, rate, eps=self.config.adam_eps)
+
+    def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
+        """V of the environment's observations: [N, ...] → [N], in reward units."""
+        return self.critic_value(observations)
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)

@@ -132,14 +132,8 @@ class PolicyAgent(Agent):
         action, self._log_prob = self.policy.act(observation, self.exploration, self._acting)
         return action
 
-    def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
-        """V of the environment's observations: [N, ...] → [N], in reward units.
-
-        Raises:
-            ValueError: the agent has no critic.
-        """
-        if not self.critic:
-            raise ValueError(f"{type(self).__name__} has no critic here, so there is no V(s)")
+    def critic_value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
+        """V of the environment's observations, for agents with a critic: [N, ...] → [N]."""
         seen = self.adapted(observations)
         if isinstance(seen, dict):
             parts = {name: torch.as_tensor(part) for name, part in seen.items()}

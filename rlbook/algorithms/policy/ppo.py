@@ -24,8 +24,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook import checks
@@ -177,6 +179,10 @@ class PPO(PolicyAgent):
         self.reward_scale = None
         if config.normalize_reward:
             self.reward_scale = RewardScale(env.num_envs, config.gamma)
+
+    def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
+        """V of the environment's observations: [N, ...] → [N], in reward units."""
+        return self.critic_value(observations)
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
