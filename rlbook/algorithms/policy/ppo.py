@@ -173,7 +173,7 @@ class PPO(PolicyAgent):
         super().__init__(env, config, seed, parts)
         self.config: PPOConfig = config
         self.rollout = self.policy.rollout
-        if self.rollout == "steps":                            # each keeps what was seen before it and after
+        if self.rollout == "steps":          # each keeps what was seen before it and after
             size = 8 * math.prod(env.single_observation_space.shape or ())
             checks.check_memory("rollout_steps", config.rollout_steps, env.num_envs * (size + 16))
         self.reward_scale = None
