@@ -24,7 +24,7 @@ def gradient(agent: Any, loss: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("options", [{"gae_lambda": 1.0}, {"gae_lambda": 0.9, "entropy_coef": 0.01, "separate_networks": False}], ids=str)
 def test_ppos_first_gradient_on_a_rollout_is_a2cs(stage: Make, scripted: Make, options: dict[str, Any], continuous: bool) -> None:
     """ρ = 1 there, and d ρ A = A d log π; the clip is inactive. With advantages as they are. Float32: 1e-5 of the gradient's norm."""
-    both = {"rollout_steps": 16, "value_coef": 0.5, "seed": 3} | options
+    both: dict[str, Any] = {"rollout_steps": 16, "value_coef": 0.5, "seed": 3} | options
     one, other = stage("a2c", scripted(continuous), **both), stage("ppo", scripted(continuous), normalize_advantage=False, **both)
     for theatre in (one, other):
         theatre.collect(16)
@@ -84,3 +84,8 @@ def test_rows_backpropagated_in_parts_give_the_gradient_of_the_whole(stage: Make
         theatre.learn(3)
     one, other = (torch.cat([p.detach().reshape(-1) for p in theatre.agent.policy.parameters()]) for theatre in theatres)
     assert_close(one, other, atol=2e-6, rtol=1e-4)
+
+
+def test_a_rollout_larger_than_the_memory_is_refused(stage: Make, scripted: Make) -> None:
+    with pytest.raises(ValueError, match="rollout_steps 1,000,000,000,000 needs"):
+        stage("a2c", scripted(), rollout_steps=10**12)

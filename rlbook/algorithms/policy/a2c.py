@@ -111,6 +111,7 @@ class A2C(PolicyAgent):
         self.config: A2CConfig = config
         super().__init__(env, config, seed, parts)
         self.rollout = self.policy.rollout
+        self.check_rollout(env, config.rollout_steps)
 
     def make_optimizer(self, groups: Sequence[Group], rate: float) -> Optimizer:
         if self.config.optimizer == "adam":

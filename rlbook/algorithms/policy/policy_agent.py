@@ -5,6 +5,7 @@ A policy that acts, a rollout that fills, one optimiser, and a reference where t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import Field
 from typing import Any, ClassVar, Protocol
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from rlbook.agent import Agent, Frozen, Parts, State, Step
 from rlbook.algorithms.policy.reference import Observations, codec_of, reference_policy
-from rlbook.checks import at
+from rlbook.checks import at, check_memory
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
@@ -110,6 +111,12 @@ class PolicyAgent(Agent):
         self.rollout_data = Rollout(self.policy.stores, parts.device)
         self._log_prob = np.zeros(0, dtype=np.float32)
         self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
+
+    def check_rollout(self, env: VectorEnv, steps: int) -> None:
+        """Raises ValueError where a rollout of so many steps does not fit into the memory."""
+        if self.rollout == "steps":          # each keeps what was seen before it and after
+            size = 8 * math.prod(env.single_observation_space.shape or ())
+            check_memory("rollout_steps", steps, env.num_envs * (size + 16))
 
     def make_optimizer(self, groups: Sequence[Group], rate: float) -> Optimizer:
         """What takes the gradient steps; `rate` is the first learning rate."""

@@ -20,7 +20,6 @@ of a rollout are computed once, when it is full.
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
@@ -173,9 +172,7 @@ class PPO(PolicyAgent):
         super().__init__(env, config, seed, parts)
         self.config: PPOConfig = config
         self.rollout = self.policy.rollout
-        if self.rollout == "steps":          # each keeps what was seen before it and after
-            size = 8 * math.prod(env.single_observation_space.shape or ())
-            checks.check_memory("rollout_steps", config.rollout_steps, env.num_envs * (size + 16))
+        self.check_rollout(env, config.rollout_steps)
         self.reward_scale = None
         if config.normalize_reward:
             self.reward_scale = RewardScale(env.num_envs, config.gamma)
