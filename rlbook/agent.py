@@ -123,8 +123,8 @@ class Agent(ABC):
     batched: ClassVar[bool] = False
     """True: acts in a VectorEnv of N environments, arrays [N, ...]. False: acts in one Env, scalars."""
     observations: ClassVar[str] = "any"
-    """What observations are turned into: "index" (one integer), "vector" (float32 [O]), "network" (an image as it is, else a vector),
-    "policy" (what the policy takes), "any"."""
+    """What observations are turned into: "index" (one integer), "numbers" (an integer, or a vector with its bounds), "vector" (float32
+    [O]), "network" (an image as it is, else a vector), "policy" (what the policy takes), "any"."""
     actions: ClassVar[str] = "any"
     """What the environment's actions must look like: "discrete" or "any" (discrete or a bounded box)."""
     default_num_envs: ClassVar[int] = 1

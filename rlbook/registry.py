@@ -150,9 +150,11 @@ def why_not(algorithm: str, env_name: str) -> str | None:
     agent = agent_class(algorithm)
     try:
         env = Recipe.of(env_name).make()
-        fitted = AdaptedEnv(env, adapt_to(agent, env, agent.Config()))
+        names = {item.name for item in dataclasses.fields(agent.Config)}
+        config = agent.Config(**{name: value for name, value in preset(agent, env_name).items() if name in names})
+        fitted = AdaptedEnv(env, adapt_to(agent, env, config))
         if issubclass(agent, Planner):
-            agent(fitted, agent.Config()).check_model(model_of(env))
+            agent(fitted, config).check_model(model_of(env))
         elif agent.sources() == ("data",):
             check_teachable(agent, env)
     except NoModel:                          # then a planner has one estimated

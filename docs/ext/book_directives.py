@@ -32,7 +32,8 @@ from rlbook.registry import ALGORITHMS, agent_class
 
 ROOT = Path(__file__).parents[2]
 OBSERVATIONS = {
-    "index": "one integer", "vector": "a vector of numbers", "network": "an image, or a vector of numbers",
+    "index": "one integer", "numbers": "one integer, or a vector of numbers",
+    "vector": "a vector of numbers", "network": "an image, or a vector of numbers",
     "policy": "whatever its policy takes", "any": "any",
 }  # fmt: skip
 ACTIONS = {"discrete": "discrete", "any": "discrete or continuous"}

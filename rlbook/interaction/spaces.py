@@ -1,8 +1,10 @@
 """Adapts an environment's spaces to an agent: one-hot, flattening, bins. Where no sensible way exists, says why.
 
-What an agent wants stands in `Agent.observations` ("index", "vector", "network", "policy") and `Agent.actions` ("discrete", "any").
+What an agent wants stands in `Agent.observations` ("index", "numbers", "vector", "network", "policy") and in `Agent.actions` ("discrete",
+"any").
 
     index    one integer: Discrete as it is; MultiDiscrete, Tuple and Dict numbered in mixed radix; Box cut into bins
+    numbers  Discrete as it is; everything else a vector, int64 where all its components are whole, else float64 with their bounds
     vector   float32 [O]: Discrete and MultiDiscrete one-hot; Box flattened; Dict and Tuple concatenated
     network  an image as it is, uint8 [H, W, C] or [C, H, W]; all else as "vector"
     policy   as "network", unless the environment brings a policy of its own (a language model), which sees the observation itself
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -24,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
+from rlbook.interaction.features import FeatureConfig, interval, make_features
 from rlbook.interaction.guards import observation_check, unchecked
 
 MAX_TABLE = 10_000_000        # entries of a Q table
@@ -76,6 +79,9 @@ def adapt(
             raise RequestError(f"a table needs one row a state, and this observation space has {_power(size)} of them (at most {most})")
         same = isinstance(observation_space, spaces.Discrete) and observation_space.start == 0
         return Adaptation(spaces.Discrete(size), adapted_actions, None if same else observe, act, tuple(dict.fromkeys(notes)))
+    if agent.observations == "numbers":
+        adapted, observe = _numbers(observation_space, notes)
+        return Adaptation(adapted, adapted_actions, observe, act, tuple(dict.fromkeys(notes)))
     if agent.observations in ("network", "policy") and is_image(observation_space):
         height, width, channels = image_size(observation_space)
         notes.append(f"observation: an image of {height} x {width} pixels and {channels} channels")
@@ -93,7 +99,12 @@ def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object)
     observation_space = getattr(env, "single_observation_space", None) or env.observation_space
     action_space = getattr(env, "single_action_space", None) or env.action_space
     bins = {name: getattr(config, name) for name in ("bins", "action_bins") if hasattr(config, name)}
-    return adapt(observation_space, action_space, agent, own_policy=hasattr(env.unwrapped, "policy_kind"), **bins)
+    made = adapt(observation_space, action_space, agent, own_policy=hasattr(env.unwrapped, "policy_kind"), **bins)
+    if isinstance(config, FeatureConfig):
+        num_actions = int(made.action_space.n) if isinstance(made.action_space, spaces.Discrete) else 1
+        note = make_features(made.observation_space, config, num_actions).note
+        made = replace(made, notes=(*made.notes, note))
+    return made
 
 
 def is_image(space: spaces.Space) -> bool:
@@ -190,12 +201,53 @@ def _digits(space: spaces.Space, bins: int, notes: list[str]) -> tuple[list[int]
         return [2] * math.prod(space.shape), lambda x: _flat(x, dims).astype(np.int64)
     if isinstance(space, spaces.Box):
         low, high = _range(space)
-        notes.append(f"observation: {bins} bins for each of {low.size} dimensions, over {_interval(low, high)}")
+        notes.append(f"observation: {bins} bins for each of {low.size} dimensions, over {interval(low, high)}")
         return [bins] * low.size, _binner(low, high, bins, len(space.shape))
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = [(key, *_digits(part, bins, notes)) for key, part in _parts(space)]
         return [n for _, sizes, _ in parts for n in sizes], lambda x: np.concatenate([code(x[key]) for key, _, code in parts], axis=-1)
     raise RequestError(f"{type(space).__name__} observations cannot be numbered, and a table needs one row a state")
+
+
+# ---- observations as numbers
+
+def _numbers(space: spaces.Space, notes: list[str]) -> tuple[spaces.Space, Code | None]:
+    """The space of vectors [D] and the way there; a Discrete space stays one."""
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda x: x - start)
+    if _whole(space):
+        sizes, code = _digits(space, 1, notes)
+        return spaces.MultiDiscrete(sizes), code
+    low, high, code = _components(space, notes)
+    return spaces.Box(low, high, dtype=np.float64), code
+
+
+def _whole(space: spaces.Space) -> bool:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return all(_whole(part) for _, part in _parts(space))
+    return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+
+
+def _components(space: spaces.Space, notes: list[str]) -> tuple[np.ndarray, np.ndarray, Code]:
+    """Least and largest value of each component, infinite where there is none, and observations as float64 [..., D]."""
+    if isinstance(space, spaces.Box):
+        low, high, dims = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float), len(space.shape)
+        return np.where(np.abs(low) < VAST, low, -np.inf), np.where(np.abs(high) < VAST, high, np.inf), lambda x: _finite(_flat(x, dims))
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = [(key, *_components(part, notes)) for key, part in _parts(space)]
+        low, high = np.concatenate([low for _, low, _, _ in parts]), np.concatenate([high for _, _, high, _ in parts])
+        return low, high, lambda x: np.concatenate([code(x[key]) for key, _, _, code in parts], axis=-1)
+    sizes, code = _digits(space, 1, notes)
+    return np.zeros(len(sizes)), np.array(sizes, dtype=float), lambda x: code(x).astype(float)
+
+
+def _finite(x: np.ndarray) -> np.ndarray:
+    """As float64. NaN and infinities are nowhere: FloatingPointError."""
+    x = x.astype(np.float64, copy=False)
+    if not math.isfinite(np.vdot(x, x)) and not np.isfinite(x).all():
+        raise FloatingPointError(float(x[~np.isfinite(x)].flat[0]))
+    return x
 
 
 def _binner(low: np.ndarray, high: np.ndarray, bins: int, dims: int) -> Code:
@@ -218,10 +270,6 @@ def _range(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
     from_high = np.where(has_high, high - 2 * UNBOUNDED, -UNBOUNDED)
     from_low = np.where(has_low, low + 2 * UNBOUNDED, UNBOUNDED)
     return np.where(has_low, low, from_high), np.where(has_high, high, from_low)
-
-
-def _interval(low: np.ndarray, high: np.ndarray) -> str:
-    return ", ".join(f"[{a:.4g}, {b:.4g}]" for a, b in list(zip(low, high, strict=True))[:8])
 
 
 # ---- actions
@@ -275,7 +323,7 @@ def _binned(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[spac
     axes = [np.linspace(a, b, action_bins) if action_bins > 1 else np.array([(a + b) / 2]) for a, b in zip(low, high, strict=True)]
     table = np.stack([axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")], axis=-1)
     table = table.reshape(size, *space.shape).astype(space.dtype)
-    notes.append(f"action: {action_bins} values for each of {low.size} dimensions, over {_interval(low, high)}")
+    notes.append(f"action: {action_bins} values for each of {low.size} dimensions, over {interval(low, high)}")
     return spaces.Discrete(size), lambda a: table[a]
 
 
