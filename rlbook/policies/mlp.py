@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from rlbook.checks import check_memory
 from rlbook.data.rollout import Batch, Rollout, as_rows
 from rlbook.fast_forms import has_fast_form
+from rlbook.functional.moments import merged_moments
 from rlbook.policies.distributions import (
     Categorical,
     Distribution,
@@ -227,8 +228,6 @@ class Normalizer(nn.Module):
     """Running mean and variance of observations; frozen except in `update`.
 
     Detail 8 of the 9 for continuous control in "The 37 Implementation Details of PPO".
-
-    Source: Chan et al. 1979, the parallel update of means and sums of squares.
     """
 
     mean: Tensor
@@ -249,12 +248,6 @@ class Normalizer(nn.Module):
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
         """Takes in a batch [B, size]."""
-        x = x.double()
-        count, mean, variance = len(x), x.mean(0), x.var(0, unbiased=False)
-        total = self.count + count
-        delta = mean - self.mean
-        between = delta.square() * self.count * count / total
-        squares = self.variance * self.count + variance * count + between
-        self.mean.add_(delta * count / total)
-        self.variance.copy_(squares / total)
-        self.count.copy_(total)
+        held = (self.count, self.mean, self.variance)
+        for buffer, value in zip(held, merged_moments(*held, x.double()), strict=True):
+            buffer.copy_(value)

@@ -40,10 +40,11 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("ppo", "Maze-v0"): ({"steps": 2500, "num_envs": 5, "rollout_steps": 32, "env_kwargs": {"slip": 0.2}}, 500),
     ("ppo", "CartPole-v1"): (
         {"steps": 2500, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True, "kl_coef": 0.1}, 625),
-    ("a2c", "CartPole-v1"): ({"steps": 1200, "num_envs": 4}, 300),
+    ("a2c", "CartPole-v1"): ({"steps": 1200, "num_envs": 4, "normalize_observation": True, "normalize_reward": True}, 300),
     ("a2c", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70}, 20),
     ("reinforce", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "baseline": "learned", "env_kwargs": {"slip": 0.2}}, 850),
-    ("reinforce", "CartPole-v1"): ({"steps": 2500, "num_envs": 8, "group_size": 4}, 500),
+    ("reinforce", "CartPole-v1"): (
+        {"steps": 2500, "num_envs": 8, "group_size": 4, "normalize_observation": True, "normalize_reward": True}, 500),
     ("grpo", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "group_size": 4, "kl_coef": 0.01, "env_kwargs": {"slip": 0.2}}, 850),
     ("grpo", "CartPole-v1"): ({"steps": 2500, "num_envs": 8, "group_size": 4}, 500),
     ("dpo", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "reference_period": 2, "env_kwargs": {"slip": 0.2}}, 850),

@@ -213,16 +213,25 @@ def test_a_constant_observation_stays_finite() -> None:
     assert normalizer(torch.tensor([4.0])).item() == 10.0
 
 
-def test_evaluation_leaves_the_statistics_alone_and_saving_keeps_them(tmp_path: Any) -> None:
+@pytest.mark.parametrize(("algorithm", "rollout", "seen"), [
+    ("ppo", {"rollout_steps": 32}, 512),                                    # 4 rollouts of 4 · 32 steps; the fifth is not full
+    ("a2c", {"rollout_steps": 32}, 512),
+    ("reinforce", {}, None),                                                # the steps of all rounds of 4 episodes
+])  # fmt: skip
+def test_evaluation_leaves_the_statistics_alone_and_saving_keeps_them(
+    algorithm: str, rollout: dict[str, Any], seen: int | None, tmp_path: Any
+) -> None:
     """Bug class: statistics that move while judging, or that a loaded policy has lost."""
-    options: dict[str, Any] = {"steps": 600, "num_envs": 4, "rollout_steps": 32, "normalize_observation": True, "eval_every": 0}
-    run = rlbook.train("ppo", "CartPole-v1", folder=tmp_path / "run", **options)
+    options: dict[str, Any] = {"steps": 600, "num_envs": 4, "normalize_observation": True, "normalize_reward": True, "eval_every": 0}
+    run = rlbook.train(algorithm, "CartPole-v1", folder=tmp_path / "run", **options, **rollout)
     agent: Any = run.agent
-    normalizer = agent.policy.normalizer
-    before = [normalizer.mean.clone(), normalizer.variance.clone(), normalizer.count.clone()]
-    assert before[2] == 512                                                 # 4 rollouts of 4 · 32 steps; the fifth is not full
+    normalizer, scale = agent.policy.normalizer, agent.reward_scale
+    before = [normalizer.mean.clone(), normalizer.variance.clone(), normalizer.count.clone(), scale.running.clone(), scale.moments.clone()]
+    assert before[2] == before[4][0] == (seen or sum(run.episode_lengths[: len(run.episode_lengths) // 4 * 4]))
     returns = rlbook.evaluate(run, episodes=5).returns
-    assert all(map(torch.equal, before, (normalizer.mean, normalizer.variance, normalizer.count)))
+    assert (returns == returns.round()).all() and returns.min() >= 8        # as the environment pays them: 1 a step
+    assert all(map(torch.equal, before, (*normalizer.state_dict().values(), scale.running, scale.moments)))
     loaded: Any = rlbook.load(tmp_path / "run")
-    assert all(map(torch.equal, before, loaded.agent.policy.normalizer.state_dict().values()))
+    kept = loaded.agent.reward_scale
+    assert all(map(torch.equal, before, (*loaded.agent.policy.normalizer.state_dict().values(), kept.running, kept.moments)))
     np.testing.assert_array_equal(rlbook.evaluate(loaded, episodes=5).returns, returns)

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.policy.ppo import RewardScale
+from rlbook.data.reward_scale import RewardScale
 from rlbook.functional.policy_losses import policy_gradient_loss
 
 Make = Callable[..., Any]
@@ -221,13 +221,14 @@ def test_rewards_are_divided_by_the_deviation_of_the_running_discounted_return()
             running = gamma * running + r
             seen.append(running.copy())
             running[over] = 0.0
-        scaled = scale(torch.from_numpy(reward).float(), torch.from_numpy(ended))
+        scaled = scale(torch.from_numpy(reward).float(), torch.from_numpy(ended), torch.ones(50, 3, dtype=torch.bool))
         np.testing.assert_allclose(scaled, np.clip(reward / np.concatenate(seen).std(), -10, 10), rtol=1e-5)
 
 
 def test_scaled_rewards_keep_within_ten() -> None:
     scale = RewardScale(1, 0.0)
-    out = scale(torch.tensor([[0.0]] * 999 + [[1e4]]), torch.ones(1000, 1, dtype=torch.bool))
+    every = torch.ones(1000, 1, dtype=torch.bool)
+    out = scale(torch.tensor([[0.0]] * 999 + [[1e4]]), every, every)
     assert out[-1].item() == 10.0                                              # one in a thousand: 31.6 deviations
 
 
@@ -236,8 +237,8 @@ def test_the_scale_is_saved_with_the_agent(stage: Make, scripted: Make) -> None:
     theatre.learn(2)
     other = stage("ppo", scripted(), normalize_reward=True, rollout_steps=10, seed=1)
     other.agent.load_state_dict(theatre.agent.state_dict())
-    reward, ended = torch.ones(5, 4), torch.zeros(5, 4, dtype=torch.bool)
-    assert torch.equal(theatre.agent.reward_scale(reward, ended), other.agent.reward_scale(reward, ended))
+    step = torch.ones(5, 4), torch.zeros(5, 4, dtype=torch.bool), torch.ones(5, 4, dtype=torch.bool)
+    assert torch.equal(theatre.agent.reward_scale(*step), other.agent.reward_scale(*step))
 
 
 def test_ppo_values_the_environments_own_observations() -> None:

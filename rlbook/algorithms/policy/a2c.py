@@ -61,6 +61,10 @@ class A2CConfig:
     adam_eps: float = 1e-5  # the optimiser's ε
     max_grad_norm: float = 0.5  # the gradient's L2 norm is clipped to this
     normalize_advantage: bool = False  # standardise advantages within each rollout
+    # standardise observations by running statistics, clipped to ±10
+    normalize_observation: bool = False
+    # divide rewards by the running standard deviation of the discounted return, clipped to ±10
+    normalize_reward: bool = False
     orthogonal_init: bool = True  # orthogonal weights, gain 0.01 for the policy's output
     separate_networks: bool = True  # a network of its own for V; false: a second head
     temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
@@ -74,6 +78,7 @@ class A2CConfig:
             optimizer=checks.one_of("adam", "rmsprop"),
             anneal_learning_rate=checks.boolean, adam_eps=checks.positive,
             max_grad_norm=checks.bound, normalize_advantage=checks.boolean,
+            normalize_observation=checks.boolean, normalize_reward=checks.boolean,
             orthogonal_init=checks.boolean, separate_networks=checks.boolean,
             temperature=checks.positive, hidden_sizes=checks.positive_ints,
             micro_batch_size=checks.optional(checks.positive_int),
@@ -129,14 +134,14 @@ class A2C(PolicyAgent):
             return {}
         batch, metrics = self.prepare()
         metrics |= self.update(batch)
-        self.rollout_data.clear()
+        self.end_rollout(batch)
         return metrics
 
     @torch.no_grad()
     def prepare(self) -> tuple[Batch, Metrics]:
         """The rollout as rows, with A, the target of V, and each row's share in the loss."""
         data, config, unit = self.rollout_data, self.config, self.policy.unit
-        reward, mask = data.tensor("reward"), data.tensor("valid")                     # [T, N]
+        reward, mask = self.rewards(), data.tensor("valid")                            # [T, N]
         ends = data.tensor("terminated"), data.tensor("truncated")
         value, next_value = self.policy.values(data)
         advantage = gae(

@@ -19,6 +19,7 @@ from torch import Tensor
 from rlbook.agent import Agent, Frozen, Parts, State, Step
 from rlbook.algorithms.policy.reference import Observations, codec_of, reference_policy
 from rlbook.checks import at, check_memory
+from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
@@ -109,6 +110,9 @@ class PolicyAgent(Agent):
         self.exploration = rng_for(seed, "exploration")
         self.shuffling = rng_for(seed, "minibatches")
         self.rollout_data = Rollout(self.policy.stores, parts.device)
+        self.reward_scale = None
+        if getattr(config, "normalize_reward", False):
+            self.reward_scale = RewardScale(env.num_envs, getattr(config, "gamma", 1.0))
         self._log_prob = np.zeros(0, dtype=np.float32)
         self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
 
@@ -150,6 +154,26 @@ class PolicyAgent(Agent):
     def begin(self) -> None:
         self._acting = self.policy.initial_state()
 
+    def rewards(self) -> Tensor:
+        """The rollout's rewards [T, N], scaled where `normalize_reward` asks for it.
+
+        Once a rollout: the scale takes them in.
+        """
+        data = self.rollout_data
+        reward = data.tensor("reward")
+        if self.reward_scale is None:
+            return reward
+        ended = data.tensor("terminated") | data.tensor("truncated")
+        return self.reward_scale(reward, ended, data.tensor("valid"))
+
+    def end_rollout(self, batch: Batch) -> None:
+        """Empties the rollout after its update. Its observations `batch.obs` join the running
+        statistics, where the policy keeps some: what acted and what learned saw the same numbers.
+        """
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.update(batch.obs)
+        self.rollout_data.clear()
+
     def round_over(self, step: Step) -> bool:
         """Whether the last environment of this round has just ended (`rollout = "episodes"`)."""
         return not (step.valid & ~(step.terminated | step.truncated)).any()
@@ -183,6 +207,7 @@ class PolicyAgent(Agent):
             "rngs": [rng_state(self.exploration), rng_state(self.shuffling)],
             "rollout": self.rollout_data.state_dict(),
             "acting": None if self._acting is None else self._acting.state_dict(),
+            "reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict(),
         }
 
     def reference_state(self, reference: Policy) -> State | str:
@@ -205,3 +230,5 @@ class PolicyAgent(Agent):
         self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
         if self._acting is not None:
             self._acting.load_state_dict(state["acting"])
+        if self.reward_scale is not None:
+            self.reward_scale.load_state_dict(state["reward_scale"])

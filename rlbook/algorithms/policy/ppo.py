@@ -30,14 +30,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook import checks
-from rlbook.agent import Metrics, Parts, State, Step
+from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import (
     AVERAGES,
     PolicyAgent,
     for_sequence_tasks,
     surrogate_loss,
 )
-from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, as_rows, minibatches
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.advantages import gae, normalize
@@ -173,9 +172,6 @@ class PPO(PolicyAgent):
         self.config: PPOConfig = config
         self.rollout = self.policy.rollout
         self.check_rollout(env, config.rollout_steps)
-        self.reward_scale = None
-        if config.normalize_reward:
-            self.reward_scale = RewardScale(env.num_envs, config.gamma)
 
     def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
         """V of the environment's observations: [N, ...] → [N], in reward units."""
@@ -188,19 +184,15 @@ class PPO(PolicyAgent):
             return {}
         batch, metrics = self.prepare()
         metrics |= self.update(batch)
-        if self.policy.normalizer is not None:
-            self.policy.normalizer.update(batch.obs)
-        self.rollout_data.clear()
+        self.end_rollout(batch)
         return metrics
 
     @torch.no_grad()
     def prepare(self) -> tuple[Batch, Metrics]:
         """Advantages and value targets for everything in the rollout, as rows to train on."""
         data, config = self.rollout_data, self.config
-        reward, mask = data.tensor("reward"), data.tensor("valid")                     # [T, N]
+        reward, mask = self.rewards(), data.tensor("valid")                            # [T, N]
         terminated, truncated = data.tensor("terminated"), data.tensor("truncated")
-        if self.reward_scale is not None:
-            reward = self.reward_scale(reward, terminated | truncated)
         reference_log_prob, metrics = None, {}
         if self.reference is not None:
             episodes = self.policy.batch(data, "episode")
@@ -303,15 +295,6 @@ class PPO(PolicyAgent):
         clips = {"clip": self.now("clip"), "clip_high": self.config.clip_high}
         outside = clip_fraction(log_prob, batch.log_prob, **clips, **over)
         return {"approx_kl": kl, "clip_fraction": outside}
-
-    def state_dict(self) -> State:
-        scale = None if self.reward_scale is None else self.reward_scale.state_dict()
-        return super().state_dict() | {"reward_scale": scale}
-
-    def load_state_dict(self, state: State) -> None:
-        super().load_state_dict(state)
-        if self.reward_scale is not None:
-            self.reward_scale.load_state_dict(state["reward_scale"])
 
 
 class Share(TypedDict, total=False):

@@ -48,6 +48,10 @@ class ReinforceConfig:
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    # standardise observations by running statistics, clipped to ±10
+    normalize_observation: bool = False
+    # divide rewards by the running standard deviation of the discounted return, clipped to ±10
+    normalize_reward: bool = False
     temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
     micro_batch_size: int | None = None  # rows backpropagated at once; changes memory alone
@@ -58,6 +62,7 @@ class ReinforceConfig:
             gamma=checks.unit_interval, group_size=checks.positive_int,
             value_coef=checks.non_negative, anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
+            normalize_observation=checks.boolean, normalize_reward=checks.boolean,
             hidden_sizes=checks.positive_ints, micro_batch_size=checks.optional(checks.positive_int)
         )  # fmt: skip
         checks.check_rates(self, learning_rate=checks.positive, entropy_coef=checks.non_negative)
@@ -98,15 +103,16 @@ class Reinforce(PolicyAgent):
         self.rollout_data.add(step, self._log_prob)
         if not self.round_over(step):
             return {}
-        metrics = self.update(self.prepare())
-        self.rollout_data.clear()
+        batch = self.prepare()
+        metrics = self.update(batch)
+        self.end_rollout(batch)
         return metrics
 
     @torch.no_grad()
     def prepare(self) -> Batch:
         """The round as rows, with A, the target of V, and each step's share in the loss."""
         data = self.rollout_data
-        reward, mask = data.tensor("reward"), data.tensor("valid")                     # [T, N]
+        reward, mask = self.rewards(), data.tensor("valid")                            # [T, N]
         ends = data.tensor("terminated"), data.tensor("truncated")
         returns = discounted_returns(reward, *ends, self.config.gamma, valid=mask)     # [T, N]
         fields = {"advantage": returns - self.baseline(returns), "target": returns}
