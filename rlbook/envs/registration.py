@@ -19,6 +19,7 @@ def register() -> None:
     _register_tabular("rlbook/Gambler-v0", "rlbook.envs.gambler:Gambler", 10_000)
     _register_tabular("rlbook/CarRental-v0", "rlbook.envs.car_rental:CarRental", 100)
     _register_tabular("rlbook/DynaMaze-v0", "rlbook.envs.dyna_maze:DynaMaze", 10_000)
+    _register_tabular("rlbook/TicTacToe-v0", "rlbook.envs.tic_tac_toe:TicTacToe", None)
     _register_tabular("rlbook/ShortCorridor-v0", "rlbook.envs.short_corridor:ShortCorridor", 1_000)
     _register("rlbook/Addition-v0", "rlbook.llm.token_env:Addition", "rlbook.llm.token_env:AdditionVector")
     _register("rlbook/Reverse-v0", "rlbook.llm.token_env:Reverse", "rlbook.llm.token_env:ReverseVector")
