@@ -176,6 +176,7 @@ ADDITION = "--episodes 512"
 BEFORE = "--steps 1 --eval-every 0"
 WALK = "RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 1 --episodes 1000"
 CLIFF = "CliffWalking-v1 --epsilon 0.1 --gamma 1 --episodes 1000"
+SLIPPERY = "Maze-v0 --env.slip 0.2"
 ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
 
 MEASUREMENTS = {
@@ -247,6 +248,12 @@ MEASUREMENTS = {
     "reinforce_maze": Measurement("the maze", "reinforce Maze-v0", optimal(3.0), seeds=10),
     "a2c_maze": Measurement("the maze", "a2c Maze-v0", optimal(3.0), seeds=10),
     "a2c_cartpole": Measurement("CartPole-v1", "a2c CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "dagger_maze": Measurement("the maze", "dagger Maze-v0", optimal(3.0), seeds=3),
+    "dagger_slippery": Measurement("the slippery maze", f"dagger {SLIPPERY}", mean_return, seeds=3, evaluate="--episodes 1000"),
+    "clone_slippery": Measurement(
+        "the slippery maze, a clone of 16 steps", f"behavior_cloning {SLIPPERY} --demonstrations 16 --steps 500", mean_return, seeds=3,
+        evaluate="--episodes 1000",
+    ),
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
     "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--episodes 50"),

@@ -12,7 +12,7 @@ turn and owns the resets; `plan` and `fit` are iterators, one item a sweep or a 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -82,6 +82,9 @@ class Parts:
     the environment's argument `model` instead, whose tokenizer decides what the environment shows."""
     device: str = "cpu"
     """Where the networks live: "cpu" or "cuda"."""
+    advice: Callable[[], NDArray[Any]] | None = None
+    """Says what the expert would do where the environments are now: [N] or [N, A], as the agent would choose it. For an agent that
+    `uses` it; the expert is the named one, or the exact policy."""
 
 
 class Data(Protocol):

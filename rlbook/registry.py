@@ -12,6 +12,7 @@ import gymnasium
 from rlbook.agent import Agent, Planner
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
+from rlbook.interaction.advice import check_advisable
 from rlbook.interaction.environments import Recipe, environments
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
@@ -49,6 +50,7 @@ ALGORITHMS = {
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",
     "dpo": "rlbook.algorithms.policy.dpo:DPO",
     "behavior_cloning": "rlbook.algorithms.imitation.behavior_cloning:BehaviorCloning",
+    "dagger": "rlbook.algorithms.imitation.dagger:DAgger",
     "reward_model": "rlbook.algorithms.imitation.reward_model:RewardModel",
 }
 
@@ -154,8 +156,13 @@ def why_not(algorithm: str, env_name: str) -> str | None:
         config = agent.Config(**{name: value for name, value in preset(agent, env_name).items() if name in names})
         fitted = AdaptedEnv(env, adapt_to(agent, env, config))
         if issubclass(agent, Planner):
+<<<<<<< HEAD
             agent(fitted, config).check_model(model_of(env))
         elif agent.sources() == ("data",):
+=======
+            agent(fitted, agent.Config()).check_model(model_of(env))
+        elif agent.sources() == ("data",) or "advice" in agent.uses:
+>>>>>>> 678ae5a (Add DAgger, and an expert that is asked where the environments are)
             check_teachable(agent, env)
     except NoModel:                          # then a planner has one estimated
         return None
@@ -165,10 +172,13 @@ def why_not(algorithm: str, env_name: str) -> str | None:
 
 
 def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
-    """Raises ValueError where an agent that learns from data alone has nobody to learn from: no data set, no expert, no
+    """Raises ValueError where an agent that learns from others has nobody to learn from: no data set, no expert, no
     exact answer, no walks of its own."""
     if agent.prefers:
         return
+    asks = "advice" in agent.uses
+    if asks:
+        check_advisable(env)
     if "expert" not in agent.uses:
         raise ValueError("it learns from recorded data alone (--data)")
     if hasattr(env.unwrapped, "answers"):
@@ -176,7 +186,8 @@ def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
     try:
         exact_planner(env)
     except ValueError as error:
-        raise ValueError(f"it needs recorded data or an expert (--data, --expert), since {error}") from None
+        wanted = "an expert (--expert)" if asks else "recorded data or an expert (--data, --expert)"
+        raise ValueError(f"it needs {wanted}, since {error}") from None
 
 
 def exact_planner(env: gymnasium.Env) -> tuple[Planner, TabularMDP]:

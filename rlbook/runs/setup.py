@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,13 @@ from rlbook.agent import Agent, Data, Parts, Planner
 from rlbook.errors import RequestError
 from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.table_interaction import interaction_for
+from rlbook.interaction.advice import AdvisedVectorEnv, check_advisable, check_expert
 from rlbook.interaction.learned_reward import PaidEnv, PaidVectorEnv
 from rlbook.interaction.playing import adapted_vector
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.vector import VectorInteraction
+from rlbook.registry import check_teachable
 from rlbook.runs.parts import agent_of, parts_of
 from rlbook.runs.sources import DataSource, EnvironmentSource, ModelSource, Source
 from rlbook.seeding import rng_for
@@ -55,6 +58,8 @@ def set_up(request: Request, load: Callable[[Path], Agent]) -> Ready:
         raise RequestError(_refusal(request, error)) from None
     parts = parts_of(request, load)
     try:
+        if "advice" in request.agent.uses:
+            env, parts = _advised(request, env, parts)
         ready = _ready(request, env, parts)
         return ready._replace(notes=ready.notes + _library_note(ready.agent))
     except RequestError:
@@ -90,6 +95,24 @@ def _environment(request: Request, model: Agent | None) -> Adapted:
         return AdaptedEnv(raw, adaptation)
     _check_pays(request, model, raw)
     return AdaptedEnv(PaidEnv(raw, model), adaptation)  # type: ignore[arg-type]
+
+
+def _advised(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVectorEnv, Parts]:
+    """The environment with an expert beside it, and what asks that expert: the named one, or else the exact planner.
+
+    Raises:
+        ValueError: there is no such expert, or none that could be asked here.
+    """
+    from rlbook.runs.demonstrations import exact_expert  # torch, which tables do without
+
+    assert isinstance(env, AdaptedVectorEnv)
+    if parts.expert is None:
+        check_teachable(request.agent, request.recipe.make())
+    else:
+        check_advisable(env.env)
+        check_expert(parts.expert, env.env)
+    advised = AdvisedVectorEnv(env.env, lambda: parts.expert or exact_expert(request.recipe))
+    return AdaptedVectorEnv(advised, env.adaptation), dataclasses.replace(parts, advice=advised.advice)
 
 
 def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:

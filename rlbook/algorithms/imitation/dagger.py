@@ -1,0 +1,147 @@
+"""DAgger: let the learner play, and let the expert say what it should have done.
+
+    D ← ∅
+    repeat
+        for T steps in N environments
+            a* ← what the expert would do in s             whoever brought the learner to s
+            D ← D ∪ {(s, a*)}
+            act a* with probability β, else argmax_a π(a|s)
+        for K random minibatches of D
+            minimise  -mean log π(a*|s)
+
+Behaviour cloning learns in the states that the expert visits, and is then judged in those that its
+own mistakes lead to. Dataset aggregation labels the states that the learner itself visits, so that
+it learns the way back: its mistakes cost in proportion to the horizon, not to its square.
+
+The expert is asked at every step, so it has to be there: `--expert RUN`, or the exact policy where
+the environment has a model. Token tasks have no such expert; their right answers say how to go on
+from a right beginning alone.
+
+Source: Ross, Gordon & Bagnell 2011, arXiv:1011.0686, algorithm 3.1; the mixture is drawn anew at
+each step. Differences: β follows the training budget and not the number of the iteration; each fit
+goes on from the weights of the last one; the last policy is kept, not the best on other data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Metrics, Parts, State, Step
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.data.rollout import Batch
+from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.schedules import Linear, Schedule
+from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+
+
+@dataclass(frozen=True)
+class DAggerConfig:
+    # β, probability that the expert's action is the one taken, in [0, 1]
+    beta: float | Schedule = Linear(1.0, 0.0, 0.3)
+    rollout_steps: int = 32  # T, steps of each environment between fits
+    gradient_steps: int = 100  # K, minibatches of each fit
+    batch_size: int = 64  # labelled states of a minibatch, drawn with replacement
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    adam_eps: float = 1e-8  # Adam's ε
+    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    # divides the logits of a discrete policy, acting and learning alike, > 0
+    temperature: float = 1.0
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, rollout_steps=checks.positive_int, gradient_steps=checks.positive_int,
+            batch_size=checks.positive_int, anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
+            hidden_sizes=checks.positive_ints,
+        )  # fmt: skip
+        checks.check_rates(self, beta=checks.unit_interval, learning_rate=checks.positive)
+
+
+class DAgger(PolicyAgent):
+    """Dataset aggregation; see the module docstring."""
+
+    Config = DAggerConfig
+    uses = ("expert", "advice", *PolicyAgent.uses)
+    budget = {"steps": 4_000}
+    METRICS = {
+        "loss": "-log π(a*|s) per labelled state, in nats; ln A where all actions are equally "
+        "likely",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "learning_rate": "Adam's step size in this fit",
+        "agreement": "share of the new states where the learner would have done what the expert "
+        "says; continuous actions never agree",
+        "labels": "states labelled so far, all of which are learned from",
+        "beta": "probability that the expert's action is the one taken",
+    }
+
+    def __init__(
+        self, env: AdaptedVectorEnv, config: DAggerConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
+        self.config: DAggerConfig = config
+        self.check_rollout(env, config.rollout_steps)
+        self.obs: list[NDArray[np.number]] = []     # D: [M, ...] of each fit, and of the new steps
+        self.labels: list[NDArray[np.number]] = []  # the same, [M] or [M, A]
+        self.new = self.agreed = 0                  # states labelled since the last fit, and those
+
+    def act(
+        self, observation: NDArray[np.number], *, explore: bool = True
+    ) -> NDArray[np.int64] | NDArray[np.float32]:
+        own = super().act(observation, explore=False)
+        if not explore:
+            return own
+        assert self.parts.advice is not None
+        label = self.parts.advice()
+        self.obs.append(observation)
+        self.labels.append(label)
+        same = (own == label).reshape(len(label), -1).all(axis=1)
+        self.new, self.agreed = self.new + len(label), self.agreed + int(same.sum())
+        follows = self.exploration.random(len(label)) < self.now("beta")
+        return np.where(follows.reshape(-1, *[1] * (label.ndim - 1)), label, own)
+
+    def learn(self, step: Step) -> Metrics:
+        if self.new < self.config.rollout_steps * len(step.reward):
+            return {}
+        agreement, self.new, self.agreed = self.agreed / self.new, 0, 0
+        self.obs, self.labels = [np.concatenate(self.obs)], [np.concatenate(self.labels)]
+        labels, beta = float(len(self.labels[0])), self.now("beta")
+        return self.fit_all() | {"agreement": agreement, "labels": labels, "beta": beta}
+
+    def fit_all(self) -> Metrics:
+        """K gradient steps on minibatches of everything that was labelled so far."""
+        rate, config = self.anneal(), self.config
+        obs, label = torch.from_numpy(self.obs[0]), torch.from_numpy(self.labels[0])
+        drawn = self.shuffling.integers(len(label), size=(config.gradient_steps, config.batch_size))
+        steps = [self.train_on(obs[rows], label[rows]) for rows in torch.from_numpy(drawn)]
+        return mean_metrics(steps) | {"learning_rate": rate}
+
+    def train_on(self, obs: Tensor, label: Tensor) -> dict[str, Tensor]:
+        """One gradient step on labelled states: obs [B, ...], label [B] or [B, A]."""
+        mask = torch.ones(len(label), dtype=torch.bool)
+        batch = Batch(obs=obs, action=label, log_prob=torch.full(mask.shape, torch.nan), mask=mask)
+        batch, limit = batch.to(self.parts.device), self.config.max_grad_norm
+        return gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit)
+
+    def loss(self, batch: Batch) -> LossOutput:
+        """-mean log π(a*|s)."""
+        log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
+        loss = negative_log_likelihood_loss(log_prob)
+        return LossOutput(loss, {"loss": loss.detach()})
+
+    def state_dict(self) -> State:
+        labelled = {"obs": list(self.obs), "labels": list(self.labels)}
+        return super().state_dict() | labelled | {"new": self.new, "agreed": self.agreed}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.obs, self.labels = list(state["obs"]), list(state["labels"])
+        self.new, self.agreed = state["new"], state["agreed"]
