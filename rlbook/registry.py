@@ -156,13 +156,8 @@ def why_not(algorithm: str, env_name: str) -> str | None:
         config = agent.Config(**{name: value for name, value in preset(agent, env_name).items() if name in names})
         fitted = AdaptedEnv(env, adapt_to(agent, env, config))
         if issubclass(agent, Planner):
-<<<<<<< HEAD
             agent(fitted, config).check_model(model_of(env))
-        elif agent.sources() == ("data",):
-=======
-            agent(fitted, agent.Config()).check_model(model_of(env))
         elif agent.sources() == ("data",) or "advice" in agent.uses:
->>>>>>> 678ae5a (Add DAgger, and an expert that is asked where the environments are)
             check_teachable(agent, env)
     except NoModel:                          # then a planner has one estimated
         return None

@@ -40,12 +40,8 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("ppo", "Maze-v0"): ({"steps": 2500, "num_envs": 5, "rollout_steps": 32, "env_kwargs": {"slip": 0.2}}, 500),
     ("ppo", "CartPole-v1"): (
         {"steps": 2500, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True, "kl_coef": 0.1}, 625),
-<<<<<<< HEAD
     ("a2c", "CartPole-v1"): ({"steps": 1200, "num_envs": 4, "normalize_observation": True, "normalize_reward": True}, 300),
-=======
     ("dagger", "Maze-v0"): ({"steps": 1500, "num_envs": 5, "beta": 0.5, "env_kwargs": {"slip": 0.2}}, 300),
-    ("a2c", "CartPole-v1"): ({"steps": 1200, "num_envs": 4}, 300),
->>>>>>> 678ae5a (Add DAgger, and an expert that is asked where the environments are)
     ("a2c", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70}, 20),
     ("reinforce", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "baseline": "learned", "env_kwargs": {"slip": 0.2}}, 850),
     ("reinforce", "CartPole-v1"): (
