@@ -48,7 +48,7 @@ commands:
   record FOLDER|ENV     play episodes and write them as a data set to learn from
   watch FOLDER          see the agent act, in the terminal or as a GIF
   plot FOLDER...        draw learning curves, and value maps; several seeds become a band
-  compare FOLDER...     interquartile means over seeds, with intervals
+  compare FOLDER...     interquartile means over seeds with intervals, and how likely one is better than another
   doctor FOLDER         say what is wrong with a run's folder
   animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
   list                  algorithms, environments, and which trains on which
@@ -283,14 +283,35 @@ def plot(words: Sequence[str]) -> int:
 
 def compare(words: Sequence[str]) -> int:
     """`rlbook compare`."""
-    from rlbook.cli.options import Compare, parse
+    from rlbook.cli.options import Compare, parse, word
 
     options = parse(Compare, words, "rlbook compare")
     import rlbook
     from rlbook.cli.output import compared
+    from rlbook.runs.comparison import improvements
 
-    show(options.json, compared(rlbook.compare(list(options.folders.words))))
+    folders, out = list(options.folders.words), word(options.out)
+    rows = rlbook.compare(folders)
+    facts, text = compared(rows, improvements(rows))
+    facts["written"] = _drawn_curves(folders, out)
+    show(options.json, (facts, text))
     return 0
+
+
+def _drawn_curves(folders: Sequence[str], out: str | None) -> list[str]:
+    """The file with the curves of runs; where none was asked for, compare.png in the first folder, if it can be drawn."""
+    from rlbook.plots import plot_curves
+
+    path = out or str(Path(folders[0]) / "compare.png")
+    try:
+        plot_curves(folders, path)
+    except RequestError as error:
+        if out is not None:
+            raise
+        note(f"note: the curves were not drawn: {error}")
+        return []
+    note(f"the curves are in {path}")
+    return [path]
 
 
 def doctor(words: Sequence[str]) -> int:

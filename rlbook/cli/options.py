@@ -131,12 +131,14 @@ class Plot:
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare runs: the interquartile mean of their last evaluations over seeds, with its 95 % bootstrap interval.
+    """Compare runs: the interquartile mean of their last evaluations over seeds, with its 95 % bootstrap interval, how likely a run of
+    one kind scores above one of another, and the learning curves.
 
     Example:  rlbook compare runs/ppo-Maze-v0-0 runs/ppo-Maze-v0-1 runs/dqn-Maze-v0-0
     """
 
     folders: Positional[Folders]  # run folders, or folders of several seeds; runs that differ only in their seed become one row
+    out: File = None  # the .png, .svg or .pdf to draw the curves into (default: compare.png in the first folder)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
 

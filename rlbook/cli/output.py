@@ -9,12 +9,12 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from rlbook.runs.comparison import Row
+    from rlbook.runs.comparison import Improvement, Row
     from rlbook.runs.run import Run
 
 Result = tuple[dict[str, Any], str]
@@ -47,22 +47,40 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     return facts, "\n".join([*lines, "", *(f"  {command}" for command in commands)])
 
 
-def compared(rows: list[Row], *, mean: bool = False) -> Result:
-    """Rows of runs as a table; with the plain mean where it is asked for."""
+def compared(rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool = False) -> Result:
+    """Rows of runs as a table, with the plain mean where it is asked for; and how likely one is better than another."""
+    from rlbook.runs.comparison import labels
+
     facts, table = [], [("algorithm", "environment", "runs", *(("mean",) if mean else ()), "interquartile mean", "95 % interval")]
-    for row in rows:
+    named = labels([(row.world, row.algorithm, row.settings) for row in rows])
+    for row, label in zip(rows, named, strict=True):
         average, (low, high) = float(row.scores.mean()), row.confidence_interval
         facts.append({
-            "algorithm": row.algorithm, "env": row.env, "folders": list(row.folders), "scores": row.scores.tolist(),
+            "algorithm": row.algorithm, "label": label, "env": row.env, "folders": list(row.folders), "scores": row.scores.tolist(),
             **({"mean": average} if mean else {}),
             "interquartile_mean": row.interquartile_mean, "confidence_interval": [low, high],
         })  # fmt: skip
         means = (f"{average:.4g}",) if mean else ()
         interval = f"{low:.4g} to {high:.4g}"
-        table.append((row.algorithm, row.env, str(len(row.folders)), *means, f"{row.interquartile_mean:.4g}", interval))
+        table.append((label, row.world, str(len(row.folders)), *means, f"{row.interquartile_mean:.4g}", interval))
+    text = aligned(table)
+    pairs = [{
+        "better": item.better, "than": item.than, "envs": list(item.worlds), "probability": item.probability,
+        "confidence_interval": list(item.confidence_interval),
+    } for item in found]  # fmt: skip
+    if found:
+        chances = [("is better", "than", "probability", "95 % interval", "in")]
+        for item in found:
+            low, high = item.confidence_interval
+            chances.append((item.better, item.than, f"{item.probability:.2f}", f"{low:.2f} to {high:.2f}", ", ".join(item.worlds)))
+        text += "\n\n" + aligned(chances)
+    return {"rows": facts, "improvements": pairs}, text
+
+
+def aligned(table: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines whose columns stand below each other."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
-    return {"rows": facts}, "\n".join(lines)
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table)
 
 
 def _typed(command: str, folder: Path, allow_import: bool = False) -> str:

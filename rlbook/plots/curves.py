@@ -19,6 +19,7 @@ from rlbook.interaction.environments import Recipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.optimum import optimal_return
+from rlbook.runs.comparison import labels, named_world
 from rlbook.runs.folder import read_config, run_folders
 from rlbook.runs.log import read_metrics
 from rlbook.runs.plain_yaml import parse_yaml
@@ -63,8 +64,7 @@ class Curve:
     @property
     def world(self) -> str:
         """The environment with its arguments."""
-        arguments = ", ".join(f"{name}={_short(value)}" for name, value in self.env_kwargs.items())
-        return f"{self.env} ({arguments})" if arguments else self.env
+        return named_world(self.env, self.env_kwargs)
 
 
 @dataclass(frozen=True)
@@ -293,15 +293,6 @@ def _draw_optimum(axes: Axes, curve: Curve) -> None:
 
 def _labels(groups: list[list[Curve]]) -> list[str]:
     """The algorithm, what sets a group apart from the algorithm's other groups, and how many seeds it has."""
-    labels = []
-    for group in groups:
-        rivals = [other[0] for other in groups if other[0].algorithm == group[0].algorithm]
-        names = [name for name in group[0].settings if any(rival.settings.get(name) != group[0].settings[name] for rival in rivals)]
-        parts = [group[0].algorithm, *(f"{name} {_short(group[0].settings[name])}" for name in names)]
-        labels.append(", ".join(parts) + (f" (mean of {len(group)} seeds, 95 % band)" if len(group) > 1 else ""))
-    return labels
-
-
-def _short(value: object) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 24 else text[:23] + "…"
+    named = labels([(group[0].world, group[0].algorithm, group[0].settings) for group in groups])
+    counts = [f" (mean of {len(group)} seeds, 95 % band)" if len(group) > 1 else "" for group in groups]
+    return [label + count for label, count in zip(named, counts, strict=True)]

@@ -1,16 +1,20 @@
 """`rlbook.compare`: what several runs came to, side by side: interquartile means over seeds, with intervals.
 
 The interquartile mean leaves out the lowest and the highest quarter of the runs. It is as robust as a median against one seed
-that failed or shone, and uses twice as many runs. The interval is a percentile bootstrap over the runs.
+that failed or shone, and uses twice as many runs. The probability of improvement is that of a run of one kind to score above one of
+another kind in the same environment, a tie counting half: the Mann-Whitney statistic, whatever the unit of the rewards. The intervals
+are scipy's percentile bootstrap over the runs; each kind in each environment is a stratum of its own, drawn from separately.
 
-Source: Agarwal et al. 2021, arXiv:2108.13264, sections 4.2 and 4.3. With one environment there are no strata.
+Source: Agarwal et al. 2021, arXiv:2108.13264, sections 4.1 to 4.3. Difference: a score at a quartile's edge counts in part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +40,26 @@ class Row:
     interquartile_mean: float
     confidence_interval: tuple[float, float]
     """95 % interval of the interquartile mean; a point where there is one run."""
+    world: str = ""
+    """The environment with its arguments."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """num_envs and hyper-parameters."""
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """How likely one kind of run scores above another."""
+
+    better: str
+    """What is asked about, as in `labels`."""
+    than: str
+    worlds: tuple[str, ...]
+    """The environments that have runs of both; each counts the same."""
+    probability: float
+    """0.5 where there is no difference."""
+    confidence_interval: tuple[float, float]
+    """95 %, stratified over environments and kinds; where each has one run, a point."""
+
 
 
 def compare(folders: str | Path | Sequence[str | Path], *, seed: int = 0) -> list[Row]:
@@ -52,34 +76,105 @@ def compare(folders: str | Path | Sequence[str | Path], *, seed: int = 0) -> lis
     chosen = [run for folder in named for run in run_folders(Path(folder))]
     if not chosen:
         raise RequestError("compare needs the folder of a run, or several")
-    groups: dict[str, list[tuple[str, str, str, float]]] = {}
+    groups: dict[str, list[tuple[dict[str, Any], str, float]]] = {}
     for folder in dict.fromkeys(map(str, chosen)):
         config = _config(Path(folder))
         kind = repr({name: value for name, value in config.items() if name not in BESIDE})
-        env = str(config["env"]).removeprefix("rlbook/")
-        groups.setdefault(kind, []).append((str(config["algorithm"]), env, folder, _score(Path(folder))))
+        groups.setdefault(kind, []).append((config, folder, _score(Path(folder))))
     return [_row(group, seed) for group in groups.values()]
 
 
-def interquartile_mean(scores: np.ndarray) -> np.ndarray:
+def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[Improvement]:
+    """For each two kinds of runs that share an environment, how likely the first scores above the second."""
+    kinds: dict[str, dict[str, np.ndarray]] = {}
+    for row, label in zip(rows, labels([(row.world, row.algorithm, row.settings) for row in rows]), strict=True):
+        kinds.setdefault(label, {})[row.world] = row.scores
+    found = []
+    for (one, first), (other, second) in combinations(kinds.items(), 2):
+        if worlds := tuple(world for world in first if world in second):
+            pairs = [(first[world], second[world]) for world in worlds]
+            found.append(Improvement(one, other, worlds, *probability_of_improvement(pairs, seed=seed)))
+    return found
+
+
+def labels(kinds: Sequence[tuple[str, str, Mapping[str, object]]]) -> list[str]:
+    """For each (environment, algorithm, settings) the algorithm, and what sets it apart from its other rows in the same environment."""
+    found = []
+    for world, algorithm, settings in kinds:
+        rivals = [other for place, name, other in kinds if (place, name) == (world, algorithm)]
+        apart = [name for name in settings if any(rival.get(name) != settings[name] for rival in rivals)]
+        found.append(", ".join([algorithm, *(f"{name} {short(settings[name])}" for name in apart)]))
+    return found
+
+
+def short(value: object) -> str:
+    """A value in at most 24 characters."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 24 else text[:23] + "…"
+
+
+def probability_of_improvement(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]], *, seed: int = 0
+) -> tuple[float, tuple[float, float]]:
+    """P(X > Y) + ½ P(X = Y), the mean over environments, and its 95 % interval.
+
+    Args:
+        pairs: for each environment the scores [R] of X and [R'] of Y.
+        seed: of the bootstrap.
+    """
+    from scipy.stats import mannwhitneyu
+
+    def statistic(*samples: np.ndarray, axis: int) -> np.ndarray:
+        sides = zip(samples[::2], samples[1::2], strict=True)
+        wins = [mannwhitneyu(x, y, axis=axis, method="asymptotic").statistic / (x.shape[axis] * y.shape[axis]) for x, y in sides]
+        return np.mean(wins, axis=0)
+
+    with np.errstate(invalid="ignore", divide="ignore"):       # the p-value of equal scores, which nobody asked for
+        samples = [scores for pair in pairs for scores in pair]
+        return float(statistic(*samples, axis=-1)), _interval(samples, statistic, seed)
+
+
+def _interval(samples: Sequence[np.ndarray], statistic: Callable[..., np.ndarray], seed: int) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of `statistic(*samples, axis)`, each sample [R] drawn from separately."""
+    from scipy.stats import bootstrap
+
+    if max(map(len, samples)) == 1:
+        point = float(statistic(*samples, axis=-1))
+        return point, point
+    single = [len(sample) == 1 for sample in samples]          # scipy wants two of each; two alike are drawn as one is
+    samples = [np.repeat(sample, 2) if alone else sample for sample, alone in zip(samples, single, strict=True)]
+    found = bootstrap(
+        samples, statistic, n_resamples=RESAMPLES, vectorized=True, method="percentile", axis=-1, rng=np.random.default_rng(seed)
+    ).confidence_interval  # fmt: skip
+    return float(found.low), float(found.high)
+
+
+def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
     """The mean of the middle half of the scores [..., R] along their last axis; the scores at its edges count in part.
 
     Of n scores n/4 are left out on each side; where that is no whole number, a score counts by the part of it that is left.
     """
+    assert axis in (-1, scores.ndim - 1)
     ordered, runs = np.sort(scores, axis=-1), scores.shape[-1]
     edges = np.clip(np.arange(runs + 1), runs / 4, 3 * runs / 4)
     return ordered @ np.diff(edges) / (runs / 2)
 
 
-def _row(group: list[tuple[str, str, str, float]], seed: int) -> Row:
-    scores = np.array([score for *_, score in group])
-    drawn = np.random.default_rng(seed).integers(len(scores), size=(RESAMPLES, len(scores)))
-    low, high = np.quantile(interquartile_mean(scores[drawn]), [0.025, 0.975])
-    folders = tuple(folder for _, _, folder, _ in group)
-    return Row(group[0][0], group[0][1], folders, scores, float(interquartile_mean(scores)), (float(low), float(high)))
+def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:
+    config, scores = group[0][0], np.array([score for *_, score in group])
+    env, interval = str(config["env"]).removeprefix("rlbook/"), _interval([scores], interquartile_mean, seed)
+    settings = {"num_envs": config.get("num_envs"), **(config.get("hyperparameters") or {})}
+    folders, mean = tuple(folder for _, folder, _ in group), float(interquartile_mean(scores))
+    return Row(str(config["algorithm"]), env, folders, scores, mean, interval, named_world(env, config.get("env_kwargs") or {}), settings)
 
 
-def _config(folder: Path) -> dict[str, object]:
+def named_world(env: str, arguments: Mapping[str, object]) -> str:
+    """An environment with its arguments, in words."""
+    named = ", ".join(f"{name}={short(value)}" for name, value in arguments.items())
+    return f"{env} ({named})" if named else env
+
+
+def _config(folder: Path) -> dict[str, Any]:
     text, _ = read_config(folder)
     try:
         config = parse_yaml(text)
@@ -87,6 +182,9 @@ def _config(folder: Path) -> dict[str, object]:
         raise RequestError(f"{folder}/config.yaml cannot be used: {error}") from None
     if not isinstance(config, dict) or not {"algorithm", "env"} <= set(config):
         raise RequestError(f"{folder}/config.yaml must hold at least 'algorithm' and 'env'")
+    for name in ("env_kwargs", "hyperparameters"):
+        if not isinstance(config.get(name) or {}, dict):
+            raise RequestError(f"{folder}/config.yaml: {name!r} must be a mapping")
     return config
 
 

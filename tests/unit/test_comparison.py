@@ -10,7 +10,7 @@ import pytest
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.runs.comparison import interquartile_mean
+from rlbook.runs.comparison import improvements, interquartile_mean, probability_of_improvement
 
 
 @pytest.mark.parametrize(("scores", "expected"), [
@@ -52,6 +52,41 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.Captu
     assert cli.main(["compare", *folders, "--json"]) == 0
     (facts,) = json.loads(capsys.readouterr().out)["rows"]
     assert (facts["interquartile_mean"], facts["scores"], facts["folders"]) == (-8.0, [-8.0, -8.0], folders)
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [
+    ([3.0, 4.0], [1.0, 3.0], (1 + 0.5 + 1 + 1) / 4),                       # of the four pairs one is a tie
+    ([1.0], [2.0], 0.0),
+    ([5.0, 5.0], [5.0, 5.0, 5.0], 0.5),
+])  # fmt: skip
+def test_the_probability_of_improvement_counts_pairs(first: list[float], second: list[float], expected: float) -> None:
+    probability, (low, high) = probability_of_improvement([(np.array(first), np.array(second))])
+    assert probability == expected and 0 <= low <= expected <= high <= 1
+
+
+def test_the_bootstrap_is_stratified_over_environments() -> None:
+    """Always better in one environment, always worse in another: the mean is 0.5 in each stratified resample, and in no other way."""
+    low, high = np.array([1.0, 2.0, 3.0]), np.array([11.0, 12.0, 13.0])
+    assert probability_of_improvement([(high, low), (low, high)]) == (0.5, (0.5, 0.5))
+
+
+def test_two_kinds_are_named_by_what_sets_them_apart_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reports = [[{"step": step, "return": value, "eval_return": value} for step in (5, 9)] for value in (1.0, 2.0, 3.0, 4.0)]
+    good = [write(tmp_path / f"good-{seed}", seed, reports[seed + 1], alpha=0.5) for seed in range(3)]
+    bad = [write(tmp_path / f"bad-{seed}", seed, reports[seed]) for seed in range(3)]
+    assert cli.main(["compare", *good, *bad, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [row["label"] for row in facts["rows"]] == ["q_learning, alpha 0.5", "q_learning, alpha 0.1"]
+    (found,) = facts["improvements"]
+    assert (found["better"], found["than"], found["envs"]) == ("q_learning, alpha 0.5", "q_learning, alpha 0.1", ["Maze-v0"])
+    assert found["probability"] == pytest.approx((6 + 2 * 0.5) / 9)              # 2, 3, 4 against 1, 2, 3: six above, two ties
+    assert found["confidence_interval"][0] < found["probability"] < found["confidence_interval"][1]
+    assert facts["written"] == [str(Path(good[0]) / "compare.png")] and Path(facts["written"][0]).stat().st_size > 5_000
+    (again,) = improvements(rlbook.compare([*good, *bad]))
+    assert (again.probability, list(again.confidence_interval)) == (found["probability"], found["confidence_interval"])
+    assert cli.main(["compare", *good, "--out", str(tmp_path / "x.txt")]) == 2
+    assert cli.main(["compare", *good, "--our", "x.png"]) == 2
+    assert "did you mean '--out'" in capsys.readouterr().err
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
