@@ -129,7 +129,8 @@ class Agent(ABC):
     """What observations are turned into: "index" (one integer), "numbers" (an integer, or a vector with its bounds), "vector" (float32
     [O]), "network" (an image as it is, else a vector), "policy" (what the policy takes), "any"."""
     actions: ClassVar[str] = "any"
-    """What the environment's actions must look like: "discrete" or "any" (discrete or a bounded box)."""
+    """What the environment's actions must look like: "discrete"; "any" (discrete or a box); "scaled" (discrete, or a bounded box, which
+    becomes [-1, 1]); "scaled box" (such a box alone)."""
     default_num_envs: ClassVar[int] = 1
     """Environments side by side where the user names no number."""
     uses: ClassVar[tuple[str, ...]] = ()

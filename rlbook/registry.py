@@ -47,6 +47,7 @@ ALGORITHMS = {
     "reinforce": "rlbook.algorithms.policy.reinforce:Reinforce",
     "a2c": "rlbook.algorithms.policy.a2c:A2C",
     "ppo": "rlbook.algorithms.policy.ppo:PPO",
+    "sac": "rlbook.algorithms.policy.sac:SAC",
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",
     "dpo": "rlbook.algorithms.policy.dpo:DPO",
     "behavior_cloning": "rlbook.algorithms.imitation.behavior_cloning:BehaviorCloning",

@@ -1,7 +1,7 @@
 """Adapts an environment's spaces to an agent: one-hot, flattening, bins. Where no sensible way exists, says why.
 
 What an agent wants stands in `Agent.observations` ("index", "numbers", "vector", "network", "policy") and in `Agent.actions` ("discrete",
-"any").
+"any", "scaled", "scaled box").
 
     index    one integer: Discrete as it is; MultiDiscrete, Tuple and Dict numbered in mixed radix; Box cut into bins
     numbers  Discrete as it is; everything else a vector, int64 where all its components are whole, else float64 with their bounds
@@ -275,6 +275,8 @@ def _range(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
 # ---- actions
 
 def _adapt_actions(space: spaces.Space, agent: type[Agent], action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code | None]:
+    if agent.actions == "scaled box" and not isinstance(space, spaces.Box):
+        raise RequestError(f"this algorithm's actions are numbers in a box, and {type(space).__name__} actions are not")
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda a: a + start)
@@ -282,6 +284,8 @@ def _adapt_actions(space: spaces.Space, agent: type[Agent], action_bins: int, no
         return _joint(space, notes)
     if isinstance(space, spaces.Box) and agent.actions == "discrete":
         return _binned(space, action_bins, notes)
+    if isinstance(space, spaces.Box) and agent.actions in ("scaled", "scaled box"):
+        return _scaled(space, notes)
     if isinstance(space, spaces.Box):
         notes.append("action: Gaussian, clipped to the environment's bounds")
         return _clipped(space)
@@ -297,6 +301,16 @@ def _clipped(space: spaces.Box) -> tuple[spaces.Space, Code]:
 
     flat_low, flat_high = (bound.reshape(-1).astype(np.float32) for bound in (low, high))
     return spaces.Box(flat_low, flat_high, dtype=np.float32), act
+
+
+def _scaled(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
+    """The box as [-1, 1] in every dimension."""
+    low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise RequestError("this algorithm's actions lie between bounds, and an unbounded box has none")
+    notes.append(f"action: [-1, 1] scaled to {_interval(low, high)}")
+    middle, half, (_, clipped) = (low + high) / 2, (high - low) / 2, _clipped(space)
+    return spaces.Box(-1.0, 1.0, (low.size,), np.float32), lambda a: clipped(middle + half * np.asarray(a))
 
 
 def _joint(space: spaces.MultiDiscrete | spaces.MultiBinary, notes: list[str]) -> tuple[spaces.Space, Code]:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from rlbook.functional.maximum_entropy import log_slope_of_tanh
+
 LARGE = 4096
 """Actions above which log-probabilities are computed for a few rows at a time, and once more for their gradient."""
 
@@ -142,6 +144,58 @@ class Gaussian:
         ratio = torch.exp(2.0 * (self.log_std - other.log_std))
         distance = (self.mean - other.mean).square() * torch.exp(-2.0 * other.log_std)
         return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1.0)).sum(-1)
+
+
+class SquashedGaussian:
+    """tanh of a normal vector u, so that every component of an action lies in (-1, 1); mean and log_std [..., A].
+
+    log π(a) = log N(u; μ, σ) - Σ log(1 - tanh² u),   a = tanh u
+
+    Source: Haarnoja et al. 2018, arXiv:1812.05905, appendix C, eq. 26.
+    """
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.before = Gaussian(mean, log_std)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """[..., A]."""
+        return self.rsample(generator).detach()
+
+    def rsample(self, generator: torch.Generator | None = None) -> Tensor:
+        """[..., A]: tanh(μ + σ ε) with ε standard normal."""
+        return self.before.rsample(generator).tanh()
+
+    def transform(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The action [..., A] that standard normal noise [..., A] makes, with gradient, and its log-probability [...]."""
+        u = self.before.mean + self.before.log_std.exp() * noise
+        return u.tanh(), self.log_prob_before(u)
+
+    def log_prob_before(self, u: Tensor) -> Tensor:
+        """log π(tanh u): [..., A] → [...]; as precise where tanh u rounds to ±1 as elsewhere."""
+        return self.before.log_prob(u) - log_slope_of_tanh(u).sum(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """action [..., A] → [...]; -inf at ±1 itself, which is never taken. What is drawn here knows its u: `transform`."""
+        u = action.atanh()
+        inside = u.isfinite()
+        log_prob = self.log_prob_before(u.where(inside, 0.0))
+        return log_prob.masked_fill(~inside.all(-1), -torch.inf)
+
+    def entropy(self) -> Tensor:
+        """[...]: that of u, plus the mean of Σ log(1 - tanh² u), which has no closed form: by Gauss-Hermite quadrature."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(128)
+        mean, std = self.before.mean[..., None], self.before.log_std.exp()[..., None]
+        slopes = log_slope_of_tanh(mean + std * torch.from_numpy(nodes).to(mean))                  # [..., A, 128]
+        expected = slopes @ torch.from_numpy(weights / weights.sum()).to(mean)
+        return self.before.entropy() + expected.sum(-1)
+
+    def mode(self) -> Tensor:
+        """[..., A]: tanh μ, the median of every component, as SAC evaluates; with a large σ the density is highest near ±1."""
+        return self.before.mean.tanh()
+
+    def kl(self, other: SquashedGaussian) -> Tensor:
+        """[...]: that of the two u, since tanh is one to one."""
+        return self.before.kl(other.before)
 
 
 def sample_categorical(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,202 @@
+"""What SAC, TD3 and DDPG share: a policy and critics that learn from a replay buffer.
+
+A box of actions is [-1, 1] for the agent, whatever its bounds (`rlbook.interaction.spaces`), so
+noise and entropy have the same meaning everywhere. The first steps are uniform in it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from rlbook import checks
+from rlbook.agent import Agent, Metrics, Parts, State, Step
+from rlbook.checks import at
+from rlbook.data.replay import ReplayBuffer, Transitions
+from rlbook.functional.schedules import Schedule
+from rlbook.policies.critics import Critics
+from rlbook.policies.mlp import MLP, action_size
+from rlbook.policies.optimizer import Optimizer, mean_metrics
+from rlbook.policies.policy import as_array
+from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    gamma: float = 0.99  # discount per environment step, in [0, 1]
+    learning_rate: float | Schedule = 3e-4  # Adam's step size, > 0
+    buffer_size: int = 1_000_000  # transitions kept
+    learning_starts: int = 100  # environment steps with uniform actions before the first update
+    batch_size: int = 256  # transitions of a minibatch
+    train_every: int = 1  # environment steps between updates
+    gradient_steps: int = 1  # gradient steps of an update
+    tau: float = 0.005  # τ, share of the critics that the target network takes over at each step
+    hold: int = 1  # environment steps for which the noise of exploring stays the same
+    hidden_sizes: tuple[int, ...] = (256, 256)  # units of each hidden layer
+
+    def __post_init__(self) -> None:
+        checks.check_rates(self, learning_rate=checks.positive)
+        checks.check_fields(
+            self, gamma=checks.unit_interval, buffer_size=checks.positive_int,
+            learning_starts=checks.non_negative_int, batch_size=checks.positive_int,
+            train_every=checks.positive_int, gradient_steps=checks.positive_int,
+            tau=checks.positive_fraction, hold=checks.positive_int,
+            hidden_sizes=checks.positive_ints,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """B stored transitions, and the noise with which actions are drawn in them."""
+
+    rows: Transitions
+    noise: Tensor       # [B, A] standard normal, for s; empty where actions are discrete
+    next_noise: Tensor  # [B, A], for s'
+
+
+class ReplayAgent(Agent):
+    """An actor and K critics; see the module docstring.
+
+    Args:
+        env: its spaces are read.
+        config: hyper-parameters.
+        seed: of all random numbers.
+        parts: the device.
+        critics: K.
+        outputs: of the actor, for each action or component of one.
+    """
+
+    batched = True
+    observations = "vector"
+    uses = ("device",)
+
+    def __init__(
+        self, env: VectorEnv, config: ReplayConfig, seed: int, parts: Parts, *,
+        critics: int, outputs: int = 1,
+    ) -> None:  # fmt: skip
+        super().__init__(env, config, seed, parts)
+        self.config: ReplayConfig = config
+        observations, actions = env.single_observation_space, env.single_action_space
+        assert isinstance(observations, Box) and isinstance(actions, Discrete | Box)
+        if env.num_envs > config.buffer_size:
+            raise ValueError(
+                f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}"
+            )
+        self.discrete, self.num_actions = isinstance(actions, Discrete), action_size(actions)
+        size, hidden_sizes = math.prod(observations.shape), tuple(config.hidden_sizes)
+        generator = torch_generator(rng_for(seed, "initialisation"))
+        sizes = (size, *hidden_sizes, outputs * self.num_actions)
+        actor = MLP(sizes, generator, activation="relu", orthogonal=False)
+        self.actor = actor.to(parts.device)
+        self.critics = Critics(
+            observations, actions, generator, count=critics, hidden_sizes=hidden_sizes
+        ).to(parts.device)
+        self.target = copy.deepcopy(self.critics).requires_grad_(False)
+        self.replay = ReplayBuffer(config.buffer_size, size, parts.device)
+        self.exploration = rng_for(seed, "exploration")
+        self.sampling = rng_for(seed, "minibatches")
+        self.held = np.zeros((env.num_envs, 1 if self.discrete else self.num_actions))
+        self.acted = self.steps = self.updates = 0
+
+    def act(self, observation: NDArray[np.float32], *, explore: bool = True) -> NDArray[np.generic]:
+        if not explore:
+            return self.choose(observation, None)
+        if self.acted % self.config.hold == 0:
+            self.held = self.exploration.random(self.held.shape)
+        self.acted += 1
+        if self.steps >= self.config.learning_starts:
+            return self.choose(observation, self.held)
+        if self.discrete:
+            return np.minimum(self.held[:, 0] * self.num_actions, self.num_actions - 1).astype(int)
+        return (2.0 * self.held - 1.0).astype(np.float32)
+
+    @abstractmethod
+    def choose(
+        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
+    ) -> NDArray[np.generic]:
+        """The actions [N] or [N, A] in states [N, O] that noise in [0, 1) makes; None: greedily."""
+
+    @torch.inference_mode()
+    def value(self, observations: ArrayLike) -> NDArray[np.float32]:
+        """The lowest Q of the greedy action: [N, ...] → [N], in reward units, without entropies."""
+        seen = np.asarray(self.adapted(observations), dtype=np.float32)
+        action, obs = torch.from_numpy(self.choose(seen, None)), torch.from_numpy(seen)
+        if not self.discrete:
+            return as_array(self.critics(obs, action).amin(0))
+        q = self.critics(obs).amin(0)                                                  # [N, A]
+        return as_array(q.gather(-1, action.to(q.device)[:, None]).squeeze(-1))
+
+    def learn(self, step: Step) -> Metrics:
+        self.replay.add(step)
+        before, self.steps = self.steps, self.steps + len(step.reward)
+        every = self.config.train_every
+        if self.steps <= self.config.learning_starts or self.steps // every == before // every:
+            return {}
+        return self.update()
+
+    def update(self) -> Metrics:
+        """`gradient_steps` minibatches; returns the diagnostics of the last one."""
+        for optimizer in self.optimizers().values():
+            optimizer.learning_rate = at(self.config.learning_rate, self.progress)
+        for batch in self.minibatches(self.config.gradient_steps):
+            self.updates += 1
+            metrics = self.train_on(batch)
+        return mean_metrics([metrics])
+
+    def minibatches(self, count: int) -> Iterator[Minibatch]:
+        """`count` random minibatches."""
+        size = self.config.batch_size
+        shape = (2, size, 0 if self.discrete else self.num_actions)
+        for _ in range(count):
+            rows = self.replay.sample(size, self.sampling)
+            noise = self.sampling.standard_normal(shape, dtype=np.float32)
+            yield Minibatch(rows, *torch.from_numpy(noise).to(self.parts.device))
+
+    @abstractmethod
+    def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
+        """One gradient step on a minibatch. Returns its diagnostics."""
+
+    def q_of(self, rows: Transitions) -> Tensor:
+        """What each critic says of the actions that were taken: [K, B], in reward units."""
+        if not self.discrete:
+            return self.critics(rows.obs, rows.action)
+        q = self.critics(rows.obs)                                                     # [K, B, A]
+        return q.gather(-1, rows.action.expand(len(q), -1)[..., None]).squeeze(-1)
+
+    def networks(self) -> dict[str, nn.Module]:
+        """What has weights to save, by name."""
+        return {"actor": self.actor, "critics": self.critics, "target": self.target}
+
+    @abstractmethod
+    def optimizers(self) -> dict[str, Optimizer]:
+        """By name."""
+
+    def state_dict(self) -> State:
+        saved = {name: item.state_dict() for name, item in self.optimizers().items()}
+        return {
+            "networks": {name: dict(item.state_dict()) for name, item in self.networks().items()},
+            "optimizers": saved, "replay": self.replay.state_dict(), "held": self.held,
+            "rngs": [rng_state(self.exploration), rng_state(self.sampling)],
+            "counts": [self.acted, self.steps, self.updates],
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        for name, network in self.networks().items():
+            network.load_state_dict(state["networks"][name])
+        for name, optimizer in self.optimizers().items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.replay.load_state_dict(state["replay"])
+        self.held = checks.saved_array("noise", state["held"], np.float64, self.held.shape)
+        for rng, saved in zip((self.exploration, self.sampling), state["rngs"], strict=True):
+            set_rng_state(rng, saved)
+        self.acted, self.steps, self.updates = state["counts"]
