@@ -119,6 +119,13 @@ def backward_pass(
     return gradients[::-1], delta
 
 
+def input_gradient(delta: Tensor, inputs: Sequence[Tensor], weights: Sequence[Tensor], activation: str) -> Tensor:
+    """∂loss/∂x of the network [B, in], without any of its weights' gradients; the arguments are those of `backward_pass`."""
+    for layer in range(len(inputs) - 1, 0, -1):
+        delta = _activation_gradient(times(delta, weights[2 * layer]), inputs[layer], activation)
+    return times(delta, weights[0])
+
+
 def _weight_gradient(delta: Tensor, h: Tensor, out: Tensor | None) -> Tensor:
     """δᵀ h; transposed, it is three times faster where h is the narrower of the two."""
     if h.shape[1] < delta.shape[1]:

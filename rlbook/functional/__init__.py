@@ -12,8 +12,8 @@ import importlib
 from typing import Any
 
 _MODULES = (
-    "advantages", "averages", "divergences", "moments", "policy_losses", "preference_losses",
-    "returns", "schedules", "value_losses",
+    "advantages", "averages", "divergences", "maximum_entropy", "moments", "policy_losses",
+    "preference_losses", "returns", "schedules", "value_losses",
 )  # fmt: skip
 
 

@@ -29,6 +29,14 @@ class Policy:
     observations, actions = "policy", "any"
 
 
+class Scaled:
+    observations, actions = "vector", "scaled"
+
+
+class ScaledBox:
+    observations, actions = "vector", "scaled box"
+
+
 def fitted(space: spaces.Space, agent: Any, **options: Any) -> Adaptation:
     return adapt(space, FLAT, agent, **options)
 
@@ -144,9 +152,21 @@ def test_a_gaussian_action_is_clipped_and_takes_the_shape_that_the_environment_w
     assert whole.act is not None and whole.act(np.array([3.7], np.float32)) == np.array([4])
 
 
+def test_a_scaled_action_covers_the_box_and_takes_the_shape_that_the_environment_wants() -> None:
+    space = spaces.Box(np.array([[-1.0], [2.0]]), np.array([[1.0], [10.0]]), dtype=np.float64)
+    made = adapt(spaces.Discrete(2), space, Scaled)
+    assert made.action_space == spaces.Box(-1.0, 1.0, (2,), np.float32)
+    assert made.act is not None
+    np.testing.assert_array_equal(made.act(np.array([-1.0, -1.0], np.float32)), [[-1.0], [2.0]])
+    np.testing.assert_array_equal(made.act(np.array([[0.5, 0.0], [1.0, 1.5]], np.float32)), [[[0.5], [6.0]], [[1.0], [10.0]]])
+    assert adapt(spaces.Discrete(2), spaces.Discrete(3, start=1), Scaled).action_space == spaces.Discrete(3)
+
+
 @pytest.mark.parametrize(
     ("space", "agent", "reason"),
     [
+        (spaces.Box(np.array([0.0, 0.0]), np.array([1.0, np.inf]), (2,), np.float64), Scaled, "an unbounded box has none"),
+        (spaces.Discrete(3), ScaledBox, "actions are numbers in a box, and Discrete actions are not"),
         (spaces.Box(-np.inf, np.inf, (1,)), Value, "an unbounded box cannot be cut into bins"),
         (spaces.Box(-1, 1, (17,)), Value, "make 762,939,453,125 actions"),
         (spaces.MultiDiscrete([50, 50, 50]), Policy, "the joint action has 125,000 values"),
@@ -170,6 +190,7 @@ def test_an_environment_with_its_own_policy_shows_it_the_observation_itself() ->
         ("ppo", "Maze-v0", ["observation: one-hot"]),
         ("ppo", "CartPole-v1", []),
         ("ppo", "Pendulum-v1", ["action: Gaussian, clipped to the environment's bounds"]),
+        ("sac", "Pendulum-v1", ["action: [-1, 1] scaled to [-2, 2]"]),
         ("dqn", "Pendulum-v1", ["action: 5 values for each of 1 dimensions, over [-2, 2]"]),
         ("q_learning", "Blackjack-v1", []),
         ("q_learning", "CartPole-v1",

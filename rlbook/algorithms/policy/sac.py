@@ -19,8 +19,8 @@ a' are then expectations over all of them.
 
 Source: Haarnoja et al. 2018, arXiv:1812.05905, algorithm 1, with log α in place of α in its loss;
 discrete actions: Christodoulou 2019, arXiv:1910.07207. Differences: H̄ of A discrete actions is
-TARGET_SHARE · log A, where Christodoulou has 0.98 · log A; the noise of exploring may be held for
-several steps.
+0.3 log A, where Christodoulou has 0.98 log A, which leaves a policy nearly uniform for ever; the
+noise of exploring may be held for several steps.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from rlbook import checks
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.replay_agent import Minibatch, ReplayAgent, ReplayConfig
 from rlbook.checks import at
+from rlbook.fast_forms import has_fast_form
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value, temperature_loss
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss
@@ -80,7 +81,20 @@ class SAC(ReplayAgent):
     """Soft actor-critic; see the module docstring."""
 
     budget = {"steps": 50_000}
-    presets = {}
+    presets = {
+        "Maze-v0": {
+            "steps": 8_000, "hidden_sizes": (64,), "learning_rate": 3e-3, "batch_size": 64,
+            "tau": 0.05,
+        },
+        "CartPole-v1": {
+            "hidden_sizes": (64, 64), "learning_rate": 1e-3, "batch_size": 128, "train_every": 2,
+            "tau": 0.05,
+        },
+        "Pendulum-v1": {
+            "steps": 10_000, "hidden_sizes": (64, 64), "learning_rate": "linear(2e-3, 0)",
+            "batch_size": 128,
+        },
+    }  # fmt: skip
     Config = SACConfig
     actions = "scaled"
     METRICS = {
@@ -133,9 +147,10 @@ class SAC(ReplayAgent):
         noise = torch.from_numpy(ndtri(uniform)).to(pi.before.mean)
         return as_array(pi.transform(noise)[0])
 
+    @has_fast_form("rlbook.fast.sac_step:train_on")
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
-        """The three losses, each minimised by one step, and the target network behind them."""
-        critics, actor = self.critic_loss(batch), None
+        """A step down the critics' loss, one down the policy's, and the target network behind."""
+        critics = self.critic_loss(batch)
         self.critic_optimizer.step(critics.loss)
         actor = self.actor_loss(batch)
         self.actor_optimizer.step(actor.loss)

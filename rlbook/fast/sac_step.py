@@ -1,0 +1,169 @@
+"""A gradient step of SAC with the gradients of its losses written out: no graph is recorded.
+
+The policy's output is computed once for s and s' together. Only the critic that says less in a row has a part in the policy's gradient
+there, so each row is backpropagated through one of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rlbook.algorithms.policy.replay_agent import Minibatch
+from rlbook.algorithms.policy.sac import LOG_STD, SAC
+from rlbook.fast.flat_adam import FlatAdam
+from rlbook.fast.mlp import Weights, backward_pass, forward_pass, input_gradient, weights_of
+from rlbook.fast.modules import trains_plainly, untouched
+from rlbook.functional.maximum_entropy import expected_soft_value, soft_value
+from rlbook.functional.returns import td_target
+from rlbook.policies.critics import Critics, follow
+from rlbook.policies.distributions import Categorical, SquashedGaussian
+from rlbook.policies.mlp import MLP
+
+OWN = ("critic_loss", "actor_loss", "soft_value", "policy", "q_of")
+"""What an agent of somebody else's making may have changed."""
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Their weights, layer by layer."""
+
+    actor: Weights
+    critics: list[Weights]
+    target: list[Weights]
+
+
+def train_on(agent: SAC, batch: Minibatch) -> dict[str, Tensor]:
+    """The fast form of `SAC.train_on`, for ordinary MLPs on the CPU."""
+    networks = _networks(agent, batch)
+    if networks is None:
+        return SAC.train_on.plain(agent, batch)  # type: ignore[attr-defined]
+    with torch.no_grad():
+        return (_step_discrete if agent.discrete else _step_box)(agent, batch, networks)
+
+
+def _networks(agent: SAC, batch: Minibatch) -> Networks | None:
+    """The networks' weights, or None where they, their parameters or the rows ask for more."""
+    if any(getattr(getattr(agent, name), "__func__", None) is not getattr(SAC, name) for name in OWN):
+        return None
+    obs, two = batch.rows.obs, agent.actor_optimizer
+    actor = weights_of(agent.actor, obs) if untouched(agent.actor) else None
+    critics, target = _several(agent.critics, obs), _several(agent.target, obs)
+    if actor is None or critics is None or target is None or type(two) is not FlatAdam or type(agent.critic_optimizer) is not FlatAdam:
+        return None
+    trained = [weight for weights in critics for weight in weights]
+    if not trains_plainly(trained, agent.critic_optimizer.parameters):
+        return None
+    if not trains_plainly([*actor, agent.temperature.log_alpha], two.parameters) or not obs.dtype == batch.rows.reward.dtype:
+        return None
+    return Networks(actor, critics, target)
+
+
+def _several(critics: nn.Module, x: Tensor) -> list[Weights] | None:
+    """The weights of both critics, or None."""
+    if type(critics) is not Critics or not untouched(critics) or len(critics.networks) != 2 or not untouched(critics.networks):
+        return None
+    found = [weights_of(each, x) for each in critics.networks if type(each) is MLP and untouched(each) and each.activation == "relu"]
+    known = [weights for weights in found if weights is not None]
+    return known if len(known) == 2 else None
+
+
+def _critic_step(agent: SAC, x: Tensor, target: Tensor, critics: list[Weights], action: Tensor | None) -> dict[str, Tensor]:
+    """One step of both critics on inputs x; ∂L/∂Q_k(s, a) = (Q_k - y) / B. `action`: which of the outputs, where there are several."""
+    optimizer = agent.critic_optimizer
+    assert isinstance(optimizer, FlatAdam)
+    optimizer.clear_gradient()
+    loss, mean, share = 0.0, 0.0, len(optimizer.views) // 2
+    for number, weights in enumerate(critics):
+        *seen, q = forward_pass(x, "relu", weights)
+        chosen = q[:, 0] if action is None else q.gather(1, action[:, None])[:, 0]
+        error = chosen - target
+        loss, mean = loss + 0.5 * torch.dot(error, error) / len(error), mean + 0.5 * chosen.mean()
+        slope = (error / len(error))[:, None]
+        delta = slope if action is None else torch.zeros_like(q).scatter_(1, action[:, None], slope)
+        backward_pass(delta, seen, weights, "relu", optimizer.views[number * share : (number + 1) * share])
+    optimizer.descend()
+    return {"critic_loss": torch.as_tensor(loss), "q": torch.as_tensor(mean)}
+
+
+def _actor_step(
+    agent: SAC, batch: Minibatch, delta: Tensor, seen: list[Tensor], weights: Weights, value: Tensor, entropy: Tensor
+) -> dict[str, Tensor]:
+    """One step of the policy, with ∂L/∂output `delta`, and of log α, whose gradient is mean H - H̄."""
+    optimizer, loss, mean = agent.actor_optimizer, -value.mean(), entropy.mean()
+    assert isinstance(optimizer, FlatAdam)
+    metrics = {"policy_loss": loss, "entropy": mean}
+    if math.isfinite(loss):
+        optimizer.clear_gradient()
+        backward_pass(delta, seen, weights, "relu", optimizer.views)
+        if agent.config.temperature is None:
+            assert agent.target_entropy is not None
+            optimizer.views[-1].fill_(mean - agent.target_entropy)
+        metrics["temperature"] = torch.as_tensor(agent.alpha).reshape(()).to(loss)
+        optimizer.descend()
+    else:                                                    # which rows are to blame, the book's own step knows
+        with torch.enable_grad():
+            output = agent.actor_loss(batch)
+            optimizer.step(output.loss)
+        metrics = output.metrics
+    follow(agent.target, agent.critics, agent.config.tau)
+    return metrics
+
+
+def _step_box(agent: SAC, batch: Minibatch, networks: Networks) -> dict[str, Tensor]:
+    """With a = tanh u, u = μ + σ ε:   ∂L/∂u = (2 α a - (1 - a²) ∂Q/∂a) / B,   ∂L/∂μ = ∂L/∂u,   ∂L/∂log σ = σ ε ∂L/∂u - α / B."""
+    rows, alpha, count = batch.rows, agent.alpha, len(batch.rows.reward)
+    *seen, output = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", networks.actor)
+    mean, raw = output.chunk(2, -1)
+    log_std = raw.clamp(*LOG_STD)
+    noise = torch.cat([batch.noise, batch.next_noise])
+    action, log_prob = SquashedGaussian(mean, log_std).transform(noise)
+
+    x = torch.cat([rows.next_obs, action[count:]], 1)
+    first, second = (forward_pass(x, "relu", weights)[-1][:, 0] for weights in networks.target)
+    next_value = soft_value(torch.minimum(first, second), log_prob[count:], alpha)
+    target = td_target(rows.reward, rows.terminated, next_value, agent.config.gamma)
+    metrics = _critic_step(agent, torch.cat([rows.obs, rows.action], 1), target, networks.critics, None)
+
+    action, log_prob, log_std, noise = action[:count], log_prob[:count], log_std[:count], batch.noise
+    value, slope = _lower(torch.cat([rows.obs, action], 1), networks.critics, action.shape[1])
+    value = soft_value(value, log_prob, alpha)
+    for_u = (2.0 * alpha * action - (1.0 - action * action) * slope) / count
+    for_log_std = for_u * noise * log_std.exp() - alpha / count
+    for_log_std.masked_fill_((raw[:count] < LOG_STD[0]) | (raw[:count] > LOG_STD[1]), 0.0)
+    seen, delta = [each[:count] for each in seen], torch.cat([for_u, for_log_std], 1)
+    return metrics | _actor_step(agent, batch, delta, seen, networks.actor, value, -log_prob)
+
+
+def _lower(x: Tensor, critics: list[Weights], actions: int) -> tuple[Tensor, Tensor]:
+    """The lower of both critics on x [B, in]: [B]; and its gradient in the last `actions` columns. Where both agree, each has half of it."""
+    passes = [forward_pass(x, "relu", weights) for weights in critics]
+    values = [each[-1][:, 0] for each in passes]
+    gradient = torch.zeros(len(x), actions, dtype=x.dtype)
+    for weights, (*seen, _), own, other in zip(critics, passes, values, values[::-1], strict=True):
+        chosen = torch.nonzero(own <= other)[:, 0]
+        delta = torch.ones(len(chosen), 1, dtype=x.dtype).masked_fill_((own == other)[chosen][:, None], 0.5)
+        some = [each[chosen] for each in seen]
+        gradient.index_add_(0, chosen, input_gradient(delta, some, weights, "relu")[:, -actions:])
+    return torch.minimum(*values), gradient
+
+
+def _step_discrete(agent: SAC, batch: Minibatch, networks: Networks) -> dict[str, Tensor]:
+    """∂L/∂logit_a = -π(a) (f(a) - V) / B, with f = min Q - α log π and V = Σ π f."""
+    rows, alpha, count = batch.rows, agent.alpha, len(batch.rows.reward)
+    *seen, logits = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", networks.actor)
+    log_probs = logits.log_softmax(-1)
+    first, second = (forward_pass(rows.next_obs, "relu", weights)[-1] for weights in networks.target)
+    next_value = expected_soft_value(torch.minimum(first, second), log_probs[count:], alpha)
+    target = td_target(rows.reward, rows.terminated, next_value, agent.config.gamma)
+    metrics = _critic_step(agent, rows.obs, target, networks.critics, rows.action)
+
+    first, second = (forward_pass(rows.obs, "relu", weights)[-1] for weights in networks.critics)
+    q, log_probs = torch.minimum(first, second), log_probs[:count]
+    value = expected_soft_value(q, log_probs, alpha)
+    delta = log_probs.exp() * (value[:, None] - q + alpha * log_probs) / count
+    entropy = Categorical(logits[:count]).entropy()
+    return metrics | _actor_step(agent, batch, delta, [each[:count] for each in seen], networks.actor, value, entropy)
