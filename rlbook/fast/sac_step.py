@@ -57,7 +57,7 @@ def _networks(agent: SAC, batch: Minibatch) -> Networks | None:
     trained = [weight for weights in critics for weight in weights]
     if not trains_plainly(trained, agent.critic_optimizer.parameters):
         return None
-    if not trains_plainly([*actor, agent.temperature.log_alpha], two.parameters) or not obs.dtype == batch.rows.reward.dtype:
+    if not trains_plainly([*actor, agent.temperature.log_alpha], two.parameters) or obs.dtype != batch.rows.reward.dtype:
         return None
     return Networks(actor, critics, target)
 
@@ -139,7 +139,7 @@ def _step_box(agent: SAC, batch: Minibatch, networks: Networks) -> dict[str, Ten
 
 
 def _lower(x: Tensor, critics: list[Weights], actions: int) -> tuple[Tensor, Tensor]:
-    """The lower of both critics on x [B, in]: [B]; and its gradient in the last `actions` columns. Where both agree, each has half of it."""
+    """The lower of both critics on x [B, in]: [B]; and its gradient in the last `actions` columns, half from each where both agree."""
     passes = [forward_pass(x, "relu", weights) for weights in critics]
     values = [each[-1][:, 0] for each in passes]
     gradient = torch.zeros(len(x), actions, dtype=x.dtype)

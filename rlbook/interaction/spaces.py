@@ -308,7 +308,7 @@ def _scaled(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise RequestError("this algorithm's actions lie between bounds, and an unbounded box has none")
-    notes.append(f"action: [-1, 1] scaled to {_interval(low, high)}")
+    notes.append(f"action: [-1, 1] scaled to {interval(low, high)}")
     middle, half, (_, clipped) = (low + high) / 2, (high - low) / 2, _clipped(space)
     return spaces.Box(-1.0, 1.0, (low.size,), np.float32), lambda a: clipped(middle + half * np.asarray(a))
 

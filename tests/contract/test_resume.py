@@ -43,7 +43,8 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("a2c", "CartPole-v1"): ({"steps": 1200, "num_envs": 4, "normalize_observation": True, "normalize_reward": True}, 300),
     ("dagger", "Maze-v0"): ({"steps": 1500, "num_envs": 5, "beta": 0.5, "env_kwargs": {"slip": 0.2}}, 300),
     ("a2c", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70}, 20),
-    ("sac", "Pendulum-v1"): ({"steps": 400, "learning_starts": 50, "num_envs": 2, "hold": 3, "hidden_sizes": (16,), "buffer_size": 300}, 200),
+    ("sac", "Pendulum-v1"): (
+        {"steps": 400, "learning_starts": 50, "num_envs": 2, "hold": 3, "hidden_sizes": (16,), "buffer_size": 300}, 200),
     ("sac", "CartPole-v1"): ({"steps": 400, "learning_starts": 50, "hidden_sizes": (16,), "buffer_size": 300}, 400),
     ("reinforce", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "baseline": "learned", "env_kwargs": {"slip": 0.2}}, 850),
     ("reinforce", "CartPole-v1"): (

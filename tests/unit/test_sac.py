@@ -133,7 +133,8 @@ def test_the_expected_soft_value_is_the_sum_over_actions_and_highest_at_the_soft
     """α log Σ exp(Q/α) there; one action drawn estimates it without bias."""
     q, alpha = torch.tensor([[1.0, 3.0, -2.0], [0.0, 0.5, 0.2]], dtype=torch.float64), 0.7
     log_probs = torch.randn(2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log_softmax(-1)
-    brute = [sum(math.exp(lp) * (x - alpha * lp) for x, lp in zip(*pair, strict=True)) for pair in zip(q.tolist(), log_probs.tolist(), strict=True)]
+    pairs = [list(zip(*row, strict=True)) for row in zip(q.tolist(), log_probs.tolist(), strict=True)]
+    brute = [sum(math.exp(p) * (x - alpha * p) for x, p in row) for row in pairs]
     assert expected_soft_value(q, log_probs, alpha).tolist() == pytest.approx(brute)
     best = (q / alpha).log_softmax(-1)
     assert_close(expected_soft_value(q, best, alpha), alpha * (q / alpha).logsumexp(-1))
