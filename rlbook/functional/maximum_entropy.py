@@ -1,7 +1,7 @@
 """Maximum-entropy reinforcement learning: every nat of a policy's entropy counts as α reward units.
 
-The optimal policy is then not greedy but soft, π(a|s) ∝ exp(Q(s, a) / α), and a state's value is the
-expected Q plus α times the entropy.
+The optimal policy is then not greedy but soft, π(a|s) ∝ exp(Q(s, a) / α), and a state's value is
+the expected Q plus α times the entropy.
 """
 
 from __future__ import annotations

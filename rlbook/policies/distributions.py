@@ -147,7 +147,7 @@ class Gaussian:
 
 
 class SquashedGaussian:
-    """tanh of a normal vector u, so that every component of an action lies in (-1, 1); mean and log_std [..., A].
+    """tanh of a normal vector u: actions in (-1, 1); mean and log_std [..., A].
 
     log π(a) = log N(u; μ, σ) - Σ log(1 - tanh² u),   a = tanh u
 
@@ -166,7 +166,10 @@ class SquashedGaussian:
         return self.before.rsample(generator).tanh()
 
     def transform(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The action [..., A] that standard normal noise [..., A] makes, with gradient, and its log-probability [...]."""
+        """The action [..., A] that standard normal noise [..., A] makes, and its log-probability.
+
+        Both carry gradient.
+        """
         u = self.before.mean + self.before.log_std.exp() * noise
         return u.tanh(), self.log_prob_before(u)
 
@@ -175,22 +178,22 @@ class SquashedGaussian:
         return self.before.log_prob(u) - log_slope_of_tanh(u).sum(-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """action [..., A] → [...]; -inf at ±1 itself, which is never taken. What is drawn here knows its u: `transform`."""
+        """action [..., A] → [...]; -inf at ±1, where u is lost. `transform` knows it."""
         u = action.atanh()
         inside = u.isfinite()
         log_prob = self.log_prob_before(u.where(inside, 0.0))
         return log_prob.masked_fill(~inside.all(-1), -torch.inf)
 
     def entropy(self) -> Tensor:
-        """[...]: that of u, plus the mean of Σ log(1 - tanh² u), which has no closed form: by Gauss-Hermite quadrature."""
+        """[...]: that of u, plus the mean of Σ log(1 - tanh² u) by Gauss-Hermite quadrature."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(128)
         mean, std = self.before.mean[..., None], self.before.log_std.exp()[..., None]
-        slopes = log_slope_of_tanh(mean + std * torch.from_numpy(nodes).to(mean))                  # [..., A, 128]
+        slopes = log_slope_of_tanh(mean + std * torch.from_numpy(nodes).to(mean))      # [..., A, 128]
         expected = slopes @ torch.from_numpy(weights / weights.sum()).to(mean)
         return self.before.entropy() + expected.sum(-1)
 
     def mode(self) -> Tensor:
-        """[..., A]: tanh μ, the median of every component, as SAC evaluates; with a large σ the density is highest near ±1."""
+        """[..., A]: tanh μ, the median, as SAC evaluates; a wide density is highest near ±1."""
         return self.before.mean.tanh()
 
     def kl(self, other: SquashedGaussian) -> Tensor:

@@ -186,7 +186,7 @@ class SAC(ReplayAgent):
     def soft_value(
         self, critics: Critics, obs: Tensor, noise: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """V(s) by the lower critic, in reward units, and the policy's entropy, in nats: [B] each."""
+        """V(s) by the lower critic, in reward units, and the entropy, in nats: [B] each."""
         pi = self.policy(obs)
         if isinstance(pi, Categorical):
             q = critics(obs).amin(0)                                                   # [B, A]
