@@ -188,7 +188,7 @@ class SquashedGaussian:
         """[...]: that of u, plus the mean of Σ log(1 - tanh² u) by Gauss-Hermite quadrature."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(128)
         mean, std = self.before.mean[..., None], self.before.log_std.exp()[..., None]
-        slopes = log_slope_of_tanh(mean + std * torch.from_numpy(nodes).to(mean))      # [..., A, 128]
+        slopes = log_slope_of_tanh(mean + std * torch.from_numpy(nodes).to(mean))
         expected = slopes @ torch.from_numpy(weights / weights.sum()).to(mean)
         return self.before.entropy() + expected.sum(-1)
 
