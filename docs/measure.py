@@ -254,6 +254,8 @@ MEASUREMENTS = {
         "the slippery maze, a clone of 16 steps", f"behavior_cloning {SLIPPERY} --demonstrations 16 --steps 500", mean_return, seeds=3,
         evaluate="--episodes 1000",
     ),
+    "trpo_maze": Measurement("the maze", "trpo Maze-v0", optimal(3.0), seeds=10),
+    "trpo_cartpole": Measurement("CartPole-v1", "trpo CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
     "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--episodes 50"),

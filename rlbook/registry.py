@@ -46,6 +46,7 @@ ALGORITHMS = {
     "dqn": "rlbook.algorithms.value.dqn:DQN",
     "reinforce": "rlbook.algorithms.policy.reinforce:Reinforce",
     "a2c": "rlbook.algorithms.policy.a2c:A2C",
+    "trpo": "rlbook.algorithms.policy.trpo:TRPO",
     "ppo": "rlbook.algorithms.policy.ppo:PPO",
     "sac": "rlbook.algorithms.policy.sac:SAC",
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",

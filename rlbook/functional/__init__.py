@@ -12,8 +12,9 @@ import importlib
 from typing import Any
 
 _MODULES = (
-    "advantages", "averages", "divergences", "maximum_entropy", "moments", "policy_losses",
-    "preference_losses", "returns", "schedules", "value_losses",
+    "advantages", "averages", "divergences", "maximum_entropy", "moments", "natural_gradient",
+    "policy_gradients", "policy_losses", "preference_losses", "returns", "schedules",
+    "value_losses",
 )  # fmt: skip
 
 

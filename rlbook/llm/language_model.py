@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.llm import causal_lm
@@ -75,6 +76,13 @@ class LanguageModelPolicy(Policy):
 
     def _distribution(self, logits: Tensor) -> Categorical:
         return Categorical(full_precision(logits) / self.temperature)
+
+    def distributions(self, batch: Batch) -> Categorical:
+        with sdpa_kernel(SDPBackend.MATH):                   # torch's other attentions cannot be differentiated twice
+            return self._distribution(causal_lm.logits(self.model, _states(batch)))
+
+    def value_parameters(self) -> list[nn.Parameter]:
+        return [] if self.critic is None else list(self.critic.parameters())
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         if unit == "step":

@@ -186,6 +186,10 @@ class MLPPolicy(Policy):
             next_value[truncated] = self.value(torch.from_numpy(final))
         return value.clone(), next_value.clone()
 
+    def value_parameters(self) -> list[nn.Parameter]:
+        network = self.value_head if self.critic is None else self.critic
+        return [] if network is None else list(network.parameters())
+
     def heads(self) -> list[nn.Parameter]:
         """The parameters of the last layers, and the Gaussian's deviation."""
         networks = (self.actor, self.critic, self.value_head)

@@ -158,6 +158,15 @@ class Policy(nn.Module):
     def distribution(self, obs: Any) -> Distribution:
         """π(·|s) for observations (a tensor, or a dict of tensors) [N, ...], with gradients."""
 
+    def distributions(self, batch: Batch) -> Distribution:
+        """π(·|s) in the states of a batch, with gradients; its log-probabilities are shaped like
+        `batch.mask`."""
+        return self.distribution(batch.obs)
+
+    @abstractmethod
+    def value_parameters(self) -> list[nn.Parameter]:
+        """What V alone depends on; empty without a critic."""
+
     @abstractmethod
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         """The rollout as rows: [B, ...] valid steps, or [N, T, ...] episodes with `mask`."""

@@ -46,6 +46,9 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("sac", "Pendulum-v1"): (
         {"steps": 400, "learning_starts": 50, "num_envs": 2, "hold": 3, "hidden_sizes": (16,), "buffer_size": 300}, 200),
     ("sac", "CartPole-v1"): ({"steps": 400, "learning_starts": 50, "hidden_sizes": (16,), "buffer_size": 300}, 400),
+    ("trpo", "CartPole-v1"): (
+        {"steps": 2000, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True}, 500),
+    ("trpo", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70}, 20),
     ("reinforce", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "baseline": "learned", "env_kwargs": {"slip": 0.2}}, 850),
     ("reinforce", "CartPole-v1"): (
         {"steps": 2500, "num_envs": 8, "group_size": 4, "normalize_observation": True, "normalize_reward": True}, 500),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rlbook
-from rlbook.algorithms.policy import a2c, dpo, grpo, policy_agent, ppo, reinforce
+from rlbook.algorithms.policy import a2c, dpo, grpo, policy_agent, ppo, reinforce, trpo
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.policies.mlp import MLPPolicy
 
@@ -21,10 +21,10 @@ NAMES = {"per_token"}      # what the literature calls the mean over all element
 
 @pytest.mark.parametrize(("algorithm", "agent"), [
     ("ppo", ppo.PPO), ("grpo", grpo.GRPO), ("dpo", dpo.DPO), ("reinforce", reinforce.Reinforce),
-    ("a2c", a2c.A2C),
+    ("a2c", a2c.A2C), ("trpo", trpo.TRPO),
 ])  # fmt: skip
 def test_one_class_learns_in_the_maze_and_on_the_language_model(algorithm: str, agent: type) -> None:
-    options: dict[str, Any] = {"num_envs": 8, "eval_every": 0} | ({} if algorithm in ("a2c", "ppo") else {"group_size": 4})
+    options: dict[str, Any] = {"num_envs": 8, "eval_every": 0} | ({} if algorithm in ("a2c", "trpo", "ppo") else {"group_size": 4})
     maze = rlbook.train(algorithm, "Maze-v0", steps=1100, **options)
     addition = rlbook.train(algorithm, "Addition-v0", steps=40, env_kwargs={"reward": "edit"}, **options)
     assert type(maze.agent) is type(addition.agent) is agent
@@ -33,7 +33,10 @@ def test_one_class_learns_in_the_maze_and_on_the_language_model(algorithm: str, 
     assert all(run.agent.optimizer.steps > 0 for run in (maze, addition))  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("module", [a2c, ppo, grpo, dpo, reinforce, policy_agent], ids=lambda module: module.__name__.rsplit(".", 1)[-1])
+MODULES = [a2c, trpo, ppo, grpo, dpo, reinforce, policy_agent]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rsplit(".", 1)[-1])
 def test_its_code_names_nothing_of_a_language_model(module: Any) -> None:
     """Neither an import nor any identifier; docstrings and comments may."""
     tree = ast.parse(Path(module.__file__).read_text())

@@ -11,7 +11,7 @@ import rlbook.functional
 
 FOLDER = Path(rlbook.functional.__file__).parent
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
-WITHOUT_SOURCE = {"averaged", "given", "backward_sum", "sequence_log_prob", "preference_accuracy", "parse_schedule"}
+WITHOUT_SOURCE = {"averaged", "given", "backward_sum", "sequence_log_prob", "preference_accuracy", "parse_schedule", "flat_gradient"}
 """Sums, counts and parsers: no equation of anybody's."""
 
 

@@ -45,6 +45,14 @@ def test_a2c_solves_the_maze_on_ten_of_ten_seeds(rewards: str, seeds: range) -> 
     np.testing.assert_allclose(greedy_returns("a2c", rewards, seeds), OPTIMA[rewards], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("rewards", "seeds"),
+    [("standard", range(1)), pytest.param("standard", range(1, 5), marks=THE_REST), pytest.param("shaped", range(2), marks=THE_REST)],
+)
+def test_trpo_solves_the_maze_on_five_of_five_seeds(rewards: str, seeds: range) -> None:
+    np.testing.assert_allclose(greedy_returns("trpo", rewards, seeds), OPTIMA[rewards], atol=1e-5)
+
+
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 10), marks=THE_REST)], ids=str)
 @pytest.mark.parametrize("baseline", ["leave-one-out", "learned"])
 def test_reinforce_solves_the_maze_on_ten_of_ten_seeds(baseline: str, seeds: range) -> None:

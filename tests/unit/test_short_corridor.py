@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rlbook
+from rlbook.book.figures import corridor, figure, measured
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.short_corridor import ShortCorridor, ShortCorridorVector
 from rlbook.plots.optimum import optimal_return
@@ -102,3 +103,50 @@ def test_the_drawing_shows_the_agent_and_the_place_that_exchanges_the_actions() 
     centres = env.draw_pixels(3)[24, 24::48]
     assert len(np.unique(centres, axis=0)) == 4, "start, exchanged, free and the agent"
     assert env.grid_shape == (1, 4) and not env.grid_walls.any()
+
+
+@pytest.mark.parametrize(("alpha_baseline", "errors"), [(None, (-2.0, -1.0)), (0.25, (-2.0, -1.0 + 0.5))])
+def test_an_episodes_steps_of_reinforce_by_hand(
+    monkeypatch: pytest.MonkeyPatch, alpha_baseline: float | None, errors: tuple[float, float]
+) -> None:
+    """Right, then left: G = -2 and -1. The baseline goes from 0 to ¼ · -2 = -½ between them. p = .05 at first, θ = ln(p / (1 - p)) and
+    θ ← θ + 2 α (G - b) (1 - p), then θ ← θ - 2 α (G - b) p'; the next episode's p is that of θ."""
+    theta = math.log(0.05 / 0.95)
+    theta += 2 * 0.1 * errors[0] * (1 - 0.05)
+    theta -= 2 * 0.1 * errors[1] / (1 + math.exp(-theta))
+    seen: list[float] = []
+    monkeypatch.setattr(corridor, "episode", lambda right, rng: seen.append(right) or [True, False])
+    assert corridor.learn(0.1, alpha_baseline, 2, np.random.default_rng(0)) == [-2.0, -2.0]
+    assert seen == pytest.approx([0.05, 1 / (1 + math.exp(-theta))])
+
+
+def test_the_figures_episodes_are_as_long_as_the_model_says() -> None:
+    """11.66 steps on average with the best coin; within four standard errors over 2 000 episodes."""
+    rng = np.random.default_rng(0)
+    lengths = np.array([len(corridor.episode(2 - math.sqrt(2), rng)) for _ in range(2_000)])
+    assert abs(lengths.mean() - (6 + 4 * math.sqrt(2))) < 4 * lengths.std() / math.sqrt(2_000)
+    assert len(corridor.episode(0.0, rng)) == 1_000
+
+
+def test_figure_13_2_shows_that_a_baseline_makes_reinforce_faster() -> None:
+    """Means over 600 runs; between runs, the mean of a hundred episodes has the standard deviation beside it."""
+    result = measured("13.2", figure("13.2", runs=16))
+    exact = {
+        "with baseline, α = 2⁻⁹: mean return, episodes 101 to 200": (-12.083, 1.147),
+        "with baseline, α = 2⁻⁹: mean return, last 100 episodes": (-12.111, 1.209),
+        "without, α = 2⁻¹³: mean return, episodes 101 to 200": (-25.078, 4.415),
+        "without, α = 2⁻¹³: mean return, last 100 episodes": (-12.359, 1.004),
+    }
+    for name, (mean, deviation) in exact.items():
+        assert abs(result[name] - mean) < 4 * deviation / math.sqrt(16), name
+    assert result["with baseline, α = 2⁻⁹: mean return, episodes 101 to 200"] > -14
+
+
+@pytest.mark.slow
+def test_figure_13_1_shows_that_steps_may_be_too_small_and_too_large() -> None:
+    """After 1 000 episodes of 100 runs: 2⁻¹³ is near the optimum, 2⁻¹⁴ is on its way, and some runs of 2⁻¹² are stuck."""
+    result = figure("13.1")
+    late = {name: returns[:, -100:].mean(axis=1) for name, returns in result.returns.items()}
+    best, small, large = (late[f"α = 2⁻¹{digit}"] for digit in "³⁴²")
+    assert abs(best.mean() - ShortCorridor().optimal_return) < 1.5 and small.mean() < best.mean() - 1
+    assert 0 < (large < -200).sum() < 20 and np.median(large) > -14

@@ -50,6 +50,8 @@ FIGURES: dict[str, str] = {
     "12.3": "The long walk again: the offline λ-return is as good as the best n",
     "12.6": "TD(λ) is as good as the λ-return, up to step sizes where it diverges",
     "12.8": "True online TD(λ) is a little better, and bears larger step sizes",
+    "13.1": "The short corridor: REINFORCE finds how unfair the coin should be, if its steps are small enough",
+    "13.2": "The short corridor again: with a baseline REINFORCE learns much faster",
 }
 """Number → what it shows, in the order of the book."""
 
