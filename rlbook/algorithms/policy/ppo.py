@@ -138,9 +138,10 @@ class PPO(PolicyAgent):
             "gamma": 0.98, "gae_lambda": 0.8, "entropy_coef": 0.005,
         },
         "Pendulum-v1": {
-            "steps": 150_000, "rollout_steps": 256, "epochs": 10, "learning_rate": 1e-3,
-            "gamma": 0.9, "normalize_reward": True,
+            "steps": 100_000, "rollout_steps": 256, "epochs": 10, "learning_rate": 1e-3,
+            "gamma": 0.95, "normalize_reward": True,
         },
+        "Acrobot-v1": {"steps": 300_000},
         **for_sequence_tasks(
             steps=120_000, num_envs=128, batch_size=128, epochs=2, learning_rate=4e-4, gamma=1.0,
             truncation="terminal",
