@@ -49,7 +49,7 @@ commands:
   watch FOLDER          see the agent act, in the terminal or as a GIF
   plot FOLDER...        draw learning curves, and value maps; several seeds become a band
   compare FOLDER...     interquartile means over seeds with intervals, and how likely one is better than another
-  doctor FOLDER         say what is wrong with a run's folder
+  doctor FOLDER         say what is wrong with a run's folder, and with its learning
   animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
   list                  algorithms, environments, and which trains on which
   explain ALGORITHM     idea, equation, hyper-parameters, logged numbers, source
@@ -323,8 +323,24 @@ def doctor(words: Sequence[str]) -> int:
 
     folder = str(word(options.folder))
     found = complaints(folder, allow_import=options.allow_import)
-    show(options.json, ({"folder": folder, "complaints": found}, "\n".join(found) or f"{folder} is sound"))
+    signs = {} if found else _symptoms(Path(folder), options.allow_import)
+    lines = found or [f"{folder} is sound", *(f"{rule}: {sentence}" for rule, sentence in signs.items())]
+    show(options.json, ({"folder": folder, "complaints": found, "symptoms": signs}, "\n".join(lines)))
     return 1 if found else 0
+
+
+def _symptoms(folder: Path, allow_import: bool) -> dict[str, str]:
+    """What the log of a sound folder says about the learning."""
+    from rlbook.plots.optimum import optimal_return
+    from rlbook.runs.folder import read_config
+    from rlbook.runs.request import Request
+    from rlbook.runs.symptoms import symptoms
+
+    try:
+        recipe = Request.from_yaml(read_config(folder)[0], allow_import=allow_import).recipe
+    except RequestError:                     # an environment that was made without an id
+        return symptoms(folder)
+    return symptoms(folder, time_limit=recipe.time_limit, best=optimal_return(recipe))
 
 
 def animate(words: Sequence[str]) -> int:

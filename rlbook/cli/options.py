@@ -145,7 +145,8 @@ class Compare:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what is wrong with a run's folder, one line each; the exit code is 1 where something is.
+    """Say what is wrong with a run's folder, one line each; the exit code is 1 where something is. Of a sound folder, say what its log
+    tells about the learning: a critic worse than the mean, an entropy that collapsed, and so on.
 
     Example:  rlbook doctor runs/ppo-Maze-v0-0
     """

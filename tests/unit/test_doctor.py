@@ -1,0 +1,56 @@
+"""The doctor's rules, each provoked by a real run that is set up to go wrong in that way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlbook
+from rlbook.cli import main as cli
+from rlbook.runs.symptoms import RULES
+
+ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
+    # a critic that is never trained, on targets that do not depend on it
+    "critic worse than the mean": ("ppo", "CartPole-v1", {
+        "steps": 3000, "value_coef": 0.0, "rollout_steps": 32, "gae_lambda": 0.0, "gamma": 0.0, "epochs": 1}),
+    "clip fraction too high": ("ppo", "CartPole-v1", {
+        "steps": 3000, "clip": 0.02, "learning_rate": 3e-3, "anneal_learning_rate": False, "rollout_steps": 32, "epochs": 20}),
+    "entropy collapsed": ("a2c", "CartPole-v1", {"steps": 3000, "learning_rate": 0.3, "anneal_learning_rate": False}),
+    # MountainCar-v0 pays -1 a step until the hill is reached, which acting at random does not do in 200 steps
+    "returns capped by the time limit": ("reinforce", "MountainCar-v0", {"steps": 3200, "num_envs": 4}),
+    # the best policy of the corridor goes right in 59 % of the steps; the greedy one never arrives
+    "evaluation far under training": ("reinforce", "ShortCorridor-v0", {"steps": 3000, "eval_every": 3000, "eval_episodes": 1}),
+    "gradient zero": ("grpo", "MountainCar-v0", {"steps": 5600, "num_envs": 4, "group_size": 2}),
+    "groups without spread": ("grpo", "MountainCar-v0", {"steps": 5600, "num_envs": 4, "group_size": 2}),
+}  # fmt: skip
+
+
+def test_every_rule_is_provoked() -> None:
+    assert ILL.keys() == RULES.keys()
+
+
+@pytest.mark.parametrize("rule", ILL)
+def test_a_run_that_goes_wrong_is_recognised(rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    algorithm, env, settings = ILL[rule]
+    rlbook.train(algorithm, env, folder=tmp_path / "run", **{"eval_episodes": 2, **settings})
+    assert cli.main(["doctor", str(tmp_path / "run"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["complaints"] == [] and rule in found["symptoms"], found
+
+
+def test_episodes_that_grew_up_to_the_limit_are_told(tmp_path: Path) -> None:
+    from rlbook.runs.symptoms import symptoms
+
+    options: dict[str, Any] = {"rollout_steps": 32, "epochs": 10, "learning_rate": 3e-3, "eval_every": 0}
+    rlbook.train("ppo", "CartPole-v1", folder=tmp_path, env_kwargs={"max_episode_steps": 40}, steps=7_000, **options)
+    found = symptoms(tmp_path, time_limit=40)
+    assert "of the last episodes are cut by the time limit of 40 steps" in found["returns capped by the time limit"]
+
+
+def test_a_run_that_goes_well_is_left_in_peace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rlbook.train("ppo", "Maze-v0", folder=tmp_path / "run", steps=20_000)
+    assert cli.main(["doctor", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'run'} is sound\n"
