@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-PURPOSES = ("environment", "exploration", "initialisation", "minibatches", "evaluation", "data", "pairs", "held out")
+PURPOSES = ("environment", "exploration", "initialisation", "minibatches", "evaluation", "data", "pairs", "held out", "noise")
 
 
 class Uniform(Protocol):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbook.agent import State, Step
@@ -64,9 +65,17 @@ class ReplayBuffer:
 
     def sample(self, size: int, rng: np.random.Generator) -> Transitions:
         """`size` transitions, uniformly and with replacement."""
+        return self.rows_at(rng.integers(self.size, size=size))
+
+    def rows_at(self, places: NDArray[np.int64]) -> Transitions:
+        """The transitions at these places of the ring, each from 0 to `size` - 1."""
         assert self.rows is not None
-        drawn = torch.from_numpy(rng.integers(self.size, size=size))
-        return Transitions(*(field.index_select(0, drawn).to(self.device) for field in self.rows))
+        chosen = torch.from_numpy(places)
+        return Transitions(*(field.index_select(0, chosen).to(self.device) for field in self.rows))
+
+    def newest(self, count: int) -> NDArray[np.int64]:
+        """The places of the last `count` transitions, the oldest first."""
+        return (self.position - count + np.arange(count)) % self.capacity
 
     def state_dict(self) -> State:
         rows = None if self.rows is None else {name: field[: self.size] for name, field in self.rows._asdict().items()}

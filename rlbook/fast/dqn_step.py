@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlbook.algorithms.value.dqn import DQN, Minibatch
+from rlbook.algorithms.value.dqn import DQN
+from rlbook.data.rainbow_replay import Minibatch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
 from rlbook.fast.modules import trains_plainly, untouched
@@ -25,7 +26,7 @@ def train_on(agent: DQN, batch: Minibatch) -> dict[str, Tensor]:
 def _weights(agent: DQN, batch: Minibatch) -> Weights | None:
     """The network's weights, or None where it, its parameters or the rows ask for more."""
     rows, network, optimizer = batch.rows, agent.q, agent.optimizer
-    if getattr(agent.loss, "__func__", None) is not DQN.loss or type(optimizer) is not FlatAdam:
+    if getattr(agent.loss, "__func__", None) is not DQN.loss or type(optimizer) is not FlatAdam or agent.config.prioritized:
         return None
     weights = weights_of(network, rows.obs) if isinstance(network, MLP) else None
     if weights is None or not untouched(network) or not trains_plainly(weights, optimizer.parameters):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rlbook.fast.matrix_product import product, times
 from rlbook.fast.modules import ordinary, untouched
-from rlbook.policies import mlp
+from rlbook.policies import mlp, noisy
 from rlbook.policies.mlp import MLP
 
 Weights = list[Tensor]
@@ -54,6 +54,14 @@ def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor
         return mlp.with_second_head.plain(network, head, x)  # type: ignore[attr-defined]
     seen = network.hidden(x)
     return network.layers[-1](seen), head(seen)
+
+
+def through(weights: Sequence[Tensor], x: Tensor) -> Tensor:
+    """The fast form of `rlbook.policies.noisy.through`."""
+    known = type(x) is Tensor and x.is_cpu and x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+    if not known or any(weight.dtype is not x.dtype or not weight.is_cpu for weight in weights):
+        return noisy.through.plain(weights, x)  # type: ignore[attr-defined]
+    return evaluate(x, "relu", [list(weights)])[0]
 
 
 def weights_of(network: MLP, x: Tensor) -> Weights | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 _MODULES = (
     "advantages", "averages", "divergences", "maximum_entropy", "moments", "natural_gradient",
-    "policy_gradients", "policy_losses", "preference_losses", "returns", "schedules",
+    "policy_gradients", "policy_losses", "preference_losses", "rainbow", "returns", "schedules",
     "value_losses",
 )  # fmt: skip
 

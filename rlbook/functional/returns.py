@@ -13,7 +13,9 @@ from torch import Tensor
 from rlbook.functional._shapes import same_shape, where_masked
 
 
-def td_target(reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: float) -> Tensor:
+def td_target(
+    reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: float | Tensor
+) -> Tensor:
     """The one-step target of V(s). The one place that says what stops bootstrapping.
 
     y = r + γ V(s')   where the episode did not terminate, even if a time limit ended it
@@ -24,7 +26,7 @@ def td_target(reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: flo
         terminated: same shape, bool.
         next_value: same shape. V at the true successor, in reward units; of no influence where
             terminated, even as NaN.
-        gamma: γ, discount per environment step, in [0, 1].
+        gamma: γ, discount per environment step, in [0, 1], or one for each element.
 
     Returns:
         Same shape, in reward units, without gradient: a target is a constant.

@@ -94,7 +94,9 @@ def huber_loss(
     return averaged(loss, mask, average)
 
 
-def q_target(reward: Tensor, terminated: Tensor, next_q: Tensor, gamma: float) -> Tensor:
+def q_target(
+    reward: Tensor, terminated: Tensor, next_q: Tensor, gamma: float | Tensor
+) -> Tensor:
     """Q-learning's target with a target network.
 
     y = r + γ max_a' Q⁻(s', a')
@@ -103,7 +105,7 @@ def q_target(reward: Tensor, terminated: Tensor, next_q: Tensor, gamma: float) -
         reward: [B], in reward units.
         terminated: [B], bool; alone stops bootstrapping.
         next_q: [B, A]. Q⁻(s', ·) of the target network, in reward units.
-        gamma: γ, discount per environment step, in [0, 1].
+        gamma: γ, discount per environment step, in [0, 1]; of n-step targets γᵐ, [B].
 
     Returns:
         [B], in reward units, without gradient.
@@ -114,7 +116,8 @@ def q_target(reward: Tensor, terminated: Tensor, next_q: Tensor, gamma: float) -
 
 
 def double_q_target(
-    reward: Tensor, terminated: Tensor, next_q: Tensor, next_q_online: Tensor, gamma: float
+    reward: Tensor, terminated: Tensor, next_q: Tensor, next_q_online: Tensor,
+    gamma: float | Tensor,
 ) -> Tensor:
     """Double DQN's target: one network chooses the action, the other gives its value.
 
@@ -127,7 +130,7 @@ def double_q_target(
         terminated: [B], bool; alone stops bootstrapping.
         next_q: [B, A]. Q⁻(s', ·) of the target network, in reward units.
         next_q_online: [B, A]. Q(s', ·) of the network being trained.
-        gamma: γ, discount per environment step, in [0, 1].
+        gamma: γ, discount per environment step, in [0, 1]; of n-step targets γᵐ, [B].
 
     Returns:
         [B], in reward units, without gradient.

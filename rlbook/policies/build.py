@@ -26,6 +26,7 @@ from rlbook.policies.image import ConvolutionalNetwork, ImagePolicy, ImageReward
 from rlbook.policies.mlp import MLP, MLPPolicy
 from rlbook.policies.model_spec import ModelSpec
 from rlbook.policies.policy import Policy
+from rlbook.policies.q_network import QNetwork, QSettings
 from rlbook.policies.reward_network import RewardNetwork, StepReward
 from rlbook.seeding import torch_generator
 
@@ -107,15 +108,22 @@ def build_reward_network(
 
 
 def build_action_value(
-    env: VectorEnv, rng: np.random.Generator, hidden_sizes: tuple[int, ...], model: object = None
-) -> MLP | ConvolutionalNetwork:
-    """Q(s, ·) of `env`, with ReLU between the layers: an `ActionValue`, as in `build_policy`."""
+    env: VectorEnv, rng: np.random.Generator, hidden_sizes: tuple[int, ...],
+    model: object = None, settings: QSettings | None = None,
+) -> MLP | ConvolutionalNetwork | QNetwork:  # fmt: skip
+    """Q(s, ·) of `env`, with ReLU between the layers: an `ActionValue`, as in `build_policy`.
+
+    `settings`: the parts of a `QNetwork`, where there are to be any.
+    """
     spec = ModelSpec.of(model) or ModelSpec()
     refuse_language(spec)
     generator, observations = torch_generator(rng), env.single_observation_space
     assert isinstance(env.single_action_space, spaces.Discrete)
-    sizes = (*hidden_sizes, int(env.single_action_space.n))
-    if is_image(observations):
+    num_actions = int(env.single_action_space.n)
+    sizes = (*hidden_sizes, num_actions)
+    if settings is not None and settings != QSettings():
+        network = QNetwork(observations, num_actions, hidden_sizes, generator, settings)
+    elif is_image(observations):
         network = ConvolutionalNetwork(
             observations, sizes, generator, activation="relu", orthogonal=False
         )
@@ -123,7 +131,8 @@ def build_action_value(
         sizes = (_size(observations), *sizes)
         network = MLP(sizes, generator, activation="relu", orthogonal=False)
     in_numbers(network, spec.dtype)
-    choose_trained(network, spec.trained, network.layers[-1].parameters())
+    last = network.heads() if isinstance(network, QNetwork) else network.layers[-1].parameters()
+    choose_trained(network, spec.trained, last)
     return network
 
 

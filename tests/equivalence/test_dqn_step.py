@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlbook.algorithms.value.dqn import DQN, DQNConfig, Minibatch
+from rlbook.agent import Step
+from rlbook.algorithms.value.dqn import DQN, DQNConfig
+from rlbook.data.rainbow_replay import Minibatch
 from rlbook.data.replay import Transitions
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import Recipe
@@ -75,6 +78,42 @@ def both(make: Callable[[], Any]) -> bool:
 @pytest.mark.parametrize("settings", [{}, {"double": False}, {"huber": False}, {"hidden_sizes": ()}, {"max_grad_norm": 0.01}], ids=str)
 def test_the_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> None:
     assert not both(lambda: agent_with(**settings))
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "dueling": {"dueling": True}, "prioritized": {"prioritized": True}, "n_step": {"n_step": 3}, "noisy": {"noisy": True},
+    "distributional": {"distributional": True, "v_min": -3.0, "v_max": 3.0},
+}  # fmt: skip
+PARTS["all"] = {name: value for part in PARTS.values() for name, value in part.items()}
+
+
+def updated(agent: Any, plain: bool) -> tuple[Any, list[Tensor], dict[str, Any], bool]:
+    """What two updates from a filled buffer log and leave, and whether they recorded a graph."""
+    agent.target.double()
+    rng, recorded = np.random.default_rng(0), []
+    for _ in range(60):
+        obs, next_obs = rng.normal(size=(2, 1, 4))
+        ends, cut, valid = rng.random(1) < 0.2, obs[:, 0] > 1, np.ones(1, bool)
+        agent.replay.add(Step(obs, rng.integers(2, size=1), rng.normal(size=1), next_obs, ends, cut & ~ends, valid))
+
+    def keep(tensor: Tensor) -> Tensor:
+        recorded.append(tensor)
+        return tensor
+
+    with plain_forms(plain), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logged = [agent.update() for _ in range(2)]
+    return logged, [p.detach() for p in agent.q.parameters()], agent.replay.state_dict(), bool(recorded)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_of_rainbows_parts_is_the_books_from_the_buffer_to_the_weights(part: str) -> None:
+    """Two updates of three minibatches each; n-step targets alone are computed without a graph, the other parts with one."""
+    found = [updated(agent_with(**PARTS[part], batch_size=ROWS, gradient_steps=3), plain) for plain in (False, True)]
+    (fast, weights, kept, recorded), (plainly, plain_weights, plain_kept, _) = found
+    assert_close(fast, plainly, atol=1e-6, rtol=1e-6)                                   # float32's importance weights
+    assert_close(weights, plain_weights, atol=1e-6, rtol=1e-6)
+    assert_close(kept.get("priorities", {}), plain_kept.get("priorities", {}), atol=1e-6, rtol=1e-6)
+    assert recorded == (part != "n_step")
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {

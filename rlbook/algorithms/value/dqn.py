@@ -13,17 +13,23 @@ The buffer breaks the correlation of successive steps. The target network holds 
 without it, every step that raises Q raises its own target too. A time limit is no termination: y
 keeps its bootstrap there.
 
+Rainbow is this with five more parts beside `double`, each a switch:
+    dueling         Q = V + A - mean A, two streams in one network
+    prioritized     rows are drawn as often as their last |δ| says, and weighted to make up for it
+    n_step          y = r + γ r' + … + γⁿ max Q⁻, cut short where the episode ends
+    noisy           noise on the weights, its size learned, explores in ε's place
+    distributional  the probability of each of 51 returns is learned, not the mean alone
+
 Source: Mnih et al. 2015, doi:10.1038/nature14236, algorithm 1; double: van Hasselt et al. 2016,
-arXiv:1509.06461, eq. 4. Difference: several gradient steps in a row after `train_every` environment
-steps, as Stable-Baselines3's zoo trains CartPole.
+arXiv:1509.06461, eq. 4; Rainbow: Hessel et al. 2018, arXiv:1710.02298; the other parts' sources
+stand with their functions. Differences: several gradient steps in a row after `train_every` steps,
+as Stable-Baselines3's zoo trains CartPole; one draw of the noise serves all environments of a step.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -32,94 +38,38 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Agent, Metrics, Parts, State, Step
+from rlbook.algorithms.value.dqn_config import PRESETS, DQNConfig
 from rlbook.checks import at
-from rlbook.data.replay import ReplayBuffer, Transitions
+from rlbook.data.rainbow_replay import Minibatch, RainbowReplay
 from rlbook.fast_forms import has_fast_form
-from rlbook.functional.schedules import Linear, Schedule
-from rlbook.functional.value_losses import (
-    double_q_target,
-    huber_loss,
-    q_target,
-    squared_value_loss,
-)
+from rlbook.functional import rainbow, value_losses
+from rlbook.functional.averages import averaged
 from rlbook.policies.build import build_action_value
 from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
 from rlbook.policies.policy import as_array, full_precision
+from rlbook.policies.q_network import QNetwork, QSettings
+from rlbook.policies.values import ActionValue
 from rlbook.seeding import rng_for, rng_state, set_rng_state
-
-
-@dataclass(frozen=True)
-class DQNConfig:
-    gamma: float = 0.99  # discount per environment step, in [0, 1]
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    epsilon: Schedule = Linear(1.0, 0.05, 0.3)  # probability of a random action, in [0, 1]
-    buffer_size: int = 50_000  # transitions kept
-    learning_starts: int = 500  # environment steps before the first update
-    batch_size: int = 64  # transitions of a minibatch
-    train_every: int = 4  # environment steps between updates
-    gradient_steps: int = 1  # gradient steps of an update
-    # C, environment steps between copies of Q into the target network
-    target_period: int = 500
-    double: bool = True  # choose the next action by Q, value it by Q⁻
-    huber: bool = True  # Huber loss (δ = 1); false is ½ squared error
-    max_grad_norm: float = 10.0  # the gradient's L2 norm is clipped to this
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer
-    adam_eps: float = 1e-8  # Adam's ε
-    action_bins: int = 5  # values per dimension of a continuous action, ≥ 2
-
-    def __post_init__(self) -> None:
-        checks.check_schedules(self, epsilon=checks.unit_interval)
-        checks.check_rates(self, learning_rate=checks.positive)
-        checks.check_fields(
-            self, gamma=checks.unit_interval, anneal_learning_rate=checks.boolean,
-            buffer_size=checks.positive_int, learning_starts=checks.non_negative_int,
-            batch_size=checks.positive_int, train_every=checks.positive_int,
-            gradient_steps=checks.positive_int, target_period=checks.positive_int,
-            double=checks.boolean, huber=checks.boolean, max_grad_norm=checks.bound,
-            hidden_sizes=checks.positive_ints, adam_eps=checks.positive,
-            action_bins=checks.at_least(2),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Minibatch:
-    """B stored transitions, and what the target network says of their successors."""
-
-    rows: Transitions
-    next_q: Tensor  # [B, A], Q⁻(s', ·) in reward units
-
-    def __len__(self) -> int:
-        return len(self.rows.reward)
 
 
 class DQN(Agent):
     """Deep Q-network; see the module docstring."""
 
     budget = {"steps": 50_000}
-    presets = {
-        "Maze-v0": {"steps": 20_000},
-        "CartPole-v1": {
-            "hidden_sizes": (128, 128), "learning_rate": 1e-3, "batch_size": 128,
-            "learning_starts": 1_000, "train_every": 256, "gradient_steps": 128,
-            "target_period": 256, "double": False, "epsilon": "linear(1.0, 0.04, 0.16)",
-            "eval_every": 1_000, "eval_episodes": 10,
-        },
-    }  # fmt: skip
+    presets = PRESETS
     Config = DQNConfig
     batched = True
     observations = "network"
     actions = "discrete"
     uses = ("model", "device")
     METRICS = {
-        "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, "
-        "last minibatch of the update",
+        "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, or with "
+        "`distributional` the divergence in nats, last minibatch of the update",
         "q": "mean Q(s, a) of that minibatch, in reward units; "
         "far above any possible return means divergence",
         "grad_norm": "L2 norm of the gradient before clipping",
-        "epsilon": "probability of a random action",
+        "epsilon": "probability of a random action; 0 with `noisy`",
     }
 
     def __init__(
@@ -134,22 +84,32 @@ class DQN(Agent):
             raise ValueError(
                 f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}"
             )
+        settings = QSettings(
+            dueling=config.dueling, noise_scale=config.noise_scale if config.noisy else None,
+            support=(config.v_min, config.v_max, config.num_atoms)
+            if config.distributional else None,
+        )  # fmt: skip
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
-        self.q = build_action_value(env, rng, hidden_sizes, parts.model).to(parts.device)
+        self.q = build_action_value(env, rng, hidden_sizes, parts.model, settings).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         self.optimizer = adam([Group([self.q])], at(config.learning_rate, 0.0), eps=config.adam_eps)
-        size, each = math.prod(observations.shape), np.dtype(observations.dtype).itemsize
-        self.replay = ReplayBuffer(config.buffer_size, size, parts.device, bytes_each=each)
+        self.replay = RainbowReplay(
+            config.buffer_size, observations, parts.device, num_envs=env.num_envs,
+            n_step=config.n_step, gamma=config.gamma,
+            priority_exponent=config.priority_exponent if config.prioritized else None,
+        )  # fmt: skip
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")
+        self.noise = rng_for(seed, "noise") if config.noisy else None
         self.steps = 0
 
     def act(
         self, observation: NDArray[np.float32], *, explore: bool = True
     ) -> NDArray[np.int64]:
         with torch.inference_mode():
-            action = as_array(self.q(torch.from_numpy(observation)).argmax(-1))
-        if not explore:
+            noise = (self.noise,) if explore and self.noise is not None else ()
+            action = as_array(self.q(torch.from_numpy(observation), *noise).argmax(-1))
+        if not explore or noise:
             return action
         random = self.exploration.random(len(action)) < self.config.epsilon(self.progress)
         drawn = self.exploration.integers(self.num_actions, size=len(action))
@@ -178,60 +138,94 @@ class DQN(Agent):
         self.optimizer.learning_rate = at(self.config.learning_rate, self.progress) * left
         for batch in self.minibatches(self.config.gradient_steps):
             metrics = self.train_on(batch)
-        return mean_metrics([metrics]) | {"epsilon": self.config.epsilon(self.progress)}
+            if self.replay.priorities is not None and batch.places is not None:
+                self.replay.priorities.update(batch.places, as_array(metrics.pop("error")))
+        epsilon = 0.0 if self.config.noisy else self.config.epsilon(self.progress)
+        return mean_metrics([metrics]) | {"epsilon": epsilon}
 
     def minibatches(self, count: int) -> Iterator[Minibatch]:
-        """`count` random minibatches, drawn 64 at a time.
+        """Random minibatches, one after the other where priorities or noise change in between."""
+        config = self.config
+        return self.replay.minibatches(
+            count, config.batch_size, lambda obs: self.predict(self.target, obs), self.sampling,
+            beta=config.importance_exponent(self.progress),
+            together=1 if config.prioritized or config.noisy else 64,
+        )  # fmt: skip
 
-        Buffer and target network stand still meanwhile, so Q⁻ is computed for all 64 at once.
-        """
-        size = self.config.batch_size
-        for start in range(0, count, 64):
-            drawn = self.replay.sample(min(64, count - start) * size, self.sampling)
-            with torch.no_grad():
-                next_q = self.target(drawn.next_obs)
-            parts = [field.split(size) for field in (*drawn, next_q)]
-            for *fields, row in zip(*parts, strict=True):
-                yield Minibatch(Transitions(*fields), row)
+    def predict(self, network: ActionValue, obs: Tensor) -> Tensor:
+        """Q(s, ·) [B, A], or log-probabilities of returns [B, A, K]; under fresh noise, if any."""
+        if not isinstance(network, QNetwork):
+            return network(obs)
+        form = network.log_prob if self.config.distributional else network
+        return form(obs, self.noise)
 
     @has_fast_form("rlbook.fast.dqn_step:train_on")
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
-        """One gradient step on a minibatch. Returns "td_loss", "q" and "grad_norm"."""
+        """One gradient step on a minibatch. Returns what `loss` tells, and "grad_norm"."""
         limit = self.config.max_grad_norm
         return gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit)
 
     def loss(self, batch: Minibatch) -> LossOutput:
         """How far Q(s, a) is from its target."""
-        values = full_precision(self.q(batch.rows.obs))                                # [B, A]
+        if self.config.distributional:
+            return self.distributional_loss(batch)
+        values = full_precision(self.predict(self.q, batch.rows.obs))                  # [B, A]
         q = values.gather(1, batch.rows.action[:, None]).squeeze(1)                    # [B]
         target = self.target_of(batch)
-        loss = huber_loss(q, target) if self.config.huber else squared_value_loss(q, target)
-        return LossOutput(loss, {"td_loss": loss.detach(), "q": q.detach().mean()})
+        form = value_losses.huber_loss if self.config.huber else value_losses.squared_value_loss
+        return self.told(form(q, target, average=batch.average), q, (q - target).abs())
 
     def target_of(self, batch: Minibatch) -> Tensor:
         """y of every transition: [B], in reward units."""
-        rows, gamma = batch.rows, self.config.gamma
+        rows, gamma = batch.rows, self.config.gamma if batch.discount is None else batch.discount
         if not self.config.double:
-            return q_target(rows.reward, rows.terminated, batch.next_q, gamma)
+            return value_losses.q_target(rows.reward, rows.terminated, batch.next_q, gamma)
         with torch.no_grad():
-            online = self.q(rows.next_obs)                                             # [B, A]
-        return double_q_target(rows.reward, rows.terminated, batch.next_q, online, gamma)
+            online = self.predict(self.q, rows.next_obs)                               # [B, A]
+        return value_losses.double_q_target(
+            rows.reward, rows.terminated, batch.next_q, online, gamma
+        )
+
+    def distributional_loss(self, batch: Minibatch) -> LossOutput:
+        """How far the distribution of (s, a)'s return is from its target, in nats."""
+        assert isinstance(self.q, QNetwork)
+        rows, support = batch.rows, self.q.support
+        log_prob = self.predict(self.q, rows.obs)[range(len(batch)), rows.action]      # [B, K]
+        with torch.no_grad():
+            chooser = self.predict(self.q, rows.next_obs) if self.config.double else batch.next_q
+        target = rainbow.categorical_q_target(
+            rows.reward, rows.terminated, batch.next_q, rainbow.categorical_mean(chooser, support),
+            self.config.gamma if batch.discount is None else batch.discount, support,
+        )  # fmt: skip
+        error = rainbow.categorical_divergence(log_prob, target)                       # [B]
+        loss = averaged(error, average=batch.average)
+        return self.told(loss, rainbow.categorical_mean(log_prob, support), error)
+
+    def told(self, loss: Tensor, q: Tensor, error: Tensor) -> LossOutput:
+        """A loss, and of its rows [B] Q(s, a) and how far off each is, for the priorities."""
+        metrics = {"td_loss": loss.detach(), "q": q.detach().mean()}
+        if self.config.prioritized:
+            metrics["error"] = error.detach()
+        return LossOutput(loss, metrics)
 
     def state_dict(self) -> State:
         return {
             "q": dict(self.q.state_dict()), "target": dict(self.target.state_dict()),
             "optimizer": self.optimizer.state_dict(), "replay": self.replay.state_dict(),
-            "rngs": [rng_state(self.exploration), rng_state(self.sampling)], "steps": self.steps,
+            "rngs": [rng_state(rng) for rng in self.generators], "steps": self.steps,
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
-        self.q.load_state_dict(state["q"])
-        self.target.load_state_dict(state["target"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.replay.load_state_dict(state["replay"])
-        for rng, saved in zip((self.exploration, self.sampling), state["rngs"], strict=True):
+        for name in ("q", "target", "optimizer", "replay"):
+            getattr(self, name).load_state_dict(state[name])
+        for rng, saved in zip(self.generators, state["rngs"], strict=True):
             set_rng_state(rng, saved)
         self.steps = state["steps"]
+
+    @property
+    def generators(self) -> list[np.random.Generator]:
+        """What is drawn from: for actions, for minibatches, and for noise where there is any."""
+        return [self.exploration, self.sampling, *([] if self.noise is None else [self.noise])]
 
 
 def _crossed(period: int, before: int, after: int) -> bool:

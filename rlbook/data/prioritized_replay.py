@@ -1,0 +1,72 @@
+"""Prioritised replay: rows are drawn in proportion to how wrong the network was about them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbook.agent import State
+from rlbook.checks import saved_array, saved_number
+from rlbook.errors import TrainingError
+
+SMALLEST = 1e-6
+"""Added to every error, so that a row whose error is 0 is drawn again some day."""
+
+
+class Priorities:
+    """The priority of each row of a replay buffer.
+
+    P(i) = p_i / Σ_k p_k,   p_i = (|δ_i| + 1e-6)^ω
+
+    Drawing is exact: uniform numbers are looked up in the cumulative sums of p, computed anew for
+    every minibatch, so that each draw knows the priorities as the last update left them. That costs
+    one pass over the buffer, which for 50 000 rows is quicker than sixteen levels of a tree.
+
+    A new row gets the largest priority that any row ever had: it will be drawn soon, and tell its
+    error.
+
+    Source: Schaul et al. 2016, arXiv:1511.05952, section 3.3, proportional variant, and algorithm
+    1. Difference: the draws are independent, not one from each of B equal shares of the sum.
+
+    Args:
+        capacity: rows of the buffer.
+        exponent: ω, at least 0; 0 draws uniformly.
+    """
+
+    def __init__(self, capacity: int, exponent: float) -> None:
+        self.exponent, self.largest = exponent, 1.0
+        self.values = np.zeros(capacity)                          # p; 0 where there is no row yet
+
+    def add(self, places: NDArray[np.int64]) -> None:
+        """New rows are at these places."""
+        self.values[places] = self.largest
+
+    def draw(
+        self, size: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Places of `size` rows, independently and with replacement, and the probability of each."""
+        sums = np.cumsum(self.values)
+        below = rng.random(size) * sums[-1]
+        places = np.searchsorted(sums, below, side="right")
+        places = np.minimum(places, np.searchsorted(sums, sums[-1]))   # rounding: never past the last
+        return places, self.values[places] / sums[-1]
+
+    def update(self, places: NDArray[np.int64], error: NDArray[np.floating]) -> None:
+        """The rows at these places have these errors |δ| now; of a row that comes twice, the last.
+
+        Raises:
+            TrainingError: an error is not finite.
+        """
+        if not np.isfinite(error).all():
+            raise TrainingError("the error of a replayed transition is not finite, training diverged")
+        priority = (error.astype(np.float64) + SMALLEST) ** self.exponent
+        self.values[places] = priority
+        self.largest = max(self.largest, float(priority.max()))
+
+    def state_dict(self) -> State:
+        return {"values": self.values.copy(), "largest": self.largest}
+
+    def load_state_dict(self, state: State) -> None:
+        shape = self.values.shape
+        self.values = saved_array("priorities", state["values"], np.float64, shape, low=0.0)
+        self.largest = saved_number("largest priority", state["largest"])

@@ -1,0 +1,129 @@
+"""The replay buffer of a deep Q-network: uniform or prioritised, of one step or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlbook.agent import State, Step
+from rlbook.data.n_step import NStep
+from rlbook.data.prioritized_replay import Priorities
+from rlbook.data.replay import ReplayBuffer, Transitions
+from rlbook.functional.averages import Average, given, per_token
+from rlbook.functional.rainbow import importance_weights
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """B stored transitions, and what the target network says of their successors."""
+
+    rows: Transitions
+    next_q: Tensor                                   # [B, A], Q⁻(s', ·), in reward units; or [B, A, K], of atoms
+    discount: Tensor | None = None                   # [B], γᵐ of n-step targets; None: γ
+    weight: Tensor | None = None                     # [B], importance weights; None: all count alike
+    places: NDArray[np.int64] | None = None          # [B], where in the buffer they are; None: of no use
+
+    def __len__(self) -> int:
+        return len(self.rows.reward)
+
+    @property
+    def average(self) -> Average:
+        """The mean over rows, each counted as its importance weight says."""
+        return per_token if self.weight is None else given(self.weight / len(self))
+
+    def split(self, size: int) -> Iterator[Minibatch]:
+        """Consecutive parts of `size` rows."""
+        parts = zip(*(field.split(size) for field in (*self.rows, self.next_q)), strict=True)
+        for number, (*fields, next_q) in enumerate(parts):
+            here = slice(number * size, (number + 1) * size)
+            yield Minibatch(
+                Transitions(*fields), next_q,
+                discount=None if self.discount is None else self.discount[here],
+                weight=None if self.weight is None else self.weight[here],
+                places=None if self.places is None else self.places[here],
+            )  # fmt: skip
+
+
+class RainbowReplay(ReplayBuffer):
+    """A replay buffer that draws by priority and looks several steps ahead, where it is asked to.
+
+    Args:
+        capacity, device: as of a `ReplayBuffer`.
+        observations: the space they are from.
+        num_envs: environments that fill it.
+        n_step: n; a row stands for up to n steps.
+        gamma: γ, discount per environment step, in [0, 1].
+        priority_exponent: ω of `Priorities`; None draws uniformly.
+    """
+
+    def __init__(
+        self, capacity: int, observations: Box, device: torch.device | str = "cpu", *,
+        num_envs: int = 1, n_step: int = 1, gamma: float = 1.0,
+        priority_exponent: float | None = None,
+    ) -> None:  # fmt: skip
+        size, each = math.prod(observations.shape), np.dtype(observations.dtype).itemsize
+        super().__init__(capacity, size, device, bytes_each=each)
+        self.ahead = NStep(self, num_envs, n_step, gamma) if n_step > 1 else None
+        self.priorities = None
+        if priority_exponent is not None:
+            self.priorities = Priorities(capacity, priority_exponent)
+
+    def add(self, step: Step) -> None:
+        super().add(step)
+        if self.ahead is not None:
+            self.ahead.add(step)
+        if self.priorities is not None:
+            self.priorities.add(self.newest(len(step.reward)))
+
+    def minibatches(
+        self, count: int, size: int, successors: Callable[[Tensor], Tensor], rng: np.random.Generator, *,
+        beta: float = 1.0, together: int = 64,
+    ) -> Iterator[Minibatch]:  # fmt: skip
+        """`count` minibatches of `size` rows, drawn with replacement.
+
+        Args:
+            count, size: how many.
+            successors: next_obs [B, ...] → `next_q`.
+            rng: draws the rows.
+            beta: β of the importance weights.
+            together: so many minibatches are drawn, and asked about, at once. Priorities stay current where it is 1.
+        """
+        for start in range(0, count, together):
+            rows, discount, weight, places = self._draw(min(together, count - start) * size, rng, beta)
+            with torch.no_grad():
+                next_q = successors(rows.next_obs)
+            yield from Minibatch(rows, next_q, discount, weight, places).split(size)
+
+    def _draw(
+        self, size: int, rng: np.random.Generator, beta: float
+    ) -> tuple[Transitions, Tensor | None, Tensor | None, NDArray[np.int64] | None]:
+        if self.priorities is None and self.ahead is None:
+            return self.sample(size, rng), None, None, None
+        weight = None
+        if self.priorities is None:
+            places = rng.integers(self.size, size=size)
+        else:
+            places, probability = self.priorities.draw(size, rng)
+            weight = importance_weights(torch.from_numpy(probability), self.size, beta).float().to(self.device)
+        if self.ahead is None:
+            return self.rows_at(places), None, weight, places
+        return *self.ahead.rows_at(places), weight, places
+
+    def state_dict(self) -> State:
+        parts = {"ahead": self.ahead, "priorities": self.priorities}
+        mine = {name: part.state_dict() for name, part in parts.items() if part is not None}
+        return super().state_dict() | mine
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        if self.ahead is not None:
+            self.ahead.load_state_dict(state["ahead"])
+        if self.priorities is not None:
+            self.priorities.load_state_dict(state["priorities"])

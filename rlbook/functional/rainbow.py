@@ -1,0 +1,154 @@
+"""The formulas of the parts that Rainbow adds to a deep Q-network.
+
+Overview: Hessel et al. 2018, arXiv:1710.02298; double Q-learning's target is in `value_losses`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlbook.functional._shapes import same_shape
+
+
+def dueling_action_values(value: Tensor, advantage: Tensor) -> Tensor:
+    """Q out of a value for the state and an advantage for each action.
+
+    Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a')
+
+    The mean is taken off because a constant could else move between V and A unnoticed: so V(s)
+    is the mean of Q(s, ·).
+
+    Args:
+        value: [..., 1, K]. K is 1, or the atoms of a distributional network.
+        advantage: [..., A, K].
+
+    Returns:
+        [..., A, K]: in reward units, or logits of a distributional network.
+
+    Source: Wang et al. 2016, arXiv:1511.06581, eq. 9.
+    """
+    same_shape(value=value[..., 0, :], advantage=advantage[..., 0, :])
+    return value + advantage - advantage.mean(-2, keepdim=True)
+
+
+@torch.no_grad()
+def n_step_reward(reward: Tensor, counted: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """What is earned on the way to the state that an n-step target bootstraps from.
+
+    R = r_0 + γ r_1 + … + γᵐ⁻¹ r_{m-1},   y = R + γᵐ max_a Q(s_m, a)
+
+    Args:
+        reward: [B, n], in reward units.
+        counted: [B, n], bool; True for the first m ≥ 1 of each row.
+        gamma: γ, discount per environment step, in [0, 1].
+
+    Returns:
+        R [B], in reward units, and γᵐ [B].
+
+    Source: Sutton 1988, doi:10.1007/BF00115009; Sutton and Barto 2018, eq. 7.1.
+    """
+    same_shape(reward=reward, counted=counted)
+    powers = torch.tensor([gamma**k for k in range(reward.shape[1])], dtype=reward.dtype)
+    total = (reward.masked_fill(~counted, 0.0) * powers).sum(1)
+    return total, gamma * powers[counted.sum(1) - 1]
+
+
+def importance_weights(probability: Tensor, size: int, beta: float) -> Tensor:
+    """How much each drawn row counts, so that drawing unevenly does not shift the gradient's mean.
+
+    w = (N · P)^-β / max w
+
+    Args:
+        probability: [B]. P, the probability of each row that was drawn, > 0.
+        size: N, rows in the buffer.
+        beta: β, in [0, 1]; 1 makes up for the uneven drawing entirely, 0 not at all.
+
+    Returns:
+        [B], in (0, 1]; the largest of the minibatch is 1.
+
+    Source: Schaul et al. 2016, arXiv:1511.05952, section 3.4.
+    """
+    weight = (size * probability) ** -beta
+    return weight / weight.max()
+
+
+def categorical_mean(log_prob: Tensor, support: Tensor) -> Tensor:
+    """The mean of distributions over atoms: log-probabilities [..., K], atoms [K] → [...]."""
+    return (log_prob.exp() * support).sum(-1)
+
+
+@torch.no_grad()
+def categorical_projection(
+    prob: Tensor, reward: Tensor, terminated: Tensor, gamma: float | Tensor, support: Tensor
+) -> Tensor:
+    """The distribution of r + γ Z, moved onto the atoms that a network has.
+
+    The atom z_j goes to r + γ z_j, cut to the support, and is shared between the two atoms around
+    it, the nearer one getting more. Within the support the mean is that of r + γ Z.
+
+    Args:
+        prob: [B, K]. p_j, the probability that the return Z from the successor is z_j.
+        reward: [B], in reward units.
+        terminated: [B], bool; no return comes after these, whatever `prob` says.
+        gamma: γ, discount per environment step, in [0, 1], or [B], one for each row.
+        support: [K], z evenly spaced, rising, in reward units; K ≥ 2.
+
+    Returns:
+        [B, K], without gradient.
+
+    Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, eq. 7 and algorithm 1.
+    """
+    same_shape(reward=reward, terminated=terminated, prob=prob[:, 0])
+    same_shape(support=support, prob=prob[0])
+    step, last = support[1] - support[0], len(support) - 1
+    discount = ((~terminated).to(reward.dtype) * gamma)[:, None]                       # [B, 1]
+    moved = reward[:, None] + discount * support                                       # [B, K]
+    place = ((moved - support[0]) / step).clamp(0, last)
+    lower = place.floor().clamp(max=last - 1).long()     # of place K - 1 the upper gets all
+    upper_share = prob * (place - lower)
+    projected = torch.zeros_like(prob).scatter_add_(1, lower, prob - upper_share)
+    return projected.scatter_add_(1, lower + 1, upper_share)
+
+
+def categorical_q_target(
+    reward: Tensor, terminated: Tensor, next_log_prob: Tensor, chooser: Tensor,
+    gamma: float | Tensor, support: Tensor,
+) -> Tensor:
+    """The target of a distributional Q-network: that of the best next action, moved by r and γ.
+
+    Args:
+        reward, terminated, gamma, support: as in `categorical_projection`.
+        next_log_prob: [B, A, K]. The target network's log-probabilities at s'.
+        chooser: [B, A]. Q(s', ·) in reward units, of the network that chooses the action: the
+            target network, or with double Q-learning the one that is trained.
+
+    Returns:
+        [B, K], probabilities, without gradient.
+
+    Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, algorithm 1; with double Q-learning:
+    Hessel et al. 2018, arXiv:1710.02298, section 3.
+    """
+    same_shape(chooser=chooser, next_log_prob=next_log_prob[..., 0])
+    best = chooser.argmax(-1)
+    prob = next_log_prob[torch.arange(len(best), device=best.device), best].exp()
+    return categorical_projection(prob, reward, terminated, gamma, support)
+
+
+def categorical_divergence(log_prob: Tensor, target: Tensor) -> Tensor:
+    """How far distributions over atoms are from their targets, row by row; lower is better.
+
+    KL(m ‖ p) = Σ_i m_i (log m_i - log p_i)
+
+    Args:
+        log_prob: [B, K]. log p of the network; carries gradient.
+        target: [B, K]. m, probabilities.
+
+    Returns:
+        [B], in nats, at least 0.
+
+    Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, algorithm 1, which leaves out the
+    entropy of m: it has no gradient, and without it the smallest loss is not 0.
+    """
+    same_shape(log_prob=log_prob, target=target)
+    return (torch.xlogy(target, target) - target * log_prob).sum(-1)
