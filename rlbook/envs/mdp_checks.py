@@ -139,10 +139,9 @@ def _check_probabilities(rows: sparse.csr_array, totals: NDArray, num_actions: i
     if len(rows.data) and not rows.data.min() >= 0.0:  # NaN is not
         wrong = rows.data[~(rows.data >= 0.0)][0]
         raise ValueError(f"transitions must be probabilities of at least 0, got {wrong}.")
-    excess = totals - 1.0
-    if float(excess.min()) >= -TOLERANCE and float(excess.max()) <= TOLERANCE:
+    if float(totals.min()) - 1.0 >= -TOLERANCE and float(totals.max()) - 1.0 <= TOLERANCE:
         return
-    row = int(np.flatnonzero(~(np.abs(excess) <= TOLERANCE))[0])
+    row = int(np.flatnonzero(~(np.abs(totals - 1.0) <= TOLERANCE))[0])
     state, action = divmod(row, num_actions)
     raise ValueError(
         f"transitions must add up to 1 in each row, but state {state}, action {action} "

@@ -157,21 +157,22 @@ def optimal_sweep(
 
 def optimal_sweeps(
     starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, history: Floats,
-    at: int, first: int, last: int, policy: Integers, lead: Floats, drift: float, size: float, can_end: bool, extremes: Floats, stop:
-    StopNumbers,
+    at: int, first: int, last: int, policy: Integers, lead: Floats, drift: float, size: float, can_end: bool, blank: bool, extremes: Floats,
+    stop: StopNumbers,
 ) -> tuple[int, float, float]:  # fmt: skip
     """`optimal_sweep` again and again: from `history[at]` into the next row, and so on around; at most as often as `extremes` has rows.
 
-    `extremes` [N, 2] gets the smallest and the largest change of each sweep; 0 is among them where episodes can end. Comes back early
-    after a sweep that something may follow from (`rlbook.fast.sweeps.Stop`). Returns how many sweeps there were, the
-    drift, and a number that no value exceeds.
+    `blank` says that all values are 0, so that the first sweep need not read the transitions. `extremes` [N, 2] gets the smallest and the
+    largest change of each sweep; 0 is among them where episodes can end. Comes back early after a sweep that something may follow from
+    (`rlbook.fast.sweeps.Stop`). Returns how many sweeps there were, the drift, and a number that no value exceeds.
     """
     factor, tolerance, travelled, sweeps, period, width, shrinking = stop
     for i in range(len(extremes)):
         values, out = history[(at + i) % len(history)], history[(at + i + 1) % len(history)]
         low, high = optimal_sweep(
-            starts, stops, indices, data, rewards, num_actions, gamma, values, out, first, last, policy, lead, drift, 1e-9 * size
-        )
+            starts, starts if blank and i == 0 else stops, indices, data, rewards, num_actions, gamma, values, out, first, last, policy,
+            lead, drift, 1e-9 * size,
+        )  # fmt: skip
         if can_end:
             low, high = min(low, 0.0), max(high, 0.0)
         extremes[i, 0], extremes[i, 1] = low, high

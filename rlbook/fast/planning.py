@@ -106,6 +106,18 @@ def _make_ahead(agent: ValueIteration, work: Work, sweeps: CompiledSweeps, count
     stop = Stop(gamma / (1 - gamma), agent.tolerance, agent._bound.travelled, done, LOOK, agent._width, shrinking)
     count = min(count, config.max_sweeps - done)
     work.ahead = sweeps.optimal_many(agent._values, count, count if agent._reported else 1, stop)[::-1]
+    if not agent._reported:
+        _pass_over(agent, [extremes for extremes, _ in work.ahead[:0:-1]])
+        del work.ahead[1:]
+
+
+def _pass_over(agent: ValueIteration, passed: list[Extremes]) -> None:
+    """Takes in sweeps that neither end the iteration nor change the order of the work, which nobody asks about."""
+    for low, high in passed:
+        agent._bound.travelled += max(-low, high)
+        agent._sweeps_done += 1
+        if agent._sweeps_done % LOOK == 0:
+            agent._width = high - low
 
 
 def _is_slow(agent: ValueIteration, sweeps: Sweeps, low: float, high: float) -> bool:

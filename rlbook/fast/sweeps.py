@@ -8,6 +8,7 @@ Both forms add up in the same order and give the same bits. A large model is sha
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -36,6 +37,9 @@ WORTH_COMPILING = 10_000
 """Transitions, or pairs of state and action, from which machine code pays for loading numba."""
 WORTH_SHARING = 500_000
 """Transitions from which a second thread pays."""
+WORTH_LEAVING, AHEAD, FEW, SAMPLE = 20_000, 4.0, 0.35, 1_000
+"""Without numba, actions are left out of models with so many pairs of state and action: those that are further behind than `AHEAD` times
+what the last sweep can move them by, once no more than the part `FEW` is left of the actions of `SAMPLE` states."""
 BLOCK = 32_768
 """States whose action values are computed at once without numba: few enough to stay in the processor's cache."""
 
@@ -165,6 +169,7 @@ class CompiledSweeps(Sweeps):
 
     def optimal_many(self, values: np.ndarray, count: int, kept: int, stop: Stop) -> list[tuple[Extremes, np.ndarray]]:
         """Up to `count` sweeps in one go, one thread: for each what `optimal` returns, and V [S], of which the last `kept` stand."""
+        blank = self._drift == 0.0 and not values.any()
         if values is not self._last or self._history is None:
             self._follow_from(values)
             self._history, self._at = [*np.empty((kept + 1, len(values)))], 0
@@ -173,7 +178,7 @@ class CompiledSweeps(Sweeps):
         kernel = linked(optimal_sweeps, "compiled")
         done, self._drift, self._size = kernel(
             *self._model, history[0].base, at, *_numbers(0, len(values)), self._policy, self._lead, self._drift, self._size, self.can_end,
-            extremes, tuple(stop),
+            blank, extremes, tuple(stop),
         )  # fmt: skip
         self._at = (at + done) % len(history)
         self._last = history[self._at]
@@ -187,9 +192,11 @@ class CompiledSweeps(Sweeps):
 
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
         self._follow_from(values)
-        kernel, margin = compiled(optimal_sweep), 1e-9 * self._size
+        kernel, margin, model = compiled(optimal_sweep), 1e-9 * self._size, self._model
+        if self._drift == 0.0 and not values.any():
+            model = (model[0], model[0], *model[2:])                 # no transition is worth reading
         extremes = self._share(
-            lambda first, last: kernel(*self._model, values, out, *_numbers(first, last), self._policy, self._lead, self._drift, margin)
+            lambda first, last: kernel(*model, values, out, *_numbers(first, last), self._policy, self._lead, self._drift, margin)
         )
         self._moved(extremes, out)
         return extremes
@@ -220,6 +227,11 @@ class SparseSweeps(Sweeps):
         self._buffers = {first: np.empty(min(BLOCK, len(rewards)) * rewards.shape[1]) for first, _ in self._shares}     # for Q
         self._lists: list[list[Any]] | None = None
         self._policy: np.ndarray | None = None
+        self._holds_all = rewards.size >= WORTH_LEAVING and len(rewards) <= BLOCK and len(self._shares) == 1
+        self._blank = False                    # whether all values are 0, so that no transition need be read
+        self._rivals: Rivals | None = None
+        self._widest = 0.0                     # changes from which it is not worth looking for rivals
+        self._last: np.ndarray | None = None   # what follows from the sweeps so far; the rivals hold for it alone
 
     def in_place(self, values: np.ndarray) -> Extremes:
         if self._lists is None:
@@ -234,12 +246,37 @@ class SparseSweeps(Sweeps):
     def improve(self, values: np.ndarray, out: np.ndarray) -> tuple[Extremes, np.ndarray]:
         if self._policy is None:
             self._policy = np.empty(len(values), dtype=np.int64)
-        policy = self._policy
+        policy, self._blank = self._policy, False
         extremes = self._share(lambda first, last: self._best(values, out, first, last, policy))
         return self._extremes(extremes), policy
 
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
-        return self._share(lambda first, last: self._best(values, out, first, last))
+        self._blank = values is not self._last and not values.any()
+        if values is not self._last:
+            self._rivals, self._widest = None, math.inf
+        self._last = out
+        if self._rivals is not None and self._rivals.until > 0.0:
+            self._rivals.best(values, out)
+            change = out - values
+            low, high = float(change.min()), float(change.max())
+        else:
+            self._rivals = None
+            low, high = self._share(lambda first, last: self._best(values, out, first, last))
+        self._look_for_rivals(out, self._extremes((low, high)))
+        return low, high
+
+    def _look_for_rivals(self, best: np.ndarray, extremes: Extremes) -> None:
+        """After a sweep: leaves out actions that cannot be best in those to come, once few are left. The buffer must hold all states."""
+        width = self.gamma * (extremes[1] - extremes[0])
+        if self._rivals is not None:
+            self._rivals.until -= width
+        elif self._holds_all and 2 * width <= self._widest:
+            self._widest, reach = width, AHEAD * width
+            least = best - (reach + 1e-9 * (largest(best) + largest(self.rewards)))
+            action_values = self._buffers[0].reshape(self.rewards.shape)
+            near = action_values[:SAMPLE] >= least[:SAMPLE, None]
+            if np.count_nonzero(near) <= FEW * near.size:
+                self._rivals = Rivals(self, np.flatnonzero(action_values >= least[:, None]), reach - width)
 
     def _best(self, values: np.ndarray, out: np.ndarray, first: int, last: int, policy: np.ndarray | None = None) -> Extremes:
         low, high, buffer = np.inf, -np.inf, self._buffers[first]
@@ -249,7 +286,7 @@ class SparseSweeps(Sweeps):
             best = largest_of_each(action_values, out[start:stop])
             if policy is not None:
                 first_best_of_each(action_values, best, policy[start:stop])
-            change = np.subtract(best, values[start:stop], out=buffer[: stop - start])
+            change = best - values[start:stop]
             low, high = min(low, float(change.min())), max(high, float(change.max()))
         return low, high
 
@@ -257,6 +294,9 @@ class SparseSweeps(Sweeps):
         """Q of the states `first` … `last - 1`, [B, A], in the buffer."""
         rows, num_actions = self.rows, self.rewards.shape[1]
         action_values = buffer[: (last - first) * num_actions]
+        if self._blank:
+            action_values = action_values.reshape(-1, num_actions)
+            return np.add(self.rewards[first:last], 0.0, out=action_values)
         action_values.fill(0.0)
         starts = rows.indptr[first * num_actions : last * num_actions + 1]
         add_product(starts, rows.indices, rows.data, values, action_values)
@@ -279,6 +319,39 @@ class SparseSweeps(Sweeps):
         return values, out
 
 
+class Rivals:
+    """The actions that may still be best, of which most states have one.
+
+    A sweep moves action values by γ (h - l) at most against each other, where l and h are the extremes of the values' changes. So an
+    action stays behind the best one for as long as these, added up, are less than what it was behind by.
+
+    Args:
+        sweeps: over all actions.
+        rows: [R] int, rising, those of the actions that are at most `until` behind; each state has one.
+        until: the sum of γ (h - l) that has to be seen before the others may come back, in reward units.
+
+    Source: as for `rlbook.fast.kernels.optimal_sweep`.
+    """
+
+    def __init__(self, sweeps: Sweeps, rows: Ints, until: float) -> None:
+        state = rows // sweeps.rewards.shape[1]
+        first = np.diff(state, prepend=-1) > 0
+        rows = np.concatenate([rows[first], rows[~first]])
+        self._chain, self._rewards, self._gamma = sweeps.rows[rows], sweeps.rewards.reshape(-1)[rows], sweeps.gamma
+        self._others, self._action_values = state[~first], np.empty(len(rows))
+        self.until = until
+
+    def best(self, values: np.ndarray, out: np.ndarray) -> None:
+        """out ← max_a [ r + γ P values ] over them."""
+        chain, action_values = self._chain, self._action_values
+        action_values.fill(0.0)
+        add_product(chain.indptr, chain.indices, chain.data, values, action_values)
+        action_values *= self._gamma
+        action_values += self._rewards
+        out[:] = action_values[: len(out)]
+        np.maximum.at(out, self._others, action_values[len(out) :])
+
+
 def largest_of_each(table: np.ndarray, out: np.ndarray) -> np.ndarray:
     """out ← the largest number of each row of `table` [B, A]. A few columns are compared one by one, which numpy does far sooner."""
     if table.shape[1] > 16:
@@ -294,9 +367,11 @@ def first_best_of_each(table: np.ndarray, best: np.ndarray, out: np.ndarray) -> 
     if table.shape[1] > 16:
         np.argmax(table, axis=1, out=out)
         return
-    out.fill(table.shape[1] - 1)
-    for column in range(table.shape[1] - 2, -1, -1):
-        np.copyto(out, column, where=table[:, column] == best)
+    later = table[:, 0] != best
+    out[:] = later
+    for column in table.T[1:-1]:
+        later &= column != best
+        out += later
 
 
 def _numbers(first: int, last: int) -> tuple[Any, Any]:
