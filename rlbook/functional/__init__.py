@@ -12,9 +12,9 @@ import importlib
 from typing import Any
 
 _MODULES = (
-    "advantages", "averages", "divergences", "maximum_entropy", "moments", "natural_gradient",
-    "policy_gradients", "policy_losses", "preference_losses", "rainbow", "returns", "schedules",
-    "value_losses",
+    "advantages", "averages", "divergences", "linear_td", "maximum_entropy", "moments",
+    "natural_gradient", "policy_gradients", "policy_losses", "preference_losses", "rainbow",
+    "returns", "schedules", "value_losses",
 )  # fmt: skip
 
 

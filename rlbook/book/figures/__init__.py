@@ -47,6 +47,8 @@ FIGURES: dict[str, str] = {
     "8.2": "A maze: what takes twenty episodes without planning takes three with it",
     "8.4": "The way is blocked: Dyna-Q+ soon goes another, Dyna-Q is long in finding one",
     "8.5": "A shortcut opens: Dyna-Q+ finds it, Dyna-Q never does",
+    "11.2": "Baird's counterexample: off-policy TD with features diverges, by sampling and in the mean",
+    "11.5": "Baird's counterexample: TD with gradient correction converges, though not soon to the best weights",
     "12.3": "The long walk again: the offline λ-return is as good as the best n",
     "12.6": "TD(λ) is as good as the λ-return, up to step sizes where it diverges",
     "12.8": "True online TD(λ) is a little better, and bears larger step sizes",
