@@ -3,8 +3,9 @@
     python docs/measure.py                   everything: about three quarters of an hour on two cores
     python docs/measure.py ppo_maze grpo     only what begins so; the rest stays as it was
     python docs/measure.py figure            the book's figures, into docs/figures; figure_6 draws those of chapter 6
+    python docs/measure.py -                 nothing: only write what follows from the results that there are
 
-The README's table is written anew from the results.
+The README's table, and what presets are expected to come to (the YAML files beside the algorithms), are written anew from the results.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 HERE = Path(__file__).parent
 RLBOOK = [sys.executable, "-m", "rlbook"]
@@ -259,6 +262,8 @@ MEASUREMENTS = {
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
     "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--episodes 50"),
+    "ppo_pendulum": Measurement("Pendulum-v1", "ppo Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "ppo_acrobot": Measurement("Acrobot-v1", "ppo Acrobot-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "ppo_addition": Measurement("two-digit sums", "ppo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
     "grpo_maze": Measurement("the maze", "grpo Maze-v0", optimal(3.0), seeds=10),
     "grpo_addition": Measurement("two-digit sums", "grpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
@@ -310,10 +315,59 @@ def with_results(text: str, known: dict[str, Any]) -> str:
     return re.sub(r"(<!-- results -->).*?(<!-- end of results -->)", lambda m: m[1] + between + m[2], text, flags=re.DOTALL)
 
 
+def expected_results(known: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Algorithm → environment → what its preset came to, where that was measured with three seeds at least and nothing else changed."""
+    from rlbook.runs.verification import Expected, prediction_interval
+
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, item in known.items():
+        measurement, timed = MEASUREMENTS[name], re.search(r"([\d.e+-]+) s of training", item["result"])
+        means = item.get("means", [])
+        pair = preset_of(measurement.arguments) if len(means) >= 3 and timed else None
+        if pair is None or timed is None:
+            continue
+        words = measurement.evaluate.split()
+        judged = dict(zip(words[::2], words[1::2], strict=True))
+        low, high = (float(f"{end:.6g}") for end in prediction_interval(means))
+        value, seconds = float(f"{statistics.fmean(means):.6g}"), float(timed[1])
+        expected = Expected(value, (low, high), len(means), int(judged["--episodes"]), seconds, judged.get("--checkpoint"))
+        found.setdefault(pair[0], {}).setdefault(pair[1], expected.entry())
+    return found
+
+
+def preset_of(arguments: str) -> tuple[str, str] | None:
+    """Algorithm and environment, where the arguments of `rlbook train` come to what the two alone would."""
+    from rlbook.cli.train import parse_train
+    from rlbook.runs.request import Request
+
+    given = parse_train(shlex.split(arguments))
+    algorithm, env = str(given.algorithm), str(given.env)
+    asked = Request.build(algorithm, env, **given.options, env_kwargs=given.env_kwargs, hyperparameters=given.hyperparameters)
+    return (algorithm, env) if asked == Request.build(algorithm, env) else None
+
+
+def write_expected(known: dict[str, Any]) -> None:
+    """Puts the results into the YAML files beside the algorithms; the settings there stay."""
+    for algorithm, found in expected_results(known).items():
+        path = preset_file(algorithm)
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+        for env, expected in found.items():
+            content.setdefault(env, {})["expected"] = expected
+        path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None), encoding="utf-8")
+
+
+def preset_file(algorithm: str) -> Path:
+    """Where an algorithm's presets stand."""
+    from rlbook.registry import ALGORITHMS
+
+    return HERE.parent / (ALGORITHMS[algorithm].partition(":")[0].replace(".", "/") + ".yaml")
+
+
 README = (
     "value_iteration_maze", "value_iteration_pole", "policy_iteration_cars", "mcts_maze", "mc_control_maze", "td_lambda_walk",
     "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "dqn_maze", "dqn_cartpole", "reinforce_maze", "ppo_maze",
-    "ppo_cartpole", "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition", "addition_before",
+    "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
+    "addition_before",
 )  # fmt: skip
 
 
@@ -357,6 +411,7 @@ def main(wanted: list[str]) -> None:
         known = {name: known[name] for name in MEASUREMENTS if name in known}
         PATH.write_text(json.dumps({"machine": machine(), "measurements": known}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     write_readme(known)
+    write_expected(known)
 
 
 if __name__ == "__main__":

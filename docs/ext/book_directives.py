@@ -28,7 +28,7 @@ from sphinx.util.docutils import SphinxDirective
 from rlbook.agent import Agent, Planner
 from rlbook.book.figures import FIGURES, home
 from rlbook.cli.explain import comments, default_text
-from rlbook.registry import ALGORITHMS, agent_class
+from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, presets
 
 ROOT = Path(__file__).parents[2]
 OBSERVATIONS = {
@@ -84,7 +84,9 @@ def environment_docstring(env_id: str) -> str:
 
 def own_settings(algorithm: str) -> str:
     """What `rlbook train` starts from on the environments that have settings of their own."""
-    known = dict(agent_class(algorithm).presets)
+    known = {env: {name: value for name, value in settings.items() if name != EXPECTED}
+             for env, settings in presets(agent_class(algorithm)).items()}
+    known = {env: settings for env, settings in known.items() if settings}
     if not known:
         return ""
     rows = [(env, ", ".join(f"`{name}` {value}" for name, value in settings.items())) for env, settings in known.items()]

@@ -50,6 +50,7 @@ commands:
   plot FOLDER...        draw learning curves, and value maps; several seeds become a band
   compare FOLDER...     interquartile means over seeds with intervals, and how likely one is better than another
   doctor FOLDER         say what is wrong with a run's folder, and with its learning
+  verify [ALGORITHM]    train presets again, and compare with what they are expected to come to
   animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
   list                  algorithms, environments, and which trains on which
   explain ALGORITHM     idea, equation, hyper-parameters, logged numbers, source
@@ -343,6 +344,15 @@ def _symptoms(folder: Path, allow_import: bool) -> dict[str, str]:
     return symptoms(folder, time_limit=recipe.time_limit, best=optimal_return(recipe))
 
 
+def verify(words: Sequence[str]) -> int:
+    """`rlbook verify`."""
+    from rlbook.cli.verify import verified
+
+    as_json, result, good = verified(words)
+    show(as_json, result)
+    return 0 if good else 1
+
+
 def animate(words: Sequence[str]) -> int:
     """`rlbook animate`."""
     from rlbook.cli.animate import parse_animate
@@ -379,7 +389,7 @@ def figure(words: Sequence[str]) -> int:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "compare": compare, "doctor": doctor, "animate": animate,
     "list": list_, "explain": explain,
-    "figure": figure, "record": record,
+    "figure": figure, "record": record, "verify": verify,
 }  # fmt: skip
 
 

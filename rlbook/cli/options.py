@@ -158,6 +158,25 @@ class Doctor:
 
 
 @dataclass(frozen=True)
+class Verify:
+    """Train presets again, as many as fit into the budget, and compare each with the result that was measured. The exit code is 1 where one
+    comes out lower than 95 % of runs should.
+
+    Examples:
+      rlbook verify --budget 10min
+      rlbook verify ppo Maze-v0
+    """
+
+    algorithm: Positional[Word] = None  # of this algorithm alone
+    env: Positional[Word] = None  # on this environment alone
+    budget: Annotated[Any, text("TIME"), _NO_DEFAULT] = None  # such as 90s, 10min or 1h (default: 10min)
+    jobs: Number = None  # how many train at a time (default: as many as there are cores)
+    seed: Number = None  # of each run (default: 0)
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
 class List:
     """Show the algorithms, the environments, and which trains on which, with the reason where it does not.
 

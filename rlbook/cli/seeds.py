@@ -38,12 +38,12 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     folder = Path(training.resume or training.out or free_folder(training, "seeds"))
     seeds, commands = _commands(training, words, folder)
     facts: dict[int, Facts] = {}
-    jobs = min(training.several.jobs or _cores(), len(seeds))
+    jobs = min(training.several.jobs or cores(), len(seeds))
     note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}")
     try:
         with contextlib.closing(side_by_side("rlbook.cli.one_seed", commands, jobs)) as ended:
             for item in ended:
-                facts[seeds[item.index]] = _facts(item, seeds[item.index], seed_folder(folder, seeds[item.index]))
+                facts[seeds[item.index]] = facts_of(item, seeds[item.index], seed_folder(folder, seeds[item.index]))
                 note(_line(facts[seeds[item.index]], f"{len(facts)} of {len(seeds)}"))
     except KeyboardInterrupt as stop:
         again = shlex.join(["rlbook", "train", *without(words, "--out", "--resume"), "--out", str(folder), "--resume"])
@@ -86,11 +86,12 @@ def _check_trains(request: Request) -> None:
         Run(request).open()
 
 
-def _cores() -> int:
+def cores() -> int:
+    """That this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _facts(ended: Ended, seed: int, folder: Path) -> Facts:
+def facts_of(ended: Ended, seed: int, folder: Path) -> Facts:
     """What a seed's command printed, with `error` where it failed."""
     try:
         facts = json.loads(ended.out)

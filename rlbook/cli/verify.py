@@ -1,0 +1,85 @@
+"""`rlbook verify`: presets trained again, and compared with what they are expected to come to."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlbook.cli.options import Verify, integer, parse, word
+from rlbook.cli.output import Result, aligned, note
+from rlbook.cli.seeds import cores, facts_of
+from rlbook.errors import RequestError
+from rlbook.runs.options import SeveralSeeds
+from rlbook.runs.side_by_side import side_by_side
+from rlbook.runs.verification import Proof, proofs, within
+
+UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
+Outcome = dict[str, object]
+
+
+def verified(words: Sequence[str]) -> tuple[bool, Result, bool]:
+    """Whether JSON is asked for, the table, and whether all results are as expected.
+
+    Raises:
+        RequestError: a wrong request, or a budget that nothing fits into.
+    """
+    options = parse(Verify, words, "rlbook verify")
+    seed, jobs = integer("seed", options.seed) or 0, SeveralSeeds(1, integer("jobs", options.jobs)).jobs or cores()
+    found = proofs(word(options.algorithm), word(options.env))
+    chosen = within(found, seconds_of(word(options.budget) or "10min"), jobs)
+    note(f"verifying {len(chosen)} of {len(found)} presets, {jobs} at a time, about {sum(p.seconds for p in chosen) / jobs:.0f} s")
+    with tempfile.TemporaryDirectory() as place:
+        outcomes = _train(chosen, seed, jobs, Path(place))
+    table = [("algorithm", "environment", "expected", "95 % of runs", "seeds", "found", "seconds", "")]
+    for proof, outcome in zip(chosen, outcomes, strict=True):
+        low, high = proof.expected.interval
+        value, seconds = outcome.get("return"), outcome.get("seconds")
+        said = "as expected" if outcome["holds"] else str(outcome.get("error") or "LOWER")
+        table.append((
+            proof.algorithm, proof.env, f"{proof.expected.value:.4g}", f"{low:.4g} to {high:.4g}", str(proof.expected.seeds),
+            "" if value is None else f"{value:.4g}", "" if seconds is None else f"{seconds:.1f}", said,
+        ))  # fmt: skip
+    good = all(outcome["holds"] for outcome in outcomes)
+    summary = f"{sum(bool(outcome['holds']) for outcome in outcomes)} of {len(chosen)} as expected"
+    left = len(found) - len(chosen)
+    summary += f"; {left} more would not fit into the budget" if left else ""
+    return options.json, ({"seed": seed, "presets": outcomes, "left_out": left}, f"{aligned(table)}\n\n{summary}"), good
+
+
+def seconds_of(given: str) -> float:
+    """A time such as 90s, 10min or 1h; a number alone is seconds. Raises RequestError where it is none."""
+    parts = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|)", given.strip())
+    if parts is None or float(parts[1]) == 0:
+        raise RequestError(f"--budget must be a time such as 90s, 10min or 1h, got {given!r}")
+    return float(parts[1]) * UNITS[parts[2]]
+
+
+def _train(chosen: Sequence[Proof], seed: int, jobs: int, place: Path) -> list[Outcome]:
+    """Each preset in a process of its own; what became of it."""
+    folders = [place / str(index) for index in range(len(chosen))]
+    commands = [
+        ["train", proof.algorithm, proof.env, "--seed", str(seed), "--out", str(folder), "--json"]
+        for proof, folder in zip(chosen, folders, strict=True)
+    ]  # fmt: skip
+    outcomes: dict[int, Outcome] = {}
+    with contextlib.closing(side_by_side("rlbook.cli.one_seed", commands, min(jobs, len(chosen)))) as ended:
+        for item in ended:
+            facts = facts_of(item, seed, folders[item.index])
+            outcomes[item.index] = outcome = _judged(chosen[item.index], facts, folders[item.index])
+            said = outcome.get("error") or f"{outcome['return']:.4g}"
+            note(f"{outcome['algorithm']} on {outcome['env']}: {said} ({len(outcomes)} of {len(chosen)})")
+    return [outcomes[index] for index in range(len(chosen))]
+
+
+def _judged(proof: Proof, facts: Outcome, folder: Path) -> Outcome:
+    import rlbook
+
+    outcome: Outcome = {"algorithm": proof.algorithm, "env": proof.env, "expected": proof.expected.entry(), "holds": False}
+    if "error" in facts:
+        return outcome | {"error": facts["error"]}
+    expected = proof.expected
+    mean = rlbook.evaluate(folder, episodes=expected.episodes, checkpoint=expected.checkpoint).mean
+    return outcome | {"return": mean, "seconds": facts["seconds"], "holds": expected.holds(mean)}

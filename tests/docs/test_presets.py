@@ -1,0 +1,133 @@
+"""Presets: every one can be trained, says about its result what was measured, and `rlbook verify` tells when that no longer holds."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlbook.algorithms.policy.ppo import PPO
+from rlbook.cli import main as cli
+from rlbook.cli.verify import seconds_of
+from rlbook.errors import RequestError
+from rlbook.registry import ALGORITHMS, EXPECTED, _read_presets, agent_class, preset, presets
+from rlbook.runs import verification
+from rlbook.runs.request import Request
+from rlbook.runs.verification import Expected, Proof, prediction_interval, proofs, within
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("measure", ROOT / "docs" / "measure.py")
+assert SPEC is not None and SPEC.loader is not None
+measure = importlib.util.module_from_spec(SPEC)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    import sys
+
+    sys.modules["measure"] = measure         # where its dataclasses look for their module
+    assert SPEC is not None and SPEC.loader is not None
+    SPEC.loader.exec_module(measure)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_preset_can_be_asked_for(algorithm: str) -> None:
+    for env, settings in presets(agent_class(algorithm)).items():
+        if env != "TabularMDP":              # a model that is made, not named
+            Request.build(algorithm, env)
+        if EXPECTED in settings:
+            assert Expected.of(settings[EXPECTED], env).entry() == settings[EXPECTED]
+
+
+def test_what_presets_are_expected_to_come_to_is_what_was_measured() -> None:
+    known = json.loads((ROOT / "docs" / "results.json").read_text())["measurements"]
+    found = measure.expected_results(known)
+    assert {"ppo", "dqn", "q_learning"} <= found.keys()
+    for algorithm, results in found.items():
+        written = yaml.safe_load(measure.preset_file(algorithm).read_text())
+        assert {env: settings[EXPECTED] for env, settings in written.items() if EXPECTED in settings} == results, "run docs/measure.py -"
+
+
+def test_the_interval_of_one_more_run_by_hand() -> None:
+    """Of 1, 2, 3: mean 2, deviation 1, t(0.975, 2) = 4.302653, √(1 + 1/3) = 1.154701."""
+    assert prediction_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 4.302653 * 1.154701, 2 + 4.302653 * 1.154701), rel=1e-6)
+    assert prediction_interval([3.0] * 5) == (3.0, 3.0)
+
+
+def test_a_run_may_be_better_than_expected_and_not_worse() -> None:
+    expected = Expected(-200.0, (-220.0, -180.0), 3, 50, 9.0)
+    assert [expected.holds(value) for value in (-150.0, -220.0, -220.01, -221.0)] == [True, True, True, False]
+
+
+def test_as_many_as_fit_into_the_budget_are_chosen() -> None:
+    found = [Proof("ppo", str(seconds), Expected(0, (0, 0), 3, 1, seconds)) for seconds in (100.0, 6.0, 16.0)]
+    chosen = [proof.env for proof in within(found, 30.0, jobs=1)]
+    assert chosen == ["6.0", "16.0"], "6 + 4 + 16 + 4 s"
+    assert [proof.env for proof in within(found, 29.0, jobs=1)] == ["6.0"]
+    assert [proof.env for proof in within(found, 29.0, jobs=2)] == ["6.0", "16.0"]
+    with pytest.raises(RequestError, match=r"budget must be at least 10 s, which ppo on 6\.0 takes, got 9"):
+        within(found, 9.0, jobs=4)
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("90", 90.0), ("90s", 90.0), ("1.5min", 90.0), ("2h", 7200.0)])
+def test_a_budget_is_a_time(given: str, seconds: float) -> None:
+    assert seconds_of(given) == seconds
+
+
+def test_presets_stand_in_the_class_in_the_file_or_in_both(tmp_path: Path) -> None:
+    class Mine(PPO):
+        pass
+
+    class Other(PPO):
+        presets = {"Maze-v0": {"steps": 7}}
+
+    assert preset(Mine, "Maze-v0") == preset(PPO, "Maze-v0") and EXPECTED in presets(PPO)["Maze-v0"]
+    assert EXPECTED not in presets(Mine)["Maze-v0"], "what another class comes to is not known"
+    assert presets(Other) == {"Maze-v0": {"steps": 7}} and preset(Other, "Maze-v0") == {"steps": 7}
+    for text, said in (("- 1", "must hold settings by environment"), ("a: [", "is not YAML"), ("Maze-v0: 3", "must hold settings")):
+        (tmp_path / "wrong.yaml").write_text(text)
+        _read_presets.cache_clear()
+        with pytest.raises(RequestError, match=said):
+            _read_presets(tmp_path / "wrong.yaml")
+
+
+@pytest.mark.parametrize(("entry", "said"), [
+    (3, "expected must hold value, interval"), ({"value": 3}, "lacks 'interval'"),
+    ({"valu": 3}, "unknown entry 'valu'; did you mean 'value'"),
+])  # fmt: skip
+def test_a_wrong_expectation_is_told_in_one_sentence(entry: Any, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        Expected.of(entry, "the preset of ppo on Maze-v0")
+
+
+def test_verify_trains_again_and_tells_what_is_lower(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The optimum of the maze is 3; a preset that promises 4 is found out."""
+    promised = {"value": 4.0, "interval": [4.0, 4.0], "seeds": 3, "episodes": 5, "seconds": 1.0}
+    kept = promised | {"value": 3.0, "interval": [3.0, 3.0], "seconds": 2.0}
+    entries = {"certainty_equivalence": promised, "sarsa": kept}
+    known = {agent_class(name): {"Maze-v0": {EXPECTED: entry}} for name, entry in entries.items()}
+    monkeypatch.setattr(verification, "presets", lambda agent: known.get(agent, {}))
+    assert cli.main(["verify", "--budget", "5min", "--jobs", "1", "--json"]) == 1
+    printed = capsys.readouterr()
+    first, second = json.loads(printed.out)["presets"]
+    assert (first["algorithm"], first["return"], first["holds"]) == ("certainty_equivalence", 3.0, False)
+    assert (second["algorithm"], second["return"], second["holds"]) == ("sarsa", 3.0, True)
+    assert "sarsa on Maze-v0: 3 (2 of 2)" in printed.err
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["srsa"], "did you mean 'sarsa'"), (["sarsa", "Maze-v1"], "on: Maze-v0"), (["--budget", "soon"], "must be a time"),
+    (["--budgte", "1h"], "did you mean '--budget'"), (["sarsa", "--budget", "1s"], "budget must be at least"), (["--jobs", "0"], "jobs"),
+])  # fmt: skip
+def test_a_wrong_request_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_proofs_are_those_that_were_measured() -> None:
+    found = {(proof.algorithm, proof.env) for proof in proofs()}
+    assert {("ppo", "CartPole-v1"), ("q_learning", "Maze-v0")} <= found and len(found) >= 20
