@@ -50,6 +50,8 @@ ALGORITHMS = {
     "a2c": "rlbook.algorithms.policy.a2c:A2C",
     "trpo": "rlbook.algorithms.policy.trpo:TRPO",
     "ppo": "rlbook.algorithms.policy.ppo:PPO",
+    "ddpg": "rlbook.algorithms.policy.ddpg:DDPG",
+    "td3": "rlbook.algorithms.policy.td3:TD3",
     "sac": "rlbook.algorithms.policy.sac:SAC",
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",
     "dpo": "rlbook.algorithms.policy.dpo:DPO",

@@ -150,3 +150,19 @@ def negative_log_likelihood_loss(
     """
     same_shape(log_prob=log_prob, mask=mask)
     return -averaged(where_masked(log_prob, mask), mask, average)
+
+
+def deterministic_policy_loss(q: Tensor) -> Tensor:
+    """What a policy without chance minimises: its action climbs the critic.
+
+    L = -mean Q(s, μ(s)),   ∇L = -mean ∇_a Q(s, a) ∇ μ(s)   at a = μ(s)
+
+    Args:
+        q: [B]. Q(s, μ(s)), in reward units; carries the gradient of μ through the action.
+
+    Returns:
+        A scalar, in reward units.
+
+    Source: Lillicrap et al. 2016 (DDPG), arXiv:1509.02971, eq. 6; Silver et al. 2014, eq. 9.
+    """
+    return -q.mean()

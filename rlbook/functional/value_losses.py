@@ -141,3 +141,23 @@ def double_q_target(
     same_shape(next_q=next_q, next_q_online=next_q_online)
     chosen = next_q_online.argmax(-1, keepdim=True)
     return td_target(reward, terminated, next_q.gather(-1, chosen).squeeze(-1), gamma)
+
+
+def smoothed_action(action: Tensor, noise: Tensor, limit: float) -> Tensor:
+    """The target's action with a little noise, so that a critic's narrow peaks are averaged out.
+
+    a' = clip( μ⁻(s') + clip(ε, -c, c), -1, 1 )
+
+    Args:
+        action: [B, A]. μ⁻(s') of the target policy, in [-1, 1].
+        noise: same shape. ε, in the same unit.
+        limit: c, how far the noise may reach.
+
+    Returns:
+        [B, A], in [-1, 1].
+
+    Source: Fujimoto et al. 2018 (TD3), arXiv:1802.09477, eq. 14, and its algorithm 1 for the
+    clipping to the box.
+    """
+    same_shape(action=action, noise=noise)
+    return (action + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)

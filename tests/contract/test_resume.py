@@ -45,6 +45,8 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("a2c", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70}, 20),
     ("sac", "Pendulum-v1"): (
         {"steps": 400, "learning_starts": 50, "num_envs": 2, "hold": 3, "hidden_sizes": (16,), "buffer_size": 300}, 200),
+    ("td3", "Pendulum-v1"): ({"steps": 400, "learning_starts": 50, "num_envs": 2, "hidden_sizes": (16,), "buffer_size": 300}, 200),
+    ("ddpg", "Pendulum-v1"): ({"steps": 400, "learning_starts": 50, "hidden_sizes": (16,), "buffer_size": 300}, 400),
     ("sac", "CartPole-v1"): ({"steps": 400, "learning_starts": 50, "hidden_sizes": (16,), "buffer_size": 300}, 400),
     ("trpo", "CartPole-v1"): (
         {"steps": 2000, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True}, 500),

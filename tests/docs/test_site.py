@@ -77,7 +77,7 @@ def test_every_chapter_has_the_one_form(name):
 
 
 IN_NO_CHAPTER = {
-    "bandit", "dqn", "reinforce", "a2c", "trpo", "ppo", "sac", "grpo", "dpo",
+    "bandit", "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
     "behavior_cloning", "dagger", "reward_model",
 }  # fmt: skip
 

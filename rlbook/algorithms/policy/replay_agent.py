@@ -17,6 +17,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 from torch import Tensor, nn
 
 from rlbook import checks
@@ -79,6 +80,8 @@ class ReplayAgent(Agent):
     batched = True
     observations = "vector"
     uses = ("device",)
+    critic_optimizer: Optimizer
+    actor_optimizer: Optimizer
 
     def __init__(
         self, env: VectorEnv, config: ReplayConfig, seed: int, parts: Parts, *,
@@ -108,7 +111,7 @@ class ReplayAgent(Agent):
         self.held = np.zeros((env.num_envs, 1 if self.discrete else self.num_actions))
         self.acted = self.steps = self.updates = 0
 
-    def act(self, observation: NDArray[np.float32], *, explore: bool = True) -> NDArray[np.generic]:
+    def act(self, observation: NDArray[np.float32], *, explore: bool = True) -> np.ndarray:
         if not explore:
             return self.choose(observation, None)
         if self.acted % self.config.hold == 0:
@@ -123,7 +126,7 @@ class ReplayAgent(Agent):
     @abstractmethod
     def choose(
         self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
-    ) -> NDArray[np.generic]:
+    ) -> np.ndarray:
         """The actions [N] or [N, A] in states [N, O] that noise in [0, 1) makes; None: greedily."""
 
     @torch.inference_mode()
@@ -177,9 +180,9 @@ class ReplayAgent(Agent):
         """What has weights to save, by name."""
         return {"actor": self.actor, "critics": self.critics, "target": self.target}
 
-    @abstractmethod
     def optimizers(self) -> dict[str, Optimizer]:
         """By name."""
+        return {"critics": self.critic_optimizer, "actor": self.actor_optimizer}
 
     def state_dict(self) -> State:
         saved = {name: item.state_dict() for name, item in self.optimizers().items()}
@@ -200,3 +203,12 @@ class ReplayAgent(Agent):
         for rng, saved in zip((self.exploration, self.sampling), state["rngs"], strict=True):
             set_rng_state(rng, saved)
         self.acted, self.steps, self.updates = state["counts"]
+
+
+def explored(
+    action: NDArray[np.float32], uniform: NDArray[np.float64] | None, std: float
+) -> NDArray[np.float32]:
+    """Actions [N, A] with normal noise of this standard deviation, within [-1, 1]; None: without."""
+    if uniform is None:
+        return action
+    return np.clip(action + std * ndtri(uniform), -1.0, 1.0).astype(np.float32)

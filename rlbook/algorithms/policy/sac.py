@@ -45,7 +45,7 @@ from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.policies.critics import Critics, follow
 from rlbook.policies.distributions import Categorical, SquashedGaussian, sample_categorical
-from rlbook.policies.optimizer import Group, LossOutput, Optimizer, adam
+from rlbook.policies.optimizer import Group, LossOutput, adam
 from rlbook.policies.policy import as_array
 
 TARGET_SHARE = 0.3
@@ -143,7 +143,7 @@ class SAC(ReplayAgent):
     @torch.inference_mode()
     def choose(
         self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
-    ) -> NDArray[np.generic]:
+    ) -> np.ndarray:
         pi = self.policy(torch.from_numpy(observation))
         if uniform is None:
             return as_array(pi.mode())
@@ -196,6 +196,3 @@ class SAC(ReplayAgent):
 
     def networks(self) -> dict[str, nn.Module]:
         return super().networks() | {"temperature": self.temperature}
-
-    def optimizers(self) -> dict[str, Optimizer]:
-        return {"critics": self.critic_optimizer, "actor": self.actor_optimizer}

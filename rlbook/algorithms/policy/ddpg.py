@@ -1,0 +1,116 @@
+"""Deep deterministic policy gradient (DDPG): Q-learning for actions that are numbers, with a network
+that says which action is the best.
+
+    act by μ(s) + ε, store (s, a, r, s', terminated); the first actions are uniform
+    at every step, on a random minibatch
+        y = r                                    where terminated, else
+        y = r + γ Q⁻(s', μ⁻(s'))
+        minimise  ½ mean (Q(s, a_stored) - y)²
+        minimise  -mean Q(s, μ(s))               over the policy
+        Q⁻ ← Q⁻ + τ (Q - Q⁻),   μ⁻ ← μ⁻ + τ (μ - μ⁻)
+
+DQN takes the maximum of Q over a list of actions. In a box there is no list; so the policy μ climbs
+Q by its gradient in the action, and stands where the maximum would be.
+
+Source: Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1; the policy's gradient: Silver et al.
+2014, eq. 9. Differences: normal noise in place of an Ornstein-Uhlenbeck process (`hold` makes it
+last); no batch normalisation, no weight decay, and torch's first weights.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rlbook import checks
+from rlbook.agent import Parts
+from rlbook.algorithms.policy.replay_agent import Minibatch, ReplayAgent, ReplayConfig, explored
+from rlbook.checks import at
+from rlbook.functional.policy_losses import deterministic_policy_loss
+from rlbook.functional.returns import td_target
+from rlbook.functional.schedules import Schedule
+from rlbook.functional.value_losses import squared_value_loss
+from rlbook.policies.critics import follow
+from rlbook.policies.optimizer import Group, LossOutput, adam
+from rlbook.policies.policy import as_array
+
+
+@dataclass(frozen=True)
+class DDPGConfig(ReplayConfig):
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    exploration_noise: float = 0.1  # σ of the noise when acting, where the box is [-1, 1]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.check_fields(self, exploration_noise=checks.non_negative)
+
+
+class DDPG(ReplayAgent):
+    """Deep deterministic policy gradient; see the module docstring."""
+
+    budget = {"steps": 50_000}
+    presets = {
+        "Pendulum-v1": {
+            "steps": 10_000, "hidden_sizes": (64, 64), "learning_rate": "linear(2e-3, 0)",
+            "batch_size": 128,
+        },
+    }  # fmt: skip
+    Config = DDPGConfig
+    actions = "scaled box"
+    METRICS = {
+        "critic_loss": "½ mean (Q - y)² of the last minibatch, in squared reward units",
+        "q": "mean Q(s, a) there, in reward units",
+        "policy_loss": "-mean Q(s, μ(s)) there, in reward units",
+    }
+
+    def __init__(
+        self, env: VectorEnv, config: DDPGConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts, critics=1)
+        self.config: DDPGConfig = config
+        self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
+        rate = at(config.learning_rate, 0.0)
+        self.critic_optimizer = adam([Group([self.critics])], rate)
+        self.actor_optimizer = adam([Group([self.actor])], rate)
+
+    @torch.inference_mode()
+    def choose(
+        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
+    ) -> np.ndarray:
+        action = as_array(self.actor(torch.from_numpy(observation)).tanh())
+        return explored(action, uniform, self.config.exploration_noise)
+
+    def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
+        """A step down the critic's loss, one down the policy's, and the targets behind."""
+        critic = self.critic_loss(batch)
+        self.critic_optimizer.step(critic.loss)
+        actor = self.actor_loss(batch)
+        self.actor_optimizer.step(actor.loss)
+        follow(self.target, self.critics, self.config.tau)
+        follow(self.actor_target, self.actor, self.config.tau)
+        return critic.metrics | actor.metrics
+
+    def critic_loss(self, batch: Minibatch) -> LossOutput:
+        """How far Q(s, a) is from its target."""
+        rows = batch.rows
+        with torch.no_grad():
+            next_q = self.target(rows.next_obs, self.actor_target(rows.next_obs).tanh())[0]
+        target = td_target(rows.reward, rows.terminated, next_q, self.config.gamma)        # [B]
+        q = self.q_of(rows)[0]                                                         # [B]
+        loss = squared_value_loss(q, target)
+        return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
+
+    def actor_loss(self, batch: Minibatch) -> LossOutput:
+        """Minus what the critic says of the policy's actions."""
+        obs = batch.rows.obs
+        loss = deterministic_policy_loss(self.critics(obs, self.actor(obs).tanh())[0])
+        return LossOutput(loss, {"policy_loss": loss.detach()})
+
+    def networks(self) -> dict[str, nn.Module]:
+        return super().networks() | {"actor_target": self.actor_target}

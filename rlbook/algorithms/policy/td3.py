@@ -1,0 +1,129 @@
+"""Twin delayed DDPG (TD3): DDPG with three repairs of its critic, which is overrated where the policy
+looks for its maximum.
+
+    act by μ(s) + ε, store (s, a, r, s', terminated); the first actions are uniform
+    at every step, on a random minibatch
+        a' = clip(μ⁻(s') + clip(ε', -c, c), -1, 1)
+        y = r                                    where terminated, else
+        y = r + γ min_k Q⁻_k(s', a')
+        minimise  Σ_k ½ mean (Q_k(s, a_stored) - y)²
+        every d-th time
+            minimise  -mean Q_1(s, μ(s))         over the policy
+            Q⁻_k ← Q⁻_k + τ (Q_k - Q⁻_k),   μ⁻ ← μ⁻ + τ (μ - μ⁻)
+
+Twin: of two critics the lower one is believed. Delayed: the policy waits until the critics have
+settled. And the target's action is blurred, so that no narrow peak of Q can be exploited.
+
+Source: Fujimoto et al. 2018, arXiv:1802.09477, algorithm 1. Difference: the losses of the critics
+have the factor ½.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rlbook import checks
+from rlbook.agent import Parts
+from rlbook.algorithms.policy.replay_agent import Minibatch, ReplayAgent, ReplayConfig, explored
+from rlbook.checks import at
+from rlbook.functional.policy_losses import deterministic_policy_loss
+from rlbook.functional.returns import td_target
+from rlbook.functional.schedules import Schedule
+from rlbook.functional.value_losses import smoothed_action, squared_value_loss
+from rlbook.policies.critics import follow
+from rlbook.policies.optimizer import Group, LossOutput, adam
+from rlbook.policies.policy import as_array
+
+
+@dataclass(frozen=True)
+class TD3Config(ReplayConfig):
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    exploration_noise: float = 0.1  # σ of the noise when acting, where the box is [-1, 1]
+    target_noise: float = 0.2  # σ of the noise in the target's action
+    target_noise_clip: float = 0.5  # c, how far that noise may reach
+    policy_delay: int = 2  # d, gradient steps of the critics for one of the policy
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.check_fields(
+            self, exploration_noise=checks.non_negative, target_noise=checks.non_negative,
+            target_noise_clip=checks.non_negative, policy_delay=checks.positive_int,
+        )  # fmt: skip
+
+
+class TD3(ReplayAgent):
+    """Twin delayed DDPG; see the module docstring."""
+
+    budget = {"steps": 50_000}
+    presets = {
+        "Pendulum-v1": {
+            "steps": 10_000, "hidden_sizes": (64, 64), "learning_rate": "linear(2e-3, 0)",
+            "batch_size": 128,
+        },
+    }  # fmt: skip
+    Config = TD3Config
+    actions = "scaled box"
+    METRICS = {
+        "critic_loss": "Σ_k ½ mean (Q_k - y)² of the last minibatch, in squared reward units",
+        "q": "mean of the critics' Q(s, a) there, in reward units",
+        "policy_loss": "-mean Q_1(s, μ(s)) where the policy was trained, in reward units",
+    }
+
+    def __init__(
+        self, env: VectorEnv, config: TD3Config, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts, critics=2)
+        self.config: TD3Config = config
+        self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
+        rate = at(config.learning_rate, 0.0)
+        self.critic_optimizer = adam([Group([self.critics])], rate)
+        self.actor_optimizer = adam([Group([self.actor])], rate)
+
+    @torch.inference_mode()
+    def choose(
+        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
+    ) -> np.ndarray:
+        action = as_array(self.actor(torch.from_numpy(observation)).tanh())
+        return explored(action, uniform, self.config.exploration_noise)
+
+    def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
+        """A step down the critics' loss; every d-th time one down the policy's, and the targets
+        behind."""
+        critics = self.critic_loss(batch)
+        self.critic_optimizer.step(critics.loss)
+        if self.updates % self.config.policy_delay:
+            return critics.metrics
+        actor = self.actor_loss(batch)
+        self.actor_optimizer.step(actor.loss)
+        follow(self.target, self.critics, self.config.tau)
+        follow(self.actor_target, self.actor, self.config.tau)
+        return critics.metrics | actor.metrics
+
+    def critic_loss(self, batch: Minibatch) -> LossOutput:
+        """How far both critics are from their target."""
+        rows, config = batch.rows, self.config
+        with torch.no_grad():
+            noise = config.target_noise * batch.next_noise
+            action = self.actor_target(rows.next_obs).tanh()
+            action = smoothed_action(action, noise, config.target_noise_clip)          # [B, A]
+            next_q = self.target(rows.next_obs, action).amin(0)                        # [B]
+        target = td_target(rows.reward, rows.terminated, next_q, config.gamma)         # [B]
+        q = self.q_of(rows)                                                            # [2, B]
+        loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
+        return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
+
+    def actor_loss(self, batch: Minibatch) -> LossOutput:
+        """Minus what the first critic says of the policy's actions."""
+        obs = batch.rows.obs
+        loss = deterministic_policy_loss(self.critics(obs, self.actor(obs).tanh())[0])
+        return LossOutput(loss, {"policy_loss": loss.detach()})
+
+    def networks(self) -> dict[str, nn.Module]:
+        return super().networks() | {"actor_target": self.actor_target}
