@@ -63,7 +63,9 @@ def test_algorithms_and_environments_are_listed_by_name() -> None:
     for _ in range(2):
         algorithms, environments = rlbook.algorithms(), rlbook.environments()
         assert list(algorithms) == list(rlbook.registry.ALGORITHMS)
-        later = {"behavior_cloning", "dagger", "reward_model", "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo"}
+        later = {
+            "behavior_cloning", "dagger", "reward_model", "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
+        }  # fmt: skip
         assert set(algorithms) == PART_I | later
         assert all(issubclass(agent, rlbook.Agent) for agent in algorithms.values()) and algorithms["ppo"] is rlbook.PPO
         assert environments["Maze-v0"].id == "rlbook/Maze-v0" and environments["CartPole-v1"].max_episode_steps == 500
