@@ -1,5 +1,5 @@
-"""Deep deterministic policy gradient (DDPG): Q-learning for actions that are numbers, with a network
-that says which action is the best.
+"""Deep deterministic policy gradient (DDPG): Q-learning for actions that are numbers, with a
+network that says which action is the best.
 
     act by μ(s) + ε, store (s, a, r, s', terminated); the first actions are uniform
     at every step, on a random minibatch

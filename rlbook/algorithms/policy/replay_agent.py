@@ -208,7 +208,7 @@ class ReplayAgent(Agent):
 def explored(
     action: NDArray[np.float32], uniform: NDArray[np.float64] | None, std: float
 ) -> NDArray[np.float32]:
-    """Actions [N, A] with normal noise of this standard deviation, within [-1, 1]; None: without."""
+    """Actions [N, A] with normal noise of this deviation, within [-1, 1]; None: without."""
     if uniform is None:
         return action
     return np.clip(action + std * ndtri(uniform), -1.0, 1.0).astype(np.float32)

@@ -1,5 +1,5 @@
-"""Twin delayed DDPG (TD3): DDPG with three repairs of its critic, which is overrated where the policy
-looks for its maximum.
+"""Twin delayed DDPG (TD3): DDPG with three repairs of its critic, which is too high where the
+policy looks for its maximum.
 
     act by μ(s) + ε, store (s, a, r, s', terminated); the first actions are uniform
     at every step, on a random minibatch
