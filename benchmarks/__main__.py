@@ -10,13 +10,21 @@ NAMES = ("imports", "planning", "maze_steps", "ppo_cartpole", "dqn_cartpole", "s
 
 
 def main() -> None:
+    chosen = sys.argv[1:]
+    if {"-h", "--help"} & {*chosen}:
+        print(f"{__doc__}\n\n{', '.join(NAMES)}")
+        return
+    unknown = [name for name in chosen if name not in NAMES]
+    if unknown:
+        print(f"error: no comparison is called {unknown[0]!r}; there are {', '.join(NAMES)}", file=sys.stderr)
+        sys.exit(2)
     os.environ.setdefault("OMP_NUM_THREADS", "1")          # before numpy and torch are loaded: one thread for both sides
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import torch
 
     torch.set_num_threads(1)
     print(f"{'':44} {'rlbook':>12} {'peer':>12} {'':12}  ratio")
-    for name in sys.argv[1:] or NAMES:
+    for name in chosen or NAMES:
         for comparison in importlib.import_module(f"benchmarks.{name}").compare():
             print(comparison, flush=True)
 
