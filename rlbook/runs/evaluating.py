@@ -25,7 +25,7 @@ def evaluated(agent: Agent, request: Request, exact: ExactEvaluation | None, ste
     Raises:
         TrainingError: a return or an observation is not finite, or the environment failed.
     """
-    found = {} if exact is None else exact.judge(agent)
+    found = {} if exact is None else exact.evaluate(agent)
     if not agent.seeks_return or not agent.plays():
         return found
     try:

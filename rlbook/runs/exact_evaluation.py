@@ -1,4 +1,4 @@
-"""Learners judged against the exact answer, where the environment has a model to compute it from."""
+"""Learners evaluated against the exact answer, where the environment has a model to compute it from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rlbook.envs.mdp import TabularMDP
 
 LARGEST = 20_000
-"""State-action pairs; above it, judging would take longer than learning."""
+"""State-action pairs; above it, evaluating would take longer than learning."""
 
 class ExactEvaluation:
     """Knows V* of a model, and V^π of any policy.
@@ -31,14 +31,14 @@ class ExactEvaluation:
         from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 
         self.model, self.gamma, self.target = model, gamma, target
-        self.judged = model.reachable() & ~model.terminal
+        self.counted = model.reachable() & ~model.terminal
         self.exact = (
             PolicyIteration.solve(model, gamma=gamma).values() if target is None else model.policy_values(target, gamma)
         )
 
-    def judge(self, agent: Any) -> Metrics:
+    def evaluate(self, agent: Any) -> Metrics:
         """`value_error`, and of an agent that seeks the best policy `policy_regret`."""
-        error = (agent.values() - self.exact)[self.judged]
+        error = (agent.values() - self.exact)[self.counted]
         found = {"value_error": float(np.sqrt(np.mean(error**2)))}
         if self.target is not None:
             return found
@@ -50,7 +50,7 @@ class ExactEvaluation:
 
 
 def exact_evaluation_of(agent: Agent, model: TabularMDP | None) -> ExactEvaluation | None:
-    """A judge for this agent; None where it has no table of values over the model's states, or the model is too large."""
+    """The exact evaluation of this agent; None where it has no table of values over the model's states, or the model is too large."""
     if model is None or not model.observable or not hasattr(agent, "values") or not hasattr(agent.config, "gamma"):
         return None
     if model.num_states * model.num_actions > LARGEST:

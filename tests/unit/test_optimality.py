@@ -41,21 +41,21 @@ def test_the_numbers_are_those_of_the_definition() -> None:
 
     Going for 1 at once gives V^π(0) = 1, so the regret is 2 - 1.
     """
-    found = ExactEvaluation(two_states(), 0.5).judge(Fixed([1, 1, 50, 50], [0, 0, 0, 0]))
+    found = ExactEvaluation(two_states(), 0.5).evaluate(Fixed([1, 1, 50, 50], [0, 0, 0, 0]))
     assert found == {"value_error": pytest.approx(np.sqrt(5)), "policy_regret": pytest.approx(1.0)}
     exact = Fixed([2, 4, 0, 0], [1, 0, 0, 0])
-    assert ExactEvaluation(two_states(), 0.5).judge(exact) == {"value_error": 0.0, "policy_regret": pytest.approx(0.0)}
+    assert ExactEvaluation(two_states(), 0.5).evaluate(exact) == {"value_error": 0.0, "policy_regret": pytest.approx(0.0)}
 
 
 def test_values_of_a_given_policy_are_judged_against_that_policy() -> None:
     """The uniform policy: V(1) = 4, V(0) = (1 + .5 · 4) / 2 = 1.5."""
-    judge = ExactEvaluation(two_states(), 0.5, np.full((4, 2), 0.5))
-    assert judge.judge(Fixed([1.5, 4, 0, 0], [0, 0, 0, 0])) == {"value_error": pytest.approx(0.0)}
+    evaluation = ExactEvaluation(two_states(), 0.5, np.full((4, 2), 0.5))
+    assert evaluation.evaluate(Fixed([1.5, 4, 0, 0], [0, 0, 0, 0])) == {"value_error": pytest.approx(0.0)}
 
 
 def test_a_policy_that_walks_in_circles_has_no_regret_at_gamma_one() -> None:
     model = TabularMDP.from_env(rlbook.make("Maze-v0"))
-    found = ExactEvaluation(model, 1.0).judge(Fixed(np.zeros(25), np.zeros(25, dtype=int)))
+    found = ExactEvaluation(model, 1.0).evaluate(Fixed(np.zeros(25), np.zeros(25, dtype=int)))
     assert found.keys() == {"value_error"}
 
 

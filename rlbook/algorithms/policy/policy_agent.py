@@ -114,7 +114,7 @@ class PolicyAgent(Agent):
         if getattr(config, "normalize_reward", False):
             self.reward_scale = RewardScale(env.num_envs, getattr(config, "gamma", 1.0))
         self._log_prob = np.zeros(0, dtype=np.float32)
-        self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
+        self._acting, self._evaluating = self.policy.initial_state(), self.policy.initial_state()
 
     def check_rollout(self, env: VectorEnv, steps: int) -> None:
         """Raises ValueError where a rollout of so many steps does not fit into the memory."""
@@ -139,7 +139,7 @@ class PolicyAgent(Agent):
 
     def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
         if not explore:
-            return self.policy.act(observation, None, self._judging)[0]
+            return self.policy.act(observation, None, self._evaluating)[0]
         action, self._log_prob = self.policy.act(observation, self.exploration, self._acting)
         return action
 
@@ -227,7 +227,7 @@ class PolicyAgent(Agent):
         for rng, kept in zip((self.exploration, self.shuffling), state["rngs"], strict=True):
             set_rng_state(rng, kept)
         self.rollout_data.load_state_dict(state["rollout"])
-        self._acting, self._judging = self.policy.initial_state(), self.policy.initial_state()
+        self._acting, self._evaluating = self.policy.initial_state(), self.policy.initial_state()
         if self._acting is not None:
             self._acting.load_state_dict(state["acting"])
         if self.reward_scale is not None:
