@@ -42,7 +42,8 @@ def upper_confidence_bound(values: Array, counts: NDArray[np.int64], confidence:
     Returns:
         [..., A], in reward units; infinite where N(a) = 0.
 
-    Source: Sutton & Barto 2018, eq. 2.10; Auer et al. 2002, doi:10.1023/A:1013689704352, with c = √2.
+    Source: Sutton & Barto 2018, eq. 2.10; Auer et al. 2002, doi:10.1023/A:1013689704352, with
+    c = √2.
     """
     time = 1 + counts.sum(axis=-1, keepdims=True)
     width = np.sqrt(np.log(time) / np.maximum(counts, 1))

@@ -17,7 +17,8 @@ from torch.utils.checkpoint import checkpoint
 from rlbook.functional.maximum_entropy import log_slope_of_tanh
 
 LARGE = 4096
-"""Actions above which log-probabilities are computed for a few rows at a time, and once more for their gradient."""
+"""Actions above which log-probabilities are computed for a few rows at a time, and once more for
+their gradient."""
 
 CHUNK = 2**24                                # logits of such rows
 
@@ -30,7 +31,9 @@ class Distribution(Protocol):
         ...
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Actions drawn with `generator`, with gradient: a function of the parameters and of noise (Kingma & Welling 2014).
+        """Actions drawn with `generator`, with gradient: a function of the parameters and of noise.
+
+        Source: Kingma & Welling 2014, arXiv:1312.6114, section 2.4.
 
         Raises:
             ValueError: the actions are discrete, and no such function is differentiable.
@@ -75,20 +78,28 @@ class Categorical:
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """[...] int64, by inverting the cumulative distribution."""
         cumulative = self.log_probs.detach().double().exp().cumsum(-1)
-        shape = cumulative.shape[:-1]
-        uniform = torch.rand(shape, generator=generator, device=cumulative.device, dtype=torch.float64) * cumulative[..., -1]
+        total = cumulative[..., -1]
+        uniform = torch.rand(
+            total.shape, generator=generator, device=total.device, dtype=torch.float64
+        )
+        uniform *= total
         return (cumulative <= uniform[..., None]).sum(-1).clamp(max=cumulative.shape[-1] - 1)
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
-        raise ValueError("discrete actions have no sample that is differentiable in the logits; use sample")
+        raise ValueError(
+            "discrete actions have no sample that is differentiable in the logits; use sample"
+        )
 
     def log_prob(self, action: Tensor) -> Tensor:
         """action [...] int64 → [...]."""
         if self.logits.shape[-1] <= LARGE:
             return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         rows = max(1, CHUNK // self.logits.shape[-1])
-        parts = zip(self.logits.flatten(0, -2).split(rows), action.flatten().split(rows), strict=True)
-        chosen = [checkpoint(_chosen, logits, actions, use_reentrant=False) for logits, actions in parts]
+        logits, actions = self.logits.flatten(0, -2).split(rows), action.flatten().split(rows)
+        chosen = [
+            checkpoint(_chosen, *part, use_reentrant=False)
+            for part in zip(logits, actions, strict=True)
+        ]
         return torch.cat(chosen).view(action.shape)
 
     def entropy(self) -> Tensor:
@@ -102,12 +113,16 @@ class Categorical:
 
     def kl(self, other: Categorical) -> Tensor:
         """[...]: Σ_a π(a) (log π(a) - log π'(a)); an action that this one never takes adds 0."""
-        difference = (self.log_probs - other.log_probs).masked_fill(self.log_probs == -torch.inf, 0.0)
-        return (self.log_probs.exp() * difference).sum(-1)
+        log_probs = self.log_probs
+        difference = (log_probs - other.log_probs).masked_fill(log_probs == -torch.inf, 0.0)
+        return (log_probs.exp() * difference).sum(-1)
 
 
 def _chosen(logits: Tensor, action: Tensor) -> Tensor:
-    """The log-probabilities [R] of actions [R] from logits [R, A]. Under `checkpoint` no log-softmax is kept for the gradient."""
+    """The log-probabilities [R] of actions [R] from logits [R, A].
+
+    Under `checkpoint` no log-softmax is kept for the gradient.
+    """
     return logits.log_softmax(-1).gather(-1, action[:, None])[:, 0]
 
 
@@ -123,8 +138,9 @@ class Gaussian:
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """[..., A]: μ + σ ε with ε standard normal."""
-        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device, dtype=self.mean.dtype)
-        return self.mean + self.log_std.exp() * noise
+        mean = self.mean
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
+        return mean + self.log_std.exp() * noise
 
     def log_prob(self, action: Tensor) -> Tensor:
         """action [..., A] → [...]: the sum over components."""
@@ -221,8 +237,12 @@ def sample_categorical(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndar
 
 
 def mode_categorical(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The likeliest action (the lowest index among equals) and its log-probability: logits [N, A] → [N], [N]."""
+    """The likeliest action and its log-probability: logits [N, A] → [N], [N].
+
+    Of actions that are equally likely it is the one with the lowest index.
+    """
     action = logits.argmax(axis=-1)
     shifted = logits - logits.max(axis=-1, keepdims=True)
-    log_prob = shifted[np.arange(len(action)), action] - np.log(np.exp(shifted, dtype=np.float64).sum(axis=-1))
+    total = np.exp(shifted, dtype=np.float64).sum(axis=-1)
+    log_prob = shifted[np.arange(len(action)), action] - np.log(total)
     return action, log_prob.astype(np.float32)

@@ -36,7 +36,7 @@ class MLP(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         weights = sum((i + 1) * o for i, o in pairwise(sizes))
-        check_memory("hidden_sizes: the number of weights", weights, 16)       # Adam keeps three more
+        check_memory("hidden_sizes: the number of weights", weights, 16)     # Adam keeps three more
         layers = [cast(nn.Linear, nn.utils.skip_init(nn.Linear, i, o)) for i, o in pairwise(sizes)]
         self.activation = activation
         for layer in layers:

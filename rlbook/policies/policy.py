@@ -90,7 +90,9 @@ def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
 def check_digest(what: str, tensors: Mapping[str, Tensor], held: str) -> None:
     """Raises RuntimeError where `what` has another digest than the one that was `held`."""
     if digest(tensors) != held:
-        raise RuntimeError(f"{what} have changed since the run started: their sha256 was {held[:12]}…")
+        raise RuntimeError(
+            f"{what} have changed since the run started: their sha256 was {held[:12]}…"
+        )
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

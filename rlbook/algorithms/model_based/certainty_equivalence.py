@@ -109,7 +109,9 @@ class CertaintyEquivalence(Agent):
         **EXACT_METRICS,
     }
 
-    def __init__(self, env: gymnasium.Env, config: CertaintyEquivalenceConfig, seed: int = 0) -> None:
+    def __init__(
+        self, env: gymnasium.Env, config: CertaintyEquivalenceConfig, seed: int = 0
+    ) -> None:
         super().__init__(env, config, seed)
         self.num_states, self.num_actions = table_shape(env)
         self.rng = rng_for(seed, "exploration")

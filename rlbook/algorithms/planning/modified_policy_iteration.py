@@ -70,7 +70,9 @@ class ModifiedPolicyIteration(TablePlanner):
         "value": "value of the states where episodes begin, in reward units",
     }
 
-    def __init__(self, env: NumberedSpaces, config: ModifiedPolicyIterationConfig, seed: int = 0) -> None:
+    def __init__(
+        self, env: NumberedSpaces, config: ModifiedPolicyIterationConfig, seed: int = 0
+    ) -> None:
         super().__init__(env, config, seed)
         self._resting: np.ndarray | None = None
 

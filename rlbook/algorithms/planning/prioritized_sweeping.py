@@ -70,7 +70,9 @@ class PrioritizedSweeping(TablePlanner):
         "value": "value of the states where episodes begin, in reward units",
     }
 
-    def __init__(self, env: NumberedSpaces, config: PrioritizedSweepingConfig, seed: int = 0) -> None:
+    def __init__(
+        self, env: NumberedSpaces, config: PrioritizedSweepingConfig, seed: int = 0
+    ) -> None:
         super().__init__(env, config, seed)
         self._backups = 0
         self._horizon = 1.0 / (1.0 - config.gamma) if config.gamma < 1 else 1.0
@@ -221,7 +223,8 @@ def arrays_of(model: TabularMDP) -> np.ndarray:
 
 def columns_of(model: TabularMDP) -> Columns:
     """The lists of a model."""
-    by_successor = sparse.csc_array(model.continues_by_state)
-    by_successor.sum_duplicates()
-    lists: list[Any] = [item.tolist() for item in (by_successor.indptr, by_successor.indices, by_successor.data)]
+    columns = sparse.csc_array(model.continues_by_state)
+    columns.sum_duplicates()
+    arrays = columns.indptr, columns.indices, columns.data
+    lists: list[Any] = [item.tolist() for item in arrays]
     return Columns(*lists)
