@@ -64,6 +64,7 @@ class Measurement:
     seeds: int = 1
     evaluate: str = "--episodes 20"
     sampled: bool = False
+    record: str = ""                         # `rlbook record RECORD --out walks` comes first, with the run's seed
 
     def commands(self) -> list[str]:
         """As the pages show them."""
@@ -72,7 +73,8 @@ class Measurement:
         more = [] if self.seeds == 1 else [f"the same with --seed 1 … {self.seeds - 1}" if self.seeds > 2 else "the same with --seed 1"]
         ways = ("", " --explore")[: 1 + self.sampled] if self.evaluate else ()
         judges = [f"rlbook evaluate {folder} {self.evaluate}{how}" for how in ways]
-        return [f"rlbook train {self.arguments}{seed} --out {folder}", *judges, *more]
+        data = [f"rlbook record {self.record}{seed} --out walks"] if self.record else []
+        return [*data, f"rlbook train {self.arguments}{seed} --out {folder}", *judges, *more]
 
     def run(self) -> dict[str, Any]:
         """Runs the commands."""
@@ -83,7 +85,11 @@ class Measurement:
         return told | ({"sampled_means": [run.sampled_mean for run in runs]} if self.sampled else {})
 
     def _train(self, folder: Path, seed: int) -> Training:
-        facts = called("train", *shlex.split(self.arguments), "--seed", str(seed), "--out", str(folder))
+        walks, words = folder.with_name(f"walks-{seed}"), shlex.split(self.arguments)
+        if self.record:
+            called("record", *self.record.split(), "--seed", str(seed), "--out", str(walks))
+            words = [str(walks) if word == "walks" else word for word in words]
+        facts = called("train", *words, "--seed", str(seed), "--out", str(folder))
         judged = called("evaluate", str(folder), *self.evaluate.split()) if self.evaluate else {"returns": []}
         sampled = called("evaluate", str(folder), *self.evaluate.split(), "--explore")["returns"] if self.sampled else []
         return Training(judged["returns"], facts["seconds"], facts, logged(folder), sampled)
@@ -179,6 +185,8 @@ ADDITION = "--episodes 512"
 BEFORE = "--steps 1 --eval-every 0"
 WALK = "RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 1 --episodes 1000"
 CLIFF = "CliffWalking-v1 --epsilon 0.1 --gamma 1 --episodes 1000"
+NARROW = "CliffWalking-v1 --data walks --steps 1200 --eval-every 0"
+NARROWLY = "CliffWalking-v1 --policy optimal --epsilon 0.1 --episodes 30"
 SLIPPERY = "Maze-v0 --env.slip 0.2"
 ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
 
@@ -248,6 +256,14 @@ MEASUREMENTS = {
     "dqn_cartpole": Measurement(
         "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--checkpoint best --episodes 50"
     ),
+    "fitted_q_maze": Measurement("the maze, from 100 random walks", "fitted_q Maze-v0", optimal(3.0), seeds=2),
+    "fitted_q_cliff": Measurement(
+        "the cliff, from a narrow recording", f"fitted_q {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
+    ),
+    "cql_maze": Measurement("the maze, from 100 random walks", "cql Maze-v0", optimal(3.0), seeds=2),
+    "cql_cliff": Measurement(
+        "the cliff, from a narrow recording", f"cql {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
+    ),
     "reinforce_maze": Measurement("the maze", "reinforce Maze-v0", optimal(3.0), seeds=10),
     "a2c_maze": Measurement("the maze", "a2c Maze-v0", optimal(3.0), seeds=10),
     "a2c_cartpole": Measurement("CartPole-v1", "a2c CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
@@ -308,7 +324,8 @@ def with_results(text: str, known: dict[str, Any]) -> str:
     rows = ["| algorithm | where | result | command |", "|---|---|---|---|"]
     for name, item in known.items():
         if name in README:
-            algorithm = "none yet" if name == "addition_before" else f"`{item['commands'][0].split()[2]}`"
+            train = next(command for command in item["commands"] if command.startswith("rlbook train"))
+            algorithm = "none yet" if name == "addition_before" else f"`{train.split()[2]}`"
             commands = "<br>".join(f"`{command}`" for command in item["commands"] if command.startswith("rlbook"))
             rows.append(f"| {algorithm} | {item['what']} | {item['result']} | {commands} |")
     between = "\n" + "\n".join(rows) + "\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+from gymnasium.spaces import Discrete
 
 from rlbook.agent import Agent, Planner
 from rlbook.checks import nearest
@@ -46,6 +47,8 @@ ALGORITHMS = {
     "sarsa_lambda": "rlbook.algorithms.tabular.sarsa_lambda:SarsaLambda",
     "watkins_q_lambda": "rlbook.algorithms.tabular.watkins_q_lambda:WatkinsQLambda",
     "dqn": "rlbook.algorithms.value.dqn:DQN",
+    "fitted_q": "rlbook.algorithms.value.fitted_q:FittedQ",
+    "cql": "rlbook.algorithms.value.cql:CQL",
     "reinforce": "rlbook.algorithms.policy.reinforce:Reinforce",
     "a2c": "rlbook.algorithms.policy.a2c:A2C",
     "trpo": "rlbook.algorithms.policy.trpo:TRPO",
@@ -221,6 +224,10 @@ def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
     """Raises ValueError where an agent that learns from others has nobody to learn from: no data set, no expert, no
     exact answer, no walks of its own."""
     if agent.prefers:
+        return
+    if "Steps" in agent.data_kinds:
+        if not isinstance(env.action_space, Discrete):
+            raise ValueError(f"it learns the values of a few recorded actions, and here are {env.action_space}")
         return
     asks = "advice" in agent.uses
     if asks:

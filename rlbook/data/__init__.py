@@ -6,10 +6,10 @@ from typing import Any
 
 _NAMES = {
     "load": "rlbook.data.files", "DataSet": "rlbook.data.data_set", "Episode": "rlbook.data.episodes", "Episodes": "rlbook.data.episodes",
-    "Pairs": "rlbook.data.episodes", "Groups": "rlbook.data.episodes",
+    "Pairs": "rlbook.data.episodes", "Groups": "rlbook.data.episodes", "Steps": "rlbook.data.transitions",
 }  # fmt: skip
 
-__all__ = ["DataSet", "Episode", "Episodes", "Groups", "Pairs", "load"]
+__all__ = ["DataSet", "Episode", "Episodes", "Groups", "Pairs", "Steps", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,7 @@ class Episode:
     action: NDArray[np.generic]              # [T] or [T, A]
     reward: NDArray[np.float32] | None = None  # [T], in reward units; None where nobody rewarded
     terminated: bool = True                  # False: cut off by a limit
+    last_obs: NDArray[np.generic] | None = None  # [O], what was seen behind the last action; None where nobody kept it
 
     def __post_init__(self) -> None:
         if not len(self.action):
@@ -48,7 +49,7 @@ class Episode:
         return float(self.reward.sum())
 
     def digest(self) -> bytes:
-        """Its sha256."""
+        """Its sha256; `last_obs`, which no row of `Episodes` shows, is left out."""
         parts = [self.obs, self.action, np.array([self.terminated]), *([] if self.reward is None else [self.reward])]
         hashed = hashlib.sha256()
         for array in parts:
@@ -96,6 +97,7 @@ class Episodes(DataSet[Batch]):
         if not len(episodes):
             raise ValueError("a data set must have at least one episode, got none")
         self.episodes, self._digest = episodes, digest
+        self.known_digest = digest           # None where it would have to be computed
         self.unit = unit or ("episode" if episodes[0].is_text else "step")
         if self.unit == "step" and episodes[0].is_text:
             raise ValueError("unit must be 'episode' for texts, got 'step'")

@@ -51,12 +51,5 @@ def as_seen(
     if adaptation.observe is None and isinstance(observations, dict):        # a text: the first observation is its prompt
         prompt = observations["tokens"][0][: int(observations["length"][0])]
         return Episode(np.asarray(prompt), action, reward, terminated)
-    seen = _first(observations, length)
-    return Episode(np.asarray(seen if adaptation.observe is None else adaptation.observe(seen)), action, reward, terminated)
-
-
-def _first(seen: Any, length: int) -> Any:
-    """Without the last observation, at which no action was taken."""
-    if isinstance(seen, dict):
-        return {key: _first(value, length) for key, value in seen.items()}
-    return tuple(_first(value, length) for value in seen) if isinstance(seen, tuple) else np.asarray(seen)[:length]
+    seen = np.asarray(observations if adaptation.observe is None else adaptation.observe(observations))
+    return Episode(seen[:length], action, reward, terminated, seen[length])

@@ -161,3 +161,22 @@ def smoothed_action(action: Tensor, noise: Tensor, limit: float) -> Tensor:
     """
     same_shape(action=action, noise=noise)
     return (action + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)
+
+
+def conservative_gap(q: Tensor, action: Tensor) -> Tensor:
+    """How much better the best actions look than the recorded one; added to a loss, it makes Q
+    conservative.
+
+    L = mean( log Σ_b exp Q(s, b) - Q(s, a) ),   ∂L/∂Q(s, b) = ( softmax Q(s, ·)_b - 1[b = a] ) / B
+
+    Args:
+        q: [B, A]. Q(s, ·), in reward units; carries gradient.
+        action: [B], int64. The recorded actions.
+
+    Returns:
+        A scalar, at least 0, in reward units.
+
+    Source: Kumar et al. 2020, arXiv:2006.04779, eq. 4, CQL(H), without its weight α.
+    """
+    same_shape(q=q[:, 0], action=action)
+    return (q.logsumexp(-1) - q.gather(-1, action[:, None]).squeeze(-1)).mean()

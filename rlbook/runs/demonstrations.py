@@ -171,12 +171,17 @@ def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
     answers = getattr(env.unwrapped, "answers", None)
     if answers is not None:
         return far_pairs(answers(), rng)
+    return ranked(random_walks(request, env), rng)
+
+
+def random_walks(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Episodes:
+    """`walks` episodes of uniformly random actions, as an agent sees them that was given no data; a row is a whole one."""
     raw = request.recipe.make()
     agent = UniformAgent(AdaptedEnv(raw, adapt_to(UniformAgent, raw, None)))
     with single_threaded():
         played = islice(recorded(agent, request.recipe, request.seed, longest=WALK), request.config.walks)
         walks = [episode.as_seen(env.adaptation, (raw.observation_space, raw.action_space)) for episode in played]
-    return ranked(Episodes(walks, unit="episode"), rng)
+    return Episodes(walks, unit="episode")
 
 
 def ranked(data: Episodes, rng: np.random.Generator) -> Pairs:

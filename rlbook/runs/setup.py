@@ -192,16 +192,24 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     """The data set that was named, or demonstrations; shuffled by the run's seed."""
     from rlbook.data import load as load_data
     from rlbook.data.episodes import Episodes
-    from rlbook.runs.demonstrations import demonstrations, preferences, ranked  # torch, which tables do without
+    from rlbook.data.transitions import Steps
+    from rlbook.runs.demonstrations import demonstrations, preferences, random_walks, ranked  # torch, which tables do without
 
     data, kinds = request.options.data, request.agent.data_kinds
     in_pairs = "Pairs" in kinds and "Episodes" not in kinds
     if isinstance(data, str | Path):
         data = load_data(data, env)
+    elif data is None and "Steps" in kinds:
+        data = random_walks(request, env)
     elif data is None:
         data = preferences(request, env) if in_pairs else demonstrations(request, env, parts)
     if isinstance(data, Episodes) and in_pairs:
         data = ranked(data, rng_for(request.seed, "pairs"))
+    if isinstance(data, Episodes) and "Steps" in kinds:
+        try:
+            data = Steps(data.episodes, digest=data.known_digest)
+        except ValueError as error:
+            raise RequestError(f"{request.algorithm} cannot learn from these data: {error}") from None
     if kinds and type(data).__name__ not in kinds:
         raise RequestError(f"{request.algorithm} learns from {' or '.join(kinds)}, and the data are {type(data).__name__}")
     data.shuffle(rng_for(request.seed, "data"))

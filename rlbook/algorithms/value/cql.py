@@ -1,0 +1,60 @@
+"""Conservative Q-learning: fitted Q iteration that distrusts what nobody has tried.
+
+    as fitted Q iteration, but each minibatch
+        minimises  ½ mean (Q(s, a) - y)²  +  α mean [ log Σ_b exp Q(s, b) - Q(s, a) ]
+
+The bracket is a soft maximum over all actions less the value of the recorded one. Its gradient is
+π_Q(b|s) - 1[b = a], π_Q the softmax of Q: actions that Q finds good are pushed down and the
+recorded one is pushed up, and where the softmax is the recorded behaviour nothing moves. So an
+untried action cannot look best for want of evidence, and the greedy policy stays where the data
+are. The larger α, the closer it comes to cloning the majority of the recorded actions; with α = 0
+it is fitted Q iteration.
+
+Source: Kumar et al. 2020, arXiv:2006.04779, eq. 4, CQL(H), for discrete actions. Difference: α is
+given, and no Lagrange multiplier finds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Parts
+from rlbook.algorithms.value.fitted_q import FittedQ, FittedQConfig
+from rlbook.data.replay import Transitions
+from rlbook.functional.value_losses import conservative_gap
+from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.optimizer import LossOutput
+
+
+@dataclass(frozen=True)
+class CQLConfig(FittedQConfig):
+    # α, weight of the conservative term, in reward units; 0 is fitted Q iteration
+    conservative_coef: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.check_fields(self, conservative_coef=checks.non_negative)
+
+
+class CQL(FittedQ):
+    """Conservative Q-learning; see the module docstring."""
+
+    Config = CQLConfig
+    METRICS = FittedQ.METRICS | {
+        "gap": "mean of log Σ exp Q(s, ·) - Q(s, a), in reward units; ln A where all values are "
+        "equal, 0 where the recorded action is far the best",
+    }
+
+    def __init__(
+        self, env: AdaptedVectorEnv, config: CQLConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
+        self.config: CQLConfig = config
+
+    def loss_of(self, values: Tensor, batch: Transitions) -> LossOutput:
+        fitted, gap = super().loss_of(values, batch), conservative_gap(values, batch.action)
+        loss = fitted.loss + self.config.conservative_coef * gap
+        return LossOutput(loss, fitted.metrics | {"gap": gap.detach()})

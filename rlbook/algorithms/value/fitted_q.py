@@ -1,0 +1,152 @@
+"""Fitted Q iteration: Q-learning from a finished recording, without one more step in the environment.
+
+    D: recorded transitions (s, a, r, s')
+    repeat
+        Q⁻ ← Q
+        for M minibatches of D
+            y = r                                            where terminated, else
+            y = r + γ max_a' Q⁻(s', a')
+            minimise  ½ mean (Q(s, a) - y)²
+
+Each round is a regression: the inputs are the recorded pairs, the targets one step of value
+iteration with the Q of the round before. Nobody asks who recorded the data, or how well.
+
+The maximum looks at all actions, and Q was fitted only to those that somebody took. Where an action
+was never tried, its value is whatever the network happens to say; the maximum picks such values
+when they are too high, the next round learns from them, and no step ever tells it wrong. So the data
+should have tried every action everywhere. Where they have not, see `cql`.
+
+Recorded steps come from `--data`. Without it they are those of uniformly random walks.
+
+Source: Ernst, Geurts & Wehenkel 2005, JMLR 6, figure 1; with a network: Riedmiller 2005,
+doi:10.1007/11564096_32, figure 1. Differences: minibatches and Adam in place of a fit to the end,
+and each round goes on from the weights of the last one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gymnasium.spaces import Discrete
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Agent, Data, Metrics, Parts, State
+from rlbook.checks import at
+from rlbook.data.replay import Transitions
+from rlbook.functional.schedules import Schedule
+from rlbook.functional.value_losses import q_target, squared_value_loss
+from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.build import build_action_value
+from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.policies.policy import as_array, full_precision
+from rlbook.seeding import rng_for
+
+
+@dataclass(frozen=True)
+class FittedQConfig:
+    gamma: float = 0.99  # discount per environment step, in [0, 1]
+    target_period: int = 50  # M, minibatches of a round
+    batch_size: int = 128  # transitions of a minibatch
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    max_grad_norm: float = 10.0  # the gradient's L2 norm is clipped to this
+    adam_eps: float = 1e-8  # Adam's ε
+    walks: int = 100  # random walks that are learned from where no data set is named
+    # units of each hidden layer; none makes Q linear in what is seen, and a table of one-hot states
+    hidden_sizes: tuple[int, ...] = (64, 64)
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, gamma=checks.unit_interval, target_period=checks.positive_int,
+            batch_size=checks.positive_int, max_grad_norm=checks.bound, adam_eps=checks.positive,
+            walks=checks.positive_int, hidden_sizes=checks.positive_ints,
+        )  # fmt: skip
+        checks.check_rates(self, learning_rate=checks.positive)
+
+
+class FittedQ(Agent):
+    """Fitted Q iteration; see the module docstring."""
+
+    Config = FittedQConfig
+    batched = True
+    observations = "network"
+    data_kinds = ("Steps",)
+    uses = ("model", "device")
+    budget = {"passes": 30}
+    METRICS = {
+        "td_loss": "½ mean (Q(s, a) - y)², in squared reward units",
+        "q": "mean Q(s, a) of the recorded pairs, in reward units",
+        "target": "mean y; far above any possible return means that values of untried actions are "
+        "taken for true",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "learning_rate": "Adam's step size",
+    }
+
+    def __init__(
+        self, env: AdaptedVectorEnv, config: FittedQConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
+        self.config: FittedQConfig = config
+        if not isinstance(env.unwrapped.single_action_space, Discrete):
+            space = env.unwrapped.single_action_space
+            raise ValueError(f"it learns the values of a few recorded actions, and here are {space}")
+        rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
+        self.q = build_action_value(env, rng, hidden_sizes, parts.model).to(parts.device)
+        self.target = copy.deepcopy(self.q).requires_grad_(False)
+        self.optimizer = adam([Group([self.q])], at(config.learning_rate, 0.0), eps=config.adam_eps)
+        self.fitted = 0                                # minibatches
+
+    def act(self, observation: NDArray[np.number], *, explore: bool = True) -> NDArray[np.int64]:
+        with torch.inference_mode():
+            return as_array(self.q(torch.from_numpy(observation)).argmax(-1))
+
+    def action_values(self, observations: ArrayLike) -> NDArray[np.float32]:
+        """Q of the environment's observations: [N, ...] → [N, A], in reward units."""
+        with torch.inference_mode():
+            seen = torch.as_tensor(self.adapted(observations), dtype=torch.float32)
+            return as_array(self.q(seen))
+
+    def fit(self, data: Data) -> Iterator[Metrics]:
+        for batch in data.minibatches(self.config.batch_size):
+            if self.fitted % self.config.target_period == 0:
+                self.target.load_state_dict(self.q.state_dict())
+            self.fitted += 1
+            yield self.train_on(Transitions(*(field.to(self.parts.device) for field in batch)))
+
+    def train_on(self, batch: Transitions) -> Metrics:
+        """One gradient step on B recorded transitions."""
+        self.optimizer.learning_rate = at(self.config.learning_rate, self.progress)
+        limit = self.config.max_grad_norm
+        done = gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit)
+        return mean_metrics([done]) | {"learning_rate": self.optimizer.learning_rate}
+
+    def loss(self, batch: Transitions) -> LossOutput:
+        """How far Q(s, a) is from its target."""
+        return self.loss_of(full_precision(self.q(batch.obs)), batch)
+
+    def loss_of(self, values: Tensor, batch: Transitions) -> LossOutput:
+        """The same, from Q(s, ·) of the recorded states, [B, A]."""
+        q = values.gather(1, batch.action[:, None]).squeeze(1)
+        with torch.no_grad():
+            next_q = self.target(batch.next_obs)
+        target = q_target(batch.reward, batch.terminated, next_q, self.config.gamma)
+        loss = squared_value_loss(q, target)
+        told = {"td_loss": loss.detach(), "q": q.detach().mean(), "target": target.mean()}
+        return LossOutput(loss, told)
+
+    def state_dict(self) -> State:
+        return {
+            "q": dict(self.q.state_dict()), "target": dict(self.target.state_dict()),
+            "optimizer": self.optimizer.state_dict(), "fitted": self.fitted,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        self.q.load_state_dict(state["q"])
+        self.target.load_state_dict(state["target"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.fitted = state["fitted"]
