@@ -273,6 +273,7 @@ MEASUREMENTS = {
         "the slippery maze, a clone of 16 steps", f"behavior_cloning {SLIPPERY} --demonstrations 16 --steps 500", mean_return, seeds=3,
         evaluate="--episodes 1000",
     ),
+    "gail_maze": Measurement("the maze, from one episode", "gail Maze-v0 --demonstrations 8", optimal(3.0), seeds=3),
     "trpo_maze": Measurement("the maze", "trpo Maze-v0", optimal(3.0), seeds=10),
     "trpo_cartpole": Measurement("CartPole-v1", "trpo CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),

@@ -85,6 +85,8 @@ class Parts:
     advice: Callable[[], NDArray[Any]] | None = None
     """Says what the expert would do where the environments are now: [N] or [N, A], as the agent would choose it. For an agent that
     `uses` it; the expert is the named one, or the exact policy."""
+    demonstrations: Callable[[], Data] | None = None
+    """Opens recorded `Episodes` for an agent that `uses` them while it plays itself: the named data, or what the expert shows."""
 
 
 class Data(Protocol):

@@ -15,7 +15,7 @@ from gymnasium.spaces import Discrete
 from rlbook.agent import Agent, Planner
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
-from rlbook.interaction.advice import check_advisable
+from rlbook.interaction.advice import check_advisable, check_comparable
 from rlbook.interaction.environments import Recipe, environments
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
@@ -60,6 +60,7 @@ ALGORITHMS = {
     "dpo": "rlbook.algorithms.policy.dpo:DPO",
     "behavior_cloning": "rlbook.algorithms.imitation.behavior_cloning:BehaviorCloning",
     "dagger": "rlbook.algorithms.imitation.dagger:DAgger",
+    "gail": "rlbook.algorithms.imitation.gail:GAIL",
     "reward_model": "rlbook.algorithms.imitation.reward_model:RewardModel",
 }
 
@@ -211,7 +212,7 @@ def why_not(algorithm: str, env_name: str) -> str | None:
         fitted = AdaptedEnv(env, adapt_to(agent, env, config))
         if issubclass(agent, Planner):
             agent(fitted, config).check_model(model_of(env))
-        elif agent.sources() == ("data",) or "advice" in agent.uses:
+        elif agent.sources() == ("data",) or {"advice", "demonstrations"} & set(agent.uses):
             check_teachable(agent, env)
     except NoModel:                          # then a planner has one estimated
         return None
@@ -232,6 +233,8 @@ def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
     asks = "advice" in agent.uses
     if asks:
         check_advisable(env)
+    if "demonstrations" in agent.uses:
+        check_comparable(env)
     if "expert" not in agent.uses:
         raise ValueError("it learns from recorded data alone (--data)")
     if hasattr(env.unwrapped, "answers"):

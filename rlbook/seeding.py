@@ -6,7 +6,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-PURPOSES = ("environment", "exploration", "initialisation", "minibatches", "evaluation", "data", "pairs", "held out", "noise")
+PURPOSES = (
+    "environment", "exploration", "initialisation", "minibatches", "evaluation", "data", "pairs", "held out",
+    "noise", "discriminator", "comparisons",
+)  # fmt: skip
 
 
 class Uniform(Protocol):

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import iterate
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent, State
-from rlbook.interaction.spaces import adapt_to, as_chosen, outermost_keeper
+from rlbook.interaction.spaces import adapt_to, as_chosen, is_image, outermost_keeper
 
 
 class AdvisedVectorEnv(VectorWrapper):
@@ -68,6 +68,17 @@ def check_advisable(env: gymnasium.Env | VectorEnv) -> None:
     if hasattr(env.unwrapped, "policy_kind"):
         raise ValueError("a right answer says how to go on from a right beginning, and nobody says how to go on from a wrong one")
     actions = getattr(env, "single_action_space", None) or env.action_space
+    if not isinstance(actions, spaces.Discrete | spaces.Box):
+        raise ValueError(f"actions of {actions} cannot be learned from")
+
+
+def check_comparable(env: gymnasium.Env | VectorEnv) -> None:
+    """Raises ValueError where one step cannot be compared with another as two vectors."""
+    if hasattr(env.unwrapped, "policy_kind"):
+        raise ValueError("it compares single steps, and a text is judged as a whole")
+    if is_image(getattr(env, "single_observation_space", None) or env.observation_space):
+        raise ValueError("it looks at mixtures of two observations, and the mixture of two images is none")
+    actions = getattr(env.unwrapped, "single_action_space", None) or env.unwrapped.action_space
     if not isinstance(actions, spaces.Discrete | spaces.Box):
         raise ValueError(f"actions of {actions} cannot be learned from")
 

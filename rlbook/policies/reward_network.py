@@ -61,6 +61,10 @@ class StepReward(RewardNetwork):
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
         """[..., O] and [...] or [..., A] → [...]."""
+        return self.network(self.input(obs, action)).squeeze(-1)
+
+    def input(self, obs: Tensor, action: Tensor) -> Tensor:
+        """What the MLP sees of them, [..., O + A]."""
         if self.num_actions is not None:
             action = F.one_hot(action, self.num_actions)
-        return self.network(torch.cat([obs, action.to(obs.dtype)], dim=-1)).squeeze(-1)
+        return torch.cat([obs, action.to(obs.dtype)], dim=-1)

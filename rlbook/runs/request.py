@@ -64,7 +64,7 @@ class Request:
         held = {name: settings.pop(name) for name in NAMES if name in settings}
         if asked.steps or asked.episodes or asked.passes:
             held |= {"steps": None, "episodes": None, "passes": None}
-        elif asked.data is not None and "passes" not in held:      # the budget is one of environment steps
+        elif asked.data is not None and "data" in agent.sources() and "passes" not in held:      # the budget is one of environment steps
             held |= {"steps": None, "episodes": None, "passes": PASSES}
         held = {"seed": 0, "num_envs": agent.default_num_envs, "eval_episodes": EVAL_EPISODES} | held
         options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.given()}
@@ -199,11 +199,12 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
     if not agent.batched and (asked.num_envs or 1) != 1:
         raise RequestError(f"{name} learns from one environment; num_envs must be 1, got {asked.num_envs}")
     sources = agent.sources()
-    if asked.data is not None and "data" not in sources:
+    fits = asked.data is not None and "data" in sources
+    if asked.data is not None and not fits and "demonstrations" not in agent.uses:
         raise RequestError(f"{name} does not learn from recorded data, so data cannot be given")
-    if asked.passes is not None and asked.data is None and sources != ("data",):
+    if asked.passes is not None and not fits and sources != ("data",):
         raise RequestError(f"passes are counted over recorded data, and {name} was given none; give steps or episodes")
-    if asked.episodes is not None and (sources == ("data",) or asked.data is not None):
+    if asked.episodes is not None and (sources == ("data",) or fits):
         raise RequestError(f"{name} plays no episodes while it learns from recorded data; give passes or steps")
     for part in ("expert", "teacher", "reference", "model", "device"):
         if getattr(asked, part) not in (None, "cpu") and part not in agent.uses:
@@ -228,6 +229,8 @@ def _check_paid(agent: type[Agent], asked: RunOptions, sources: tuple[str, ...])
     name = name_of(agent)
     if "environment" not in sources or "model" in sources:
         raise RequestError(f"{name} is paid by no environment, so it has no use for a reward_model")
+    if "demonstrations" in agent.uses:
+        raise RequestError(f"{name} learns its reward itself, so it has no use for a reward_model")
     if asked.data is not None:
         raise RequestError(f"{name} learns from recorded data here, which a reward_model does not pay for; leave one of the two out")
     if agent.bind_env is not Agent.bind_env:

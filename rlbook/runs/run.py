@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlbook.agent import Agent, Data, Metrics, State, Totals
+from rlbook.agent import Agent, Data, Metrics, Parts, State, Totals
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import EnvLike
 from rlbook.interaction.episodes import Episode
@@ -65,10 +65,17 @@ class Run:
             RequestError: it cannot be read, or has changed, or the device is not here.
         """
         check_device(self.request.options.device)
-        found = digests_of(self.request, self._source.data if isinstance(self._source, DataSource) else None)
+        found = digests_of(self.request, self._recorded())
         check_digests(self.request.digests, found)
         self.request = dataclasses.replace(self.request, digests=found)
         return self
+
+    def _recorded(self) -> Data | None:
+        """What is learned from beside an environment, or in its place."""
+        if isinstance(self._source, DataSource):
+            return self._source.data
+        shown = getattr(self.agent, "parts", Parts()).demonstrations
+        return None if shown is None else shown()
 
     @property
     def steps(self) -> int:

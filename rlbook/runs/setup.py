@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,11 @@ def set_up(request: Request, load: Callable[[Path], Agent]) -> Ready:
     try:
         if "advice" in request.agent.uses:
             env, parts = _advised(request, env, parts)
+        if "demonstrations" in request.agent.uses:
+            if parts.expert is None and request.options.data is None:
+                check_teachable(request.agent, request.recipe.make())
+            shown = functools.cache(lambda: _data(request, env, parts))
+            parts = dataclasses.replace(parts, demonstrations=shown)
         ready = _ready(request, env, parts)
         return ready._replace(notes=ready.notes + _library_note(ready.agent))
     except RequestError:
@@ -173,7 +179,7 @@ def _given(kind: type[Agent], parts: Parts) -> dict[str, Parts]:
 def _source_name(request: Request) -> str:
     """Which of its sources an agent learns from here: recorded data where it was given some, else what it learns from first."""
     sources = request.agent.sources()
-    if request.options.data is not None:
+    if request.options.data is not None and "data" in sources:
         return "data"
     return "model" if "model" in sources else sources[0]
 

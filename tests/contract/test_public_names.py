@@ -64,7 +64,8 @@ def test_algorithms_and_environments_are_listed_by_name() -> None:
         algorithms, environments = rlbook.algorithms(), rlbook.environments()
         assert list(algorithms) == list(rlbook.registry.ALGORITHMS)
         later = {
-            "behavior_cloning", "dagger", "fitted_q", "cql", "reward_model", "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
+            "behavior_cloning", "dagger", "gail", "reward_model", "fitted_q", "cql",
+            "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
         }  # fmt: skip
         assert set(algorithms) == PART_I | later
         assert all(issubclass(agent, rlbook.Agent) for agent in algorithms.values()) and algorithms["ppo"] is rlbook.PPO

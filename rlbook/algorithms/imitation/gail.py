@@ -1,0 +1,180 @@
+"""GAIL: act so that nobody can tell your steps from the expert's.
+
+    repeat
+        act for T steps in N environments with π
+        for M minibatches of the expert's steps and of π's
+            minimise  -mean log D(s_E, a_E) - mean log(1 - D(s_π, a_π)) + λ penalty
+        r(s, a) ← what D = σ(f) says of π's steps
+        improve π for the reward r, as PPO does
+
+A discriminator D is trained to tell the two apart. With as many steps of either, its f tends to
+log(ρ_E / ρ_π), how much more often the expert takes a step than π does. That is the reward: π is
+paid for what it does too rarely and fined for what it does too often, until there is nothing left
+to tell. Behaviour cloning matches the action in each recorded state; this matches the states too,
+so that a few episodes are enough to find back to them. It needs the environment and no reward.
+
+The gradient penalty holds the slope of f near 1 between the two kinds of steps. Without it D soon
+is certain, and a reward that is the same everywhere teaches nothing.
+
+The learner is PPO, unchanged: only the rewards in its rollout are other ones. The log's `return`
+and evaluation are the environment's own.
+
+A bias that the reward's form has where episodes end: r = log D ≤ 0 ("hurry") makes every step cost,
+so that ending soon pays whatever the expert did; r = -log(1 - D) ≥ 0 ("survival") makes every step
+pay, so that it pays never to reach the goal. f itself ("log_ratio", the default) has either sign
+and is biased less, but what follows a termination still counts as 0. A time limit is no
+termination: V goes on behind it.
+
+Source: Ho & Ermon 2016, arXiv:1606.03476, algorithm 1; the penalty and the bias: Kostrikov et al.
+2019, arXiv:1809.02925, sections 4.1 and 4.2; f as reward: Fu et al. 2018, arXiv:1710.11248.
+Differences: PPO in place of TRPO; no absorbing states are added to the recorded episodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Metrics, Parts, State
+from rlbook.algorithms.policy.ppo import PPO, PPOConfig
+from rlbook.data.rollout import Batch
+from rlbook.functional.adversarial import (
+    discriminator_loss,
+    gradient_penalty,
+    hurry_reward,
+    log_ratio_reward,
+    survival_reward,
+)
+from rlbook.interaction.advice import check_comparable
+from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.build import build_reward_network
+from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.policies.policy import load_saved, saved
+from rlbook.policies.reward_network import StepReward
+from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": hurry_reward}
+
+
+@dataclass(frozen=True)
+class GAILConfig(PPOConfig):
+    # what D pays: f, -log(1 - D) or log D; see above for the bias of each
+    reward: Literal["log_ratio", "survival", "hurry"] = "log_ratio"
+    discriminator_steps: int = 10  # M, minibatches of the discriminator for each rollout
+    discriminator_rate: float = 1e-3  # Adam's step size for the discriminator, > 0
+    gradient_penalty: float = 1.0  # λ, weight of the penalty; 0 for none
+    demonstrations: int = 1_000  # steps that an expert plays, where no data set is named
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.check_fields(
+            self, reward=checks.one_of(*REWARDS), discriminator_steps=checks.positive_int,
+            discriminator_rate=checks.positive, gradient_penalty=checks.non_negative,
+            demonstrations=checks.positive_int,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compared:
+    """As many steps of either, as the discriminator sees them."""
+
+    expert: Tensor  # [B, X]
+    policy: Tensor  # [B, X]
+    share: Tensor   # [B], where between the two the slope is looked at
+
+    def __len__(self) -> int:
+        return len(self.share)
+
+
+class GAIL(PPO):
+    """Generative adversarial imitation learning; see the module docstring."""
+
+    Config = GAILConfig
+    uses = ("expert", "demonstrations", "device")
+    data_kinds = ("Episodes",)
+    presets = {"Maze-v0": PPO.presets["Maze-v0"] | {"steps": 20_000}}
+    METRICS = {name: text for name, text in PPO.METRICS.items() if name != "reference_kl"} | {
+        "discriminator_loss": "of D on the steps of both, in nats; 2 ln 2 = 1.386 where it cannot "
+        "tell them apart, which is the aim",
+        "discriminator_accuracy": "share of steps that D assigns to the right one of the two; ½ "
+        "where it cannot tell them apart",
+        "gradient_penalty": "mean (‖∇f‖ - 1)² between the expert's steps and the policy's",
+        "learned_reward": "mean reward of the rollout's steps, in nats",
+    }
+
+    def __init__(
+        self, env: AdaptedVectorEnv, config: GAILConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        check_comparable(env)
+        super().__init__(env, config, seed, parts)
+        self.config: GAILConfig = config
+        rng = rng_for(seed, "discriminator")
+        network = build_reward_network(env, rng, tuple(config.hidden_sizes))
+        assert isinstance(network, StepReward)
+        self.discriminator = network.to(parts.device)
+        self.judge = adam([Group([self.discriminator])], config.discriminator_rate)
+        self.drawing = rng_for(seed, "comparisons")
+
+    def prepare(self) -> tuple[Batch, Metrics]:
+        """PPO's, after the discriminator has learned from the rollout and paid for it."""
+        batch = self.policy.batch(self.rollout_data, "step")
+        told = self.train_discriminator(self.discriminator.input(batch.obs, batch.action))
+        steps = self.rollout_data.steps
+        with torch.no_grad():
+            obs, action = self.rollout_data.tensor("obs"), self.rollout_data.tensor("action")
+            reward = REWARDS[self.config.reward](self.discriminator(obs, action))      # [T, N]
+        paid = zip(steps, reward.cpu().numpy(), strict=True)
+        self.rollout_data.steps = [step._replace(reward=each) for step, each in paid]
+        batch, metrics = super().prepare()
+        return batch, metrics | told | {"learned_reward": float(reward.mean())}
+
+    def train_discriminator(self, policy: Tensor) -> Metrics:
+        """M minibatches of the policy's steps [B, X] and as many of the expert's."""
+        size, config, done = min(self.config.batch_size, len(policy)), self.config, []
+        for _ in range(config.discriminator_steps):
+            ours = torch.from_numpy(self.drawing.integers(len(policy), size=size))
+            share = torch.from_numpy(self.drawing.random(size, dtype=np.float32))
+            batch = Compared(self.expert_steps(size), policy[ours], share.to(policy.device))
+            done.append(gradient_step(self.judge, self.judge_loss, batch))
+        means = mean_metrics(done)
+        del means["grad_norm"]
+        return means
+
+    def expert_steps(self, size: int) -> Tensor:
+        """Recorded steps, drawn with replacement: [B, X]."""
+        assert self.parts.demonstrations is not None
+        data = self.parts.demonstrations()
+        rows = data[self.drawing.integers(len(data), size=size)].to(self.parts.device)
+        return self.discriminator.input(rows.obs, rows.action)
+
+    def judge_loss(self, batch: Compared) -> LossOutput:
+        """What the discriminator minimises."""
+        f = self.discriminator.network
+        expert, policy = f(batch.expert).squeeze(-1), f(batch.policy).squeeze(-1)
+        loss = discriminator_loss(expert, policy)
+        right = ((expert > 0).float().mean() + (policy < 0).float().mean()) / 2
+        told = {"discriminator_loss": loss.detach(), "discriminator_accuracy": right}
+        if self.config.gradient_penalty > 0:
+            slope = gradient_penalty(
+                lambda x: f(x).squeeze(-1), batch.expert, batch.policy, batch.share
+            )
+            loss = loss + self.config.gradient_penalty * slope
+            told["gradient_penalty"] = slope.detach()
+        return LossOutput(loss, told)
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {
+            "discriminator": saved(self.discriminator), "judge": self.judge.state_dict(),
+            "drawing": rng_state(self.drawing),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        load_saved(self.discriminator, state["discriminator"])
+        self.judge.load_state_dict(state["judge"])
+        set_rng_state(self.drawing, state["drawing"])
