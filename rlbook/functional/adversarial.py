@@ -1,4 +1,4 @@
-"""Imitation as a game: a discriminator tells an expert's steps from the policy's, and what it says is the policy's reward."""
+"""Imitation as a game: a discriminator tells an expert's steps from the policy's, and pays it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fitted Q iteration: Q-learning from a finished recording, without one more step in the environment.
+"""Fitted Q iteration: Q-learning from a recording, without one more step in the environment.
 
     D: recorded transitions (s, a, r, s')
     repeat
@@ -13,8 +13,8 @@ iteration with the Q of the round before. Nobody asks who recorded the data, or 
 
 The maximum looks at all actions, and Q was fitted only to those that somebody took. Where an action
 was never tried, its value is whatever the network happens to say; the maximum picks such values
-when they are too high, the next round learns from them, and no step ever tells it wrong. So the data
-should have tried every action everywhere. Where they have not, see `cql`.
+when they are too high, the next round learns from them, and no step ever tells it wrong. So the
+data should have tried every action everywhere. Where they have not, see `cql`.
 
 Recorded steps come from `--data`. Without it they are those of uniformly random walks.
 
@@ -94,7 +94,8 @@ class FittedQ(Agent):
         self.config: FittedQConfig = config
         if not isinstance(env.unwrapped.single_action_space, Discrete):
             space = env.unwrapped.single_action_space
-            raise ValueError(f"it learns the values of a few recorded actions, and here are {space}")
+            few = "it learns the values of a few recorded actions"
+            raise ValueError(f"{few}, and here are {space}")
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
         self.q = build_action_value(env, rng, hidden_sizes, parts.model).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
