@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from rlbook.envs import TabularMDP
 from rlbook.fast import planning, sparse_product, sweeps
 from rlbook.fast.ordered_evaluation import distances, evaluate_in_order
 from rlbook.fast.sparse_product import add_product, runs_in_place
+from rlbook.fast_forms import plain_forms
 
 
 class Size(NamedTuple):
@@ -29,10 +31,12 @@ class Spaces:
 
 
 @pytest.fixture
-def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no model too small to be swept in order."""
+def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """And no model too small to be swept in order, also where RLBOOK_PLAIN leaves other fast forms alone."""
     monkeypatch.setattr(sweeps, "WORTH_COMPILING", 2**62)
     monkeypatch.setattr(planning, "WORTH_ORDERING", 0)
+    with plain_forms(False):
+        yield
 
 
 def corridor(length: int, *, ends: bool = False) -> TabularMDP:
