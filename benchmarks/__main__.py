@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-NAMES = ("imports", "planning", "maze_steps", "ppo_cartpole", "dqn_cartpole", "sampling", "grpo_step", "tabular", "mcts")
+NAMES = ("imports", "planning", "maze_steps", "ppo_cartpole", "dqn_cartpole", "sac_pendulum", "sampling", "grpo_step", "tabular", "mcts")
 
 
 def main() -> None:

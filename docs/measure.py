@@ -276,6 +276,14 @@ MEASUREMENTS = {
     "gail_maze": Measurement("the maze, from one episode", "gail Maze-v0 --demonstrations 8", optimal(3.0), seeds=3),
     "trpo_maze": Measurement("the maze", "trpo Maze-v0", optimal(3.0), seeds=10),
     "trpo_cartpole": Measurement("CartPole-v1", "trpo CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "sac_maze": Measurement("the maze", "sac Maze-v0", optimal(3.0), seeds=5),
+    "sac_cartpole": Measurement("CartPole-v1", "sac CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "sac_pendulum": Measurement("Pendulum-v1", "sac Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "sac_car": Measurement(
+        "MountainCarContinuous-v0", "sac MountainCarContinuous-v0", mean_return, seeds=3, evaluate="--episodes 50"
+    ),
+    "td3_pendulum": Measurement("Pendulum-v1", "td3 Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "ddpg_pendulum": Measurement("Pendulum-v1", "ddpg Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
     "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--episodes 50"),

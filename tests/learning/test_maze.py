@@ -68,6 +68,11 @@ def test_dqn_solves_the_maze_on_five_of_five_seeds(rewards: str, seeds: range) -
     np.testing.assert_allclose(greedy_returns("dqn", rewards, seeds), OPTIMA[rewards], atol=1e-5)
 
 
+@pytest.mark.slow
+def test_sac_solves_the_maze() -> None:
+    np.testing.assert_allclose(greedy_returns("sac", "standard", range(2)), OPTIMA["standard"], atol=1e-5)
+
+
 def test_ppos_value_of_the_start_is_nearly_the_optimal_one() -> None:
     """V*(start) = 2.527 at γ = 0.99. Its policy still errs now and then when it learns, so V lies a little lower."""
     run: Any = rlbook.train("ppo", "Maze-v0", eval_every=0)

@@ -318,3 +318,14 @@ def test_a_buffer_smaller_than_one_vector_step_is_refused() -> None:
     env: Any = Spaces(3, BOX, num_envs=8)
     with pytest.raises(ValueError, match="buffer_size must be at least num_envs 8, got 7"):
         SAC(env, SACConfig(buffer_size=7))
+
+
+def test_a_lower_precision_of_products_holds_while_learning_alone(stage: Make) -> None:
+    theatre = stage("sac", "Pendulum-v1", hidden_sizes=(4,), buffer_size=100, learning_starts=0, batch_size=4, matmul_precision="medium")
+    seen: list[str] = []
+    plain = theatre.agent.train_on
+    theatre.agent.train_on = lambda batch: (seen.append(torch.get_float32_matmul_precision()), plain(batch))[1]
+    theatre.agent.learn(theatre.step())
+    assert seen == ["medium"] and torch.get_float32_matmul_precision() == "highest"
+    with pytest.raises(ValueError, match="matmul_precision must be one of 'highest', 'high', 'medium', got 'low'"):
+        SACConfig(matmul_precision="low")  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ class TD3(ReplayAgent):
     presets = {
         "Pendulum-v1": {
             "steps": 10_000, "hidden_sizes": (64, 64), "learning_rate": "linear(2e-3, 0)",
-            "batch_size": 128,
+            "batch_size": 128, "tau": 0.01,
         },
     }  # fmt: skip
     Config = TD3Config
