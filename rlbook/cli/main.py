@@ -50,6 +50,7 @@ commands:
   plot FOLDER...        draw learning curves, and value maps; several seeds become a band
   compare FOLDER...     interquartile means over seeds with intervals, and how likely one is better than another
   doctor FOLDER         say what is wrong with a run's folder, and with its learning
+  ablate ALGORITHM ENV  train with one part after the other switched off: rlbook ablate ppo CartPole-v1 --off normalize_advantage
   verify [ALGORITHM]    train presets again, and compare with what they are expected to come to
   animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
   list                  algorithms, environments, and which trains on which
@@ -353,6 +354,13 @@ def verify(words: Sequence[str]) -> int:
     return 0 if good else 1
 
 
+def ablate(words: Sequence[str]) -> int:
+    """`rlbook ablate`."""
+    from rlbook.cli.ablate import ablated
+
+    return ablated(words)
+
+
 def animate(words: Sequence[str]) -> int:
     """`rlbook animate`."""
     from rlbook.cli.animate import parse_animate
@@ -389,7 +397,7 @@ def figure(words: Sequence[str]) -> int:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "compare": compare, "doctor": doctor, "animate": animate,
     "list": list_, "explain": explain,
-    "figure": figure, "record": record, "verify": verify,
+    "figure": figure, "record": record, "verify": verify, "ablate": ablate,
 }  # fmt: skip
 
 

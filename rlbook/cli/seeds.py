@@ -36,7 +36,9 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     """
     start = time.monotonic()
     folder = Path(training.resume or training.out or free_folder(training, "seeds"))
-    seeds, commands = _commands(training, words, folder)
+    if training.resume is not None and not folder.is_dir():
+        raise RequestError(f"{folder} is not a folder; start the seeds without --resume")
+    seeds, commands = seed_commands(training, words, folder)
     facts: dict[int, Facts] = {}
     jobs = min(training.several.jobs or cores(), len(seeds))
     note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}")
@@ -51,7 +53,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     return _report(folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json)
 
 
-def _commands(training: Training, words: Sequence[str], folder: Path) -> tuple[list[int], list[list[str]]]:
+def seed_commands(training: Training, words: Sequence[str], folder: Path) -> tuple[list[int], list[list[str]]]:
     """The seeds and, for each, what stands behind `rlbook`; everything that can be checked before the first one starts is."""
     request = Request.build(
         str(training.algorithm), str(training.env), **training.options, allow_import=training.run.allow_import,
@@ -61,8 +63,6 @@ def _commands(training: Training, words: Sequence[str], folder: Path) -> tuple[l
     seeds = list(range(request.seed, request.seed + training.several.seeds))
     if os.path.lexists(folder / CONFIG):
         raise RequestError(f"{folder} holds a single run; choose another folder for several seeds")
-    if training.resume is not None and not folder.is_dir():
-        raise RequestError(f"{folder} is not a folder; start the seeds without --resume")
     shared = without(words, "--seeds", "--jobs", "--seed", "--out", "--resume", "--json")
     commands = []
     for seed in seeds:
@@ -109,9 +109,14 @@ def _line(facts: Facts, count: str) -> str:
     """A seed that has ended, in one line."""
     if "error" in facts:
         return f"seed {facts['seed']} failed: {facts['error']} ({count})"
+    return f"seed {facts['seed']}: {result_of(facts)} ({count})"
+
+
+def result_of(facts: Facts) -> str:
+    """What a finished run has come to, in a few words."""
     numbers = {"return": "return", "eval_return": "greedy return"}
     parts = [f"{shown} {facts[name]:.4g}" for name, shown in numbers.items() if facts.get(name) is not None]
-    return f"seed {facts['seed']}: " + ", ".join([*parts, f"{facts['seconds']:.1f} s"]) + f" ({count})"
+    return ", ".join([*parts, f"{facts['seconds']:.1f} s"])
 
 
 def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -> int:

@@ -76,8 +76,8 @@ def parse_train(argv: Sequence[str]) -> Training:
     words, env_kwargs = take_env_arguments(list(argv))
     words = _mark_resume(numbers_last(words))
     algorithm = named_algorithm(words)
-    held = _read(_option(words, "--config"))
-    started = _option(words, "--resume") or _option(words, "--out") if _has(words, "--resume") and not _has(words, "--seeds") else None
+    held = _read(option(words, "--config"))
+    started = option(words, "--resume") or option(words, "--out") if _has(words, "--resume") and not _has(words, "--seeds") else None
     if algorithm is None:
         algorithm = held.get("algorithm") or (_read(None, started=started).get("algorithm") if started else None)
     if algorithm is not None:                # before anything of it is shown
@@ -280,7 +280,7 @@ def _may_import(words: list[str]) -> bool:
     return "--allow-import" in words or "--allow_import" in words
 
 
-def _option(words: list[str], name: str) -> str | None:
+def option(words: list[str], name: str) -> str | None:
     """The value of one option, before all options are known."""
     for this, following in pairwise([*words, "--"]):
         if this.startswith(name + "="):

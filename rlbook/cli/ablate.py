@@ -1,0 +1,151 @@
+"""`rlbook ablate`: an algorithm as it is, and with one part after the other switched off, over several seeds."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlbook.checks import nearest
+from rlbook.cli.options import Given, convert
+from rlbook.cli.output import compared, fail, note, show
+from rlbook.cli.seeds import Facts, cores, facts_of, result_of, seed_commands
+from rlbook.cli.train import Training, command_of, flag, free_folder, option, parse_train, without
+from rlbook.errors import RequestError
+from rlbook.runs.folder import seed_folder
+from rlbook.runs.interrupts import signal_of
+from rlbook.runs.request import Request
+from rlbook.runs.side_by_side import side_by_side
+
+SEEDS = 3
+HELP = """\
+usage: rlbook ablate ALGORITHM ENV --off NAME,NAME,... [--seeds K] [--jobs J] [--out FOLDER] [--resume] [options of rlbook train]
+
+Train an algorithm as it is, and once more for each NAME with that part switched off, over several seeds; print the interquartile means,
+how likely the whole is better than each variant, and draw the curves.
+
+  --off NAME,...   hyper-parameters: a switch that is on is turned off, a number becomes none where that is allowed, or else 0;
+                   NAME=VALUE says what to put there instead
+  --seeds K        runs of each variant (default: 3)
+  --jobs J         how many train at a time (default: as many as there are cores)
+  --out FOLDER     where the runs go: FOLDER/whole/seed-0, FOLDER/NAME/seed-0, and the curves (default: a new one under runs/)
+  --resume         go on where an earlier call with the same words was stopped
+
+All else is as for rlbook train ALGORITHM --help. Example:
+
+  rlbook ablate ppo CartPole-v1 --off normalize_advantage,entropy_coef,clip=1e9 --steps 20000
+"""
+WHOLE = "whole"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A part that is switched off, or none."""
+
+    name: str                                # of its folder
+    words: tuple[str, ...]                   # what is added to the command line
+
+
+def ablated(words: Sequence[str]) -> int:
+    """Trains, compares, draws. Returns the exit code: 1 where a run failed.
+
+    Raises:
+        RequestError: the request was wrong; nothing has started.
+    """
+    if not words or {"-h", "--help"} & set(words):
+        print(HELP, end="")
+        return 0
+    start, off = time.monotonic(), option(list(words), "--off")
+    shared = without(words, "--off")
+    if off is None:
+        raise RequestError("ablate needs --off NAME,NAME,..., such as: rlbook ablate ppo CartPole-v1 --off normalize_advantage")
+    if option(shared, "--seeds") is None:
+        shared += ["--seeds", str(SEEDS)]
+    training = parse_train(shared)
+    variants = [Variant(WHOLE, ()), *_variants(training, off)]
+    folder = Path(training.resume or training.out or free_folder(training, "ablation"))
+    places: list[tuple[str, int, Path]] = []
+    commands: list[list[str]] = []
+    for variant in variants:
+        place, line = folder / variant.name, [*shared, *variant.words]
+        seeds, runs = seed_commands(parse_train(line), line, place)
+        places += [(variant.name, seed, seed_folder(place, seed)) for seed in seeds]
+        commands += runs
+    jobs = min(training.several.jobs or cores(), len(commands))
+    note(f"training {len(variants)} variants, {len(commands)} runs, {jobs} at a time, in {folder}")
+    facts: dict[int, Facts] = {}
+    try:
+        with contextlib.closing(side_by_side("rlbook.cli.one_seed", commands, jobs)) as ended:
+            for item in ended:
+                name, seed, place = places[item.index]
+                facts[item.index] = found = facts_of(item, seed, place)
+                note(f"{name}, seed {seed}: {found.get('error') or result_of(found)} ({len(facts)} of {len(commands)})")
+    except KeyboardInterrupt as stop:
+        again = shlex.join(["rlbook", "ablate", *without(words, "--out", "--resume"), "--out", str(folder), "--resume"])
+        return fail(128 + signal_of(stop), f"interrupted; continue with: {again}", training.run.json)
+    failed = [places[index][:2] for index in sorted(facts) if "error" in facts[index]]
+    finished = [str(places[index][2]) for index in sorted(facts) if "error" not in facts[index]]
+    return _report(folder, finished, failed, time.monotonic() - start, as_json=training.run.json)
+
+
+def _report(folder: Path, finished: list[str], failed: list[tuple[str, int]], seconds: float, *, as_json: bool) -> int:
+    from rlbook.plots import plot_curves
+    from rlbook.runs.comparison import compare, improvements, labels
+
+    facts: dict[str, Any] = {"folder": str(folder), "seconds": round(seconds, 3), "written": []}
+    facts["failed"], text = [f"{name}/seed-{seed}" for name, seed in failed], "no run has finished"
+    if finished:
+        rows = compare(finished)
+        whole = labels([(row.world, row.algorithm, row.settings) for row in rows])[0]
+        table, text = compared(rows, [item for item in improvements(rows) if item.better == whole])
+        facts |= table
+        try:
+            facts["written"] = [str(folder / "ablation.png")]
+            plot_curves(finished, facts["written"][0])
+        except RequestError as error:
+            facts["written"] = []
+            note(f"note: the curves were not drawn: {error}")
+        text += "".join(f"\n\n  {path}" for path in facts["written"])
+    if failed:
+        facts |= {"error": f"{', '.join(facts['failed'])} failed", "exit_code": 1}
+    show(as_json, (facts, text))
+    return fail(1, facts["error"], as_json=False) if failed else 0
+
+
+def _variants(training: Training, off: str) -> list[Variant]:
+    """What --off asks for. Raises RequestError where a part is unknown, or is off already."""
+    request = Request.build(
+        str(training.algorithm), str(training.env), **training.options, allow_import=training.run.allow_import,
+        env_kwargs=training.env_kwargs, hyperparameters=training.hyperparameters,
+    )  # fmt: skip
+    (kinds, _), variants = command_of(training.algorithm), []
+    for part in filter(None, off.split(",")):
+        name, equals, given = part.partition("=")
+        name = name.replace("-", "_")
+        if name not in kinds:
+            match = nearest(name, list(kinds))
+            hint = f"; did you mean {match!r}?" if match else ""
+            raise RequestError(f"--off: {request.algorithm} has no hyper-parameter {name!r}{hint} (it has: {', '.join(kinds)})")
+        held = getattr(request.config, name)
+        value = given if equals else _off(name, held, kinds[name])
+        if convert(flag(name), Given((value,)), kinds[name]) == held:
+            raise RequestError(f"--off: {name} is {value} already on {request.recipe.name}; name another part")
+        variants.append(Variant(f"{name}={value}".replace("/", "-"), (f"{flag(name)}={value}",)))
+    if not variants or len({variant.name for variant in variants}) < len(variants):
+        raise RequestError(f"--off must name hyper-parameters, each once, got {off!r}")
+    return variants
+
+
+def _off(name: str, held: object, kind: object) -> str:
+    """What a hyper-parameter is when it is switched off."""
+    if isinstance(held, bool):
+        return "false"
+    if "None" in str(kind):
+        return "none"
+    if isinstance(held, str | tuple):
+        raise RequestError(f"--off: {name} is {held!r}, which has no off; say what to put there: --off {name}=VALUE")
+    return "0"
