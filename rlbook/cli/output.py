@@ -34,7 +34,7 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
         "algorithm": request.algorithm, "env": request.recipe.name, "seed": request.seed, "steps": run.steps,
         "episodes": len(run.episode_returns), "return": math.fsum(returns) / len(returns) if returns else None,
         "eval_return": evaluated, "seconds": round(seconds, 3), "folder": str(folder), "notes": list(run.notes),
-        "metrics": run.metrics[-1] if run.metrics else {},
+        "metrics": run.metrics[-1] if run.metrics else {}, "seconds_in": {name: round(item, 3) for name, item in run.seconds.items()},
     }  # fmt: skip
     done = f"{run.steps:,} steps, {facts['episodes']:,} episodes" if run.unit == "steps" else f"{run.steps:,} {run.unit}"
     lines = [f"{request.algorithm} on {facts['env']}: {done}, {seconds:.1f} s"]
@@ -42,6 +42,9 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
         lines.append(f"mean return of the last {len(returns)} training episodes: {facts['return']:.4g}")
     if evaluated is not None:
         lines.append(f"mean return of {request.eval_episodes} greedy episodes: {evaluated:.4g}")
+    whole = sum(run.seconds.values())
+    if whole:
+        lines.append("time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items()))
     trust = request.recipe.module is not None
     commands = _typed("evaluate", folder, trust), _typed("watch", folder, trust), _typed("plot", folder)
     return facts, "\n".join([*lines, "", *(f"  {command}" for command in commands)])

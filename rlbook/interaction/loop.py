@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from rlbook.interaction.vector import VectorInteraction
 
 T = TypeVar("T")
+SAMPLED = 17                                 # one step of so many is timed; prime, so that it falls on every step of a rollout in turn
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,33 @@ class Chunked(Protocol):
     def advance(self, agent: Agent, budget: Budget) -> Totals: ...
 
 
+class Clock:
+    """How long the agent acts and the environment steps, in seconds: what is measured at one step of `SAMPLED`, times that.
+
+    Reading a clock at every step would take a share of a short one.
+    """
+
+    def __init__(self) -> None:
+        self.acting = self.stepping = 0.0
+
+    def step(self, interaction: SingleInteraction | VectorInteraction, act: Callable[[Any], Any]) -> Step:
+        """One step, timed."""
+        start = time.perf_counter()
+        action = act(interaction.obs)
+        acted = time.perf_counter()
+        step = interaction.step(action)
+        self.stepping += SAMPLED * (time.perf_counter() - acted)
+        self.acting += SAMPLED * (acted - start)
+        return step
+
+
 def nothing(step: Step | None = None) -> None:
     """What an agent that only plays learns from a step, and does when an episode begins."""
 
 
 def act_step_reset(
     interaction: SingleInteraction | VectorInteraction, act: Callable[[Any], Any], learn: Callable[[Step], T],
-    begin: Callable[[], None] = nothing,
+    begin: Callable[[], None] = nothing, clock: Clock | None = None,
 ) -> Iterator[T]:  # fmt: skip
     """Acts, steps, learns and resets, for as long as there is a next observation.
 
@@ -63,6 +85,7 @@ def act_step_reset(
         act: observation → action.
         learn: what is done with each step, before the environment is reset.
         begin: called when every environment starts a new episode.
+        clock: is told how long acting and stepping take.
 
     Yields:
         What `learn` returned. Between two items everything may be saved.
@@ -70,15 +93,22 @@ def act_step_reset(
     if interaction.obs is None:
         interaction.start()
         begin()
+    timed = 0 if clock is None else SAMPLED
+    left = timed
     while interaction.obs is not None:
-        learned = learn(interaction.step(act(interaction.obs)))
+        left -= 1
+        if left == 0 and clock is not None:
+            left, step = timed, clock.step(interaction, act)
+        else:
+            step = interaction.step(act(interaction.obs))
+        learned = learn(step)
         if interaction.reset_finished():
             begin()
         yield learned
 
 
 def loop(
-    agent: Agent, interaction: SingleInteraction | VectorInteraction, budget: Budget, *, in_chunks: bool = True
+    agent: Agent, interaction: SingleInteraction | VectorInteraction, budget: Budget, *, in_chunks: bool = True, clock: Clock | None = None
 ) -> Iterator[Metrics | Totals]:
     """Acts and learns until the budget is used up; one item a (vector) step. Between two items everything may be saved.
 
@@ -96,7 +126,7 @@ def loop(
         metrics = agent.learn(step)
         return metrics if step.info is None else {**metrics, **totals(step.info, step.valid)}  # type: ignore[dict-item]
 
-    for metrics in act_step_reset(interaction, agent.act, learn, agent.begin):
+    for metrics in act_step_reset(interaction, agent.act, learn, agent.begin, clock):
         agent.progress = budget.progress(interaction.steps, interaction.episodes)
         yield metrics
         if agent.progress >= 1.0:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from rlbook.interaction.threads import repeatable, single_threaded
 from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
 from rlbook.runs.evaluating import evaluated
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
-from rlbook.runs.files import CheckpointError
+from rlbook.runs.files import CheckpointError, read_file, replace_file
 from rlbook.runs.folder import check_free, locked, read_config, seal, told, write_config
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
@@ -35,6 +37,8 @@ REPORTS = 100          # in a run; a planner reports every sweep
 EVALUATIONS = 10       # in a run, where nothing else is asked for
 CHECKPOINTS = 10       # in a run, beside those of evaluations, of the start and of the end
 
+SECONDS, SECONDS_LIMIT = "seconds.json", 10_000                 # where the time went, and its bytes at most
+
 Report = Callable[["Run"], None]
 
 
@@ -48,6 +52,9 @@ class Run:
         """One report a line: `step`, `episodes`, `return`, `length`, the algorithm's own numbers, and `eval_return` where evaluated."""
         self._episodes: list[Episode] = []
         self._sums: dict[str, list[float]] = {}                # of the metrics since the last report: total, count
+        self.seconds: dict[str, float] = {}
+        """Where the time of `train` went: "environment" and "act", estimated from some of the steps; "evaluate", with reports and
+        checkpoints; "learn", all that is left: of compiled loops, which do all at once, everything."""
         self._marks = 0                                        # how many REPORTS-ths of the budget the last report stood at
         self._best: list[float] | None = None                  # step and score of the best evaluation
         self._log: MetricsLog | None = None
@@ -202,6 +209,8 @@ class Run:
                     self._log = stack.enter_context(MetricsLog(self.folder))
                     if restored is not None:
                         self._rewind(self.folder, self._log, restored)
+            stack.callback(self._write_seconds)
+            stack.enter_context(self._timed())
             check_interrupt = stack.enter_context(interruptible())
             try:
                 self._go(on_report, check_interrupt)
@@ -209,6 +218,28 @@ class Run:
                 self.save()
                 raise
         return self
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Inside, it is measured where the time goes."""
+        start, clock = time.perf_counter(), self._source.clock
+        self.seconds = {"evaluate": 0.0}
+        try:
+            yield
+        finally:
+            parts = {"environment": clock.stepping, "act": clock.acting} if clock is not None and clock.stepping else {}
+            rest = time.perf_counter() - start - sum(parts.values()) - self.seconds["evaluate"]
+            self.seconds = parts | {"learn": max(0.0, rest)} | self.seconds
+
+    def _write_seconds(self) -> None:
+        """Adds the seconds to those in the folder. They differ from run to run, so they are no part of the log or of a checkpoint."""
+        if self.folder is None:
+            return
+        path = self.folder / SECONDS
+        with contextlib.suppress(OSError, ValueError, CheckpointError):
+            before = json.loads(read_file(path, SECONDS_LIMIT)) if path.exists() else {}
+            total = {name: round(before.get(name, 0.0) + value, 3) for name, value in self.seconds.items()}
+            replace_file(path, json.dumps(total).encode() + b"\n")
 
     def _rewind(self, folder: Path, log: MetricsLog, state: State) -> None:
         """Drops what was logged after the checkpoint; it will be logged again, to the byte."""
@@ -269,6 +300,7 @@ class Run:
 
     def _report(self, on_report: Report) -> None:
         """One line of the log; every so often an evaluation and a checkpoint."""
+        start = time.perf_counter()
         before, self._marks = self._marks, math.floor(self.agent.progress * REPORTS)
         due = self._evaluation_due(before)
         evaluation = self._evaluate() if due else {}
@@ -278,15 +310,18 @@ class Run:
         on_report(self)
         if due or _crossed(REPORTS // CHECKPOINTS, before, self._marks):
             self.save(best=best)
+        self.seconds["evaluate"] += time.perf_counter() - start
 
     def _finish(self, on_report: Report) -> None:
         """The last line of the log, evaluation and checkpoint."""
+        start = time.perf_counter()
         self._marks = REPORTS + 1
         if self._source.reports_each and self.metrics and not self._sums:
             self._sums = {name: [value, 1] for name, value in self.metrics[-1].items() if name in self.agent.METRICS}
         best = self._write(self._evaluate())
         on_report(self)
         self.save(best=best)
+        self.seconds["evaluate"] += time.perf_counter() - start
 
     def _evaluation_due(self, before: int) -> bool:
         if self._source.reports_each or self.request.eval_every == 0:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from rlbook.agent import Agent, Data, Metrics, State, Totals
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.loop import Budget, Clock, loop
 
 if TYPE_CHECKING:
     from rlbook.envs.mdp import TabularMDP
@@ -29,6 +29,8 @@ class Source(ABC):
     """Whether each item is a line of the log, rather than a hundredth of the budget."""
     model: TabularMDP | None
     """The environment's exact model, where it is known."""
+    clock: Clock | None = None
+    """How long acting and stepping took, where there is an environment."""
 
     @property
     @abstractmethod
@@ -77,7 +79,7 @@ class EnvironmentSource(Source):
     unit = "steps"
 
     def __init__(self, interaction: SingleInteraction | VectorInteraction) -> None:
-        self.interaction, self.model = interaction, interaction.model
+        self.interaction, self.model, self.clock = interaction, interaction.model, Clock()
 
     @property
     def steps(self) -> int:
@@ -92,7 +94,7 @@ class EnvironmentSource(Source):
         return self.interaction.finished
 
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
-        return loop(agent, self.interaction, budget)
+        return loop(agent, self.interaction, budget, clock=self.clock)
 
     def state_dict(self) -> State:
         return self.interaction.state_dict()

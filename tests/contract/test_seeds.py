@@ -25,9 +25,9 @@ SHORT = ["q_learning", "Maze-v0", "--steps", "600"]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files but the picture, by their path in the folder."""
+    """All files but the picture and the times, by their path in the folder."""
     files = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-    return {name: data for name, data in files.items() if not name.endswith(".png")}
+    return {name: data for name, data in files.items() if not name.endswith((".png", "seconds.json"))}
 
 
 @pytest.fixture
