@@ -34,6 +34,8 @@ how likely the whole is better than each variant, and draw the curves.
   --jobs J         how many train at a time (default: as many as there are cores)
   --out FOLDER     where the runs go: FOLDER/whole/seed-0, FOLDER/NAME/seed-0, and the curves (default: a new one under runs/)
   --resume         go on where an earlier call with the same words was stopped
+  --json           print one JSON object on standard output, and nothing else there
+  --debug          show the traceback of an error
 
 All else is as for rlbook train ALGORITHM --help. Example:
 
