@@ -107,8 +107,10 @@ def categorical_projection(
     place = ((moved - support[0]) / step).clamp(0, last)
     lower = place.floor().clamp(max=last - 1).long()     # of place K - 1 the upper gets all
     upper_share = prob * (place - lower)
-    projected = torch.zeros_like(prob).scatter_add_(1, lower, prob - upper_share)
-    return projected.scatter_add_(1, lower + 1, upper_share)
+    start = torch.arange(len(prob), device=prob.device)[:, None] * len(support)
+    flat, place = torch.zeros_like(prob).flatten(), (start + lower).flatten()
+    flat.scatter_add_(0, place, (prob - upper_share).flatten())
+    return flat.scatter_add_(0, place + 1, upper_share.flatten()).view_as(prob)
 
 
 def categorical_q_target(

@@ -42,6 +42,8 @@ CASES: list[Case] = [
     ("ppo", "Pendulum-v1", {"num_envs": 2, "rollout_steps": 16, "epochs": 2, "normalize_reward": True}, 128, 36),
     ("ppo", "Maze-v0", {"num_envs": 4, "rollout_steps": 16, "separate_networks": False}, 256, 100),
     ("dqn", "CartPole-v1", {"learning_starts": 50, "train_every": 50, "gradient_steps": 4, "double": True, "epsilon": 0.1}, 300, 130),
+    ("dqn", "CartPole-v1", {"learning_starts": 50, "train_every": 50, "gradient_steps": 4, "double": True, "importance_exponent": 0.5,
+                             "dueling": True, "prioritized": True, "n_step": 3, "noisy": True, "distributional": True}, 300, 130),
     ("dqn", "Maze-v0", {"learning_starts": 50, "train_every": 50, "gradient_steps": 4, "epsilon": 0.1}, 300, 130),
     ("reinforce", "CartPole-v1", {"num_envs": 4, "baseline": "learned"}, 300, 40),
     ("dpo", "CartPole-v1", {"num_envs": 4, "group_size": 2}, 300, 40),
@@ -60,7 +62,7 @@ def params(cases: list[Case]) -> list[Any]:
 
 
 def name_of(case: Case) -> str:
-    return f"{case[0]}-{case[1]}"
+    return f"{case[0]}-{case[1]}" + "-all-parts" * ("noisy" in case[2])
 
 
 def numbers(run: Run) -> dict[str, bytes]:

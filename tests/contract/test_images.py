@@ -271,6 +271,19 @@ def test_a_run_on_images_resumes_bit_for_bit(algorithm: str, tmp_path: Path) -> 
     assert all(torch.equal(weight, whole[name]) for name, weight in weights(again).items())
 
 
+def test_all_of_rainbows_parts_on_images_resume_bit_for_bit(tmp_path: Path) -> None:
+    """Filters, then noisy streams of distributions; the cut lies behind the first update."""
+    options: dict[str, Any] = {
+        "hidden_sizes": (8, 8), "eval_every": 0, "importance_exponent": 0.5, "dueling": True, "prioritized": True, "n_step": 3,
+        "noisy": True, "distributional": True, "num_envs": 2, **QUICK["dqn"],
+    }  # fmt: skip
+    rlbook.train("dqn", "ImageRoom-v0", steps=90, folder=tmp_path / "run", **options)
+    again = rlbook.load(tmp_path / "run").resume(steps=170)
+    whole = rlbook.train("dqn", "ImageRoom-v0", steps=170, **options)
+    assert again.agent.optimizer.steps > 10  # type: ignore[attr-defined]
+    assert all(torch.equal(weight, weights(whole)[name]) for name, weight in weights(again).items())
+
+
 LEARNING: dict[str, dict[str, Any]] = {
     "ppo": {"steps": 12_000, "num_envs": 16, "rollout_steps": 32, "batch_size": 128, "learning_rate": 1e-3},
     "dqn": {"steps": 6_000, "hidden_sizes": (64,)},

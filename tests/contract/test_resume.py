@@ -36,7 +36,9 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("q_learning", "Maze-v0"): ({"steps": 1500, "env_kwargs": {"slip": 0.2}}, 100),
     ("q_learning", "CartPole-v1"): ({"steps": 1500, "bins": 6}, 100),
     ("dqn", "Maze-v0"): ({"steps": 1200, "learning_starts": 100, "buffer_size": 700, "env_kwargs": {"slip": 0.2}}, 1200),
-    ("dqn", "CartPole-v1"): ({"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150}, 400),
+    ("dqn", "CartPole-v1"): (
+        {"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150, "train_every": 60, "gradient_steps": 8, "double": True,
+         "dueling": True, "prioritized": True, "n_step": 3, "noisy": True, "distributional": True, "v_max": 100.0}, 400),
     ("ppo", "Maze-v0"): ({"steps": 2500, "num_envs": 5, "rollout_steps": 32, "env_kwargs": {"slip": 0.2}}, 500),
     ("ppo", "CartPole-v1"): (
         {"steps": 2500, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True, "kl_coef": 0.1}, 625),
