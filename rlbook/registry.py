@@ -58,6 +58,7 @@ ALGORITHMS = {
     "sac": "rlbook.algorithms.policy.sac:SAC",
     "grpo": "rlbook.algorithms.policy.grpo:GRPO",
     "dpo": "rlbook.algorithms.policy.dpo:DPO",
+    "alphazero": "rlbook.algorithms.model_based.alphazero:AlphaZero",
     "behavior_cloning": "rlbook.algorithms.imitation.behavior_cloning:BehaviorCloning",
     "dagger": "rlbook.algorithms.imitation.dagger:DAgger",
     "gail": "rlbook.algorithms.imitation.gail:GAIL",

@@ -166,3 +166,21 @@ def deterministic_policy_loss(q: Tensor) -> Tensor:
     Source: Lillicrap et al. 2016 (DDPG), arXiv:1509.02971, eq. 6; Silver et al. 2014, eq. 9.
     """
     return -q.mean()
+
+
+def cross_entropy_loss(log_prob: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy with a whole distribution over actions: imitates it. In nats.
+
+    L = -mean Σ_a π(a|s) log p(a|s)
+
+    Args:
+        log_prob: [B, A]. log p(·|s), in nats; carries gradient.
+        target: [B, A]. π(·|s): probabilities.
+
+    Returns:
+        A scalar.
+
+    Source: Silver et al. 2017, doi:10.1038/nature24270, eq. 1, its second term.
+    """
+    same_shape(log_prob=log_prob, target=target)
+    return -(target * log_prob).sum(-1).mean()

@@ -86,9 +86,7 @@ def adapt(
         height, width, channels = image_size(observation_space)
         notes.append(f"observation: an image of {height} x {width} pixels and {channels} channels")
         return Adaptation(observation_space, adapted_actions, None, act, tuple(dict.fromkeys(notes)))
-    size, observe = _vector(observation_space, notes)
-    if size > MAX_VECTOR:
-        raise RequestError(f"the observation flattens to {_power(size)} numbers (at most {MAX_VECTOR:,})")
+    size, observe = as_vector(observation_space, notes)
     is_vector = isinstance(observation_space, spaces.Box) and len(observation_space.shape) == 1 and observation_space.dtype == np.float32
     vector = spaces.Box(-np.inf, np.inf, (size,), np.float32)
     return Adaptation(vector, adapted_actions, None if is_vector else observe, act, tuple(dict.fromkeys(notes)))
@@ -134,6 +132,18 @@ def _power(size: int) -> str:
 
 
 # ---- observations as a vector
+
+def as_vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
+    """O, and what turns observations of a space into float32 vectors [..., O], for agents that see both; says in `notes` what it does.
+
+    Raises:
+        RequestError: they have no fixed length, or are too long.
+    """
+    size, observe = _vector(space, notes)
+    if size > MAX_VECTOR:
+        raise RequestError(f"the observation flattens to {_power(size)} numbers (at most {MAX_VECTOR:,})")
+    return size, observe
+
 
 def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
     if isinstance(space, spaces.Discrete):

@@ -35,6 +35,9 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("dyna_q_plus", "DynaMaze-v0"): ({"steps": 3000, "env_kwargs": {"variant": "blocking"}}, 100),
     ("q_learning", "Maze-v0"): ({"steps": 1500, "env_kwargs": {"slip": 0.2}}, 100),
     ("q_learning", "CartPole-v1"): ({"steps": 1500, "bins": 6}, 100),
+    ("alphazero", "Maze-v0"): ({"steps": 500, "simulations": 8, "gradient_steps": 4, "env_kwargs": {"slip": 0.2}}, 500),
+    ("alphazero", "TicTacToe-v0"): (
+        {"steps": 300, "simulations": 8, "train_every": 4, "buffer_size": 150, "env_kwargs": {"opponent": "self"}}, 300),
     ("dqn", "Maze-v0"): ({"steps": 1200, "learning_starts": 100, "buffer_size": 700, "env_kwargs": {"slip": 0.2}}, 1200),
     ("dqn", "CartPole-v1"): (
         {"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150, "train_every": 60, "gradient_steps": 8, "double": True,

@@ -31,34 +31,21 @@ a simulation; the most visited action is played.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 
-from rlbook.agent import Agent, Metrics, State, Step
-from rlbook.algorithms.planning.search_tree import (
-    Met,
-    SearchTree,
-    add_child,
-    back_up,
-    empty_tree,
-    find_child,
-    select,
-)
-from rlbook.algorithms.planning.simulators import Simulator, content, repeats, simulator_of
+from rlbook.agent import Metrics, State, Step
+from rlbook.algorithms.planning.search_agent import SearchAgent, World, descend
+from rlbook.algorithms.planning.search_tree import SearchTree, back_up, find_child, select
 from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED, TableModel
 from rlbook.checks import boolean, check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
-from rlbook.seeding import rng_for, rng_state, set_rng_state
-
-World = TableModel | Simulator
-"""What a search takes its steps in."""
+from rlbook.seeding import rng_state, set_rng_state
 
 
 @dataclass(frozen=True)
@@ -119,47 +106,22 @@ def simulate(found: SearchTree, world: World, config: MCTSConfig, rng: np.random
     """One simulation: selection, expansion, evaluation, backup.
 
     Args:
-        found: the tree so far, with room for one more node. In a deterministic world (`mode`
-            "closed") a known child is entered by what is remembered of it, and only the leaf's step
-            is taken; otherwise every step is.
+        found: the tree so far, with room for one more node.
         world: where steps are taken.
         config: c, γ, and how leaves are evaluated.
         rng: its `random()` chooses.
     """
-    keys, sibling, visits, child, count, mean, used, bounds, path, rewards = found.tree
-    met, num_actions, closed = found.met, found.num_actions, found.mode == "closed"
-    node, length, ending, new = 0, 0, GOES_ON, False
-    if not closed:
-        world.to_root()
-    while not new and ending == GOES_ON:
-        edge = select(node, num_actions, visits, count, mean, bounds, config.c, rng)
-        known = child[edge] if closed else -1
-        if known >= 0:
-            after, reward, ending = known, met[known].reward, met[known].ending
-        else:
-            if closed:
-                world.load(met[node].state)
-            reward, ending = world.step(edge - node * num_actions)
-            key = world.key(world.obs, found.mode, ending)
-            after = find_child(edge, key, child, sibling, keys)
-            if after < 0:
-                new, after = True, add_child(edge, key, child, sibling, keys, used)
-                remember(found, world, reward, ending)
-        path[length], rewards[length] = edge, reward
-        node, length = after, length + 1
-    if ending != GOES_ON and found.mode != "open-loop":
-        visits[node] += 1
+    _, _, visits, _, count, mean, used, bounds, path, rewards = found.tree
+    num_actions = found.num_actions
+
+    def choose(node: int) -> int:
+        return select(node, num_actions, visits, count, mean, bounds, config.c, rng)
+
+    _, length, ending, _ = descend(found, world, choose)
     G = leaf_value(world, ending, config, rng)
     back_up(
         G, length, path, rewards, num_actions, visits, count, mean, used, bounds, config.gamma
     )
-
-
-def remember(found: SearchTree, world: World, reward: float, ending: int) -> None:
-    """Notes what led to a new node; in a table, nothing need be remembered."""
-    if found.met:
-        keep = found.mode == "closed" and ending == GOES_ON
-        found.met.append(Met(reward, ending, world.save() if keep else None))
 
 
 def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Generator) -> float:
@@ -175,7 +137,7 @@ def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Gen
     return total if ending == TERMINATED else total + discount * world.estimate()
 
 
-class MCTS(Agent):
+class MCTS(SearchAgent):
     """UCT in a simulated copy of the environment. Searches at every move; learns nothing.
 
     Args:
@@ -196,7 +158,6 @@ class MCTS(Agent):
         "depth": "actions from the root to the deepest node",
         "root_value": "largest mean return of an action at the root, discounted, in reward units",
     }
-    actions = "discrete"
 
     def __init__(
         self,
@@ -205,22 +166,12 @@ class MCTS(Agent):
         seed: int = 0,
         value: Callable[[Any], float] | None = None,
     ) -> None:
+        self._value = value
         super().__init__(env, config, seed)
-        self.rng, self._seed, self._value = rng_for(seed, "exploration"), seed, value
-        assert isinstance(env.action_space, spaces.Discrete)
-        self._num_actions = int(env.action_space.n)
-        self._repeats = repeats(env.observation_space)
-        # whether the environment was found to be random
-        self._random = False
-        self.tree: SearchTree | None = None
-        """What the last search for a move in training found."""
         self._kept: SearchTree | None = None                 # what of it the next one starts from
-        self._world = self._look_into(env)
 
-    def _look_into(self, env: gymnasium.Env) -> TableModel | Simulator:
-        world = simulator_of(
-            env, None if self.adaptation is None else self.adaptation.act, self._num_actions
-        )
+    def look_into(self, env: gymnasium.Env) -> World:
+        world = super().look_into(env)
         if self.config.reuse_tree and not world.saves:
             raise ValueError(
                 "reuse_tree needs an environment with snapshot() and restore(), and this one has "
@@ -229,66 +180,23 @@ class MCTS(Agent):
         world.set_value(self._value)
         return world
 
-    def bind_env(self, env: gymnasium.Env) -> MCTS:
-        """A twin that searches from where `env` is. Nothing of this agent changes with it."""
-        twin = copy.copy(self)
-        twin._world, twin.tree, twin._kept = self._look_into(env), None, None
+    def bind_env(self, env: gymnasium.Env) -> Self:
+        twin = super().bind_env(env)
+        twin._kept = None
         return twin
 
     def act(self, observation: object, *, explore: bool = True) -> int:
         """The action tried most often; ties go to the higher value, then to chance.
 
-        Without exploration the search has a generator of its own, made of the seed and the
-        observation: the same state gives the same action, and ties that remain go to the lowest
-        number.
+        Without exploration the search has a generator of its own (`fixed_rng`), and ties that
+        remain go to the lowest number.
         """
         if not explore:
-            return self.search(observation, self._fixed(observation)).best_actions()[0]
+            return self.search(observation, self.fixed_rng(observation)).best_actions()[0]
         self.tree = self.search(observation, self.rng, kept=self._kept)
         self._random = self.tree.mode != "closed"
         best = self.tree.best_actions()
         return best[0] if len(best) == 1 else best[int(self.rng.random() * len(best))]
-
-    def _fixed(self, observation: object) -> np.random.Generator:
-        """The generator for an observation where nothing is to be explored."""
-        return np.random.default_rng([self._seed, content(observation) % 2**60])
-
-    def search(
-        self, observation: object, rng: np.random.Generator, kept: SearchTree | None = None
-    ) -> SearchTree:
-        """The tree that `simulations` simulations grow from the state that the environment is in.
-
-        Args:
-            observation: what the environment shows there.
-            rng: decides what is tried.
-            kept: a tree to go on with, whose root is that state.
-        """
-        found = self.prepare(rng, kept)
-        self.grow(found, observation, self.config.simulations, rng)
-        if found.mode == "closed" and self._world.drew():
-            # not deterministic after all: what was remembered is worth nothing
-            found = self.prepare(rng, random=True)
-            self.grow(found, observation, self.config.simulations, rng)
-        return found
-
-    def prepare(
-        self, rng: np.random.Generator, kept: SearchTree | None = None, *, random: bool = False
-    ) -> SearchTree:
-        """A tree to grow: a root alone, or the one that was kept. `random`: the environment is
-        known to be random.
-        """
-        mode = self._mode(random or self._random)
-        found = kept
-        if found is None:
-            room = self.config.simulations + 1
-            found = SearchTree(empty_tree(room, self._num_actions), self._num_actions, mode)
-        self._world.prepare(found, rng)
-        return found
-
-    def _mode(self, random: bool) -> str:
-        if self.config.stochastic != "auto" or isinstance(self._world, TableModel):
-            return "open-loop" if self.config.stochastic == "open-loop" else "chance"
-        return ("chance" if self._repeats else "open-loop") if random else "closed"
 
     def grow(
         self, found: SearchTree, observation: object, simulations: int, rng: np.random.Generator
@@ -329,7 +237,7 @@ class MCTS(Agent):
         """[S]: the mean return of that action in each of those searches, discounted, in reward
         units.
         """
-        trees = [self.search(state, self._fixed(state)) for state in self._states()]
+        trees = [self.search(state, self.fixed_rng(state)) for state in self._states()]
         return np.array([tree.values()[tree.best_actions()[0]] for tree in trees])
 
     def _states(self) -> range:

@@ -12,7 +12,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import State
 from rlbook.seeding import Uniform
@@ -109,6 +109,58 @@ def select(
     return best
 
 
+def select_puct(
+    node: int, num_actions: int, count: Ints, mean: Floats, prior: Floats, bounds: Floats,
+    exploration: float,
+) -> int:  # fmt: skip
+    """PUCT: the edge with the largest (Q - low) / (high - low) + c P(s, a) √N(s) / (1 + N(s, a)).
+
+    N(s) = 1 + Σ_a N(s, a): the simulation that added the node counts, so that the first choice
+    follows the prior. An action that was never tried counts as much as the mean of those that were.
+    One whose prior is 0 is never chosen; among equal scores the lowest number is. As in `select`,
+    what is compared is the same thing times (high - low), plus low.
+
+    Args:
+        prior: [C·A], P(s, a): probabilities.
+
+    Source: Silver et al. 2018, doi:10.1126/science.aar6404, "Search"; the scale: Schrittwieser et
+    al. 2020, doi:10.1038/s41586-020-03051-4, eq. 5. What untried actions count is ours.
+    """
+    first = node * num_actions
+    visits, total = 0, 0.0
+    for edge in range(first, first + num_actions):
+        visits += count[edge]
+        total += count[edge] * mean[edge]
+    untried = total / visits if visits > 0 else 0.0
+    span = bounds[1] - bounds[0]
+    if span <= 0.0:
+        span = 1.0
+    bonus = span * exploration * math.sqrt(1.0 + visits)
+    best, highest = first, -math.inf
+    for edge in range(first, first + num_actions):
+        if prior[edge] > 0.0:
+            tries = count[edge]
+            score = (mean[edge] if tries > 0 else untried) + bonus * prior[edge] / (1 + tries)
+            if score > highest:
+                best, highest = edge, score
+    return best
+
+
+def visit_policy(counts: ArrayLike, temperature: float = 1.0) -> NDArray[np.float64]:
+    """What a search recommends: π(a) = N(a)^(1/τ) / Σ_b N(b)^(1/τ), [A].
+
+    Args:
+        counts: [A], how often each action was chosen at the root; at least one was.
+        temperature: τ, at least 0; 0 is the limit, all actions of the largest count alike.
+
+    Source: Silver et al. 2017, doi:10.1038/nature24270, "Play".
+    """
+    share = np.asarray(counts, dtype=np.float64)
+    share = share / share.max()
+    share = (share == 1.0).astype(np.float64) if temperature == 0.0 else share ** (1 / temperature)
+    return share / share.sum()
+
+
 def find_child(edge: int, key: int, child: Ints, sibling: Ints, keys: Ints) -> int:
     """The node that this outcome of an edge leads to, or -1."""
     node = child[edge]
@@ -173,6 +225,8 @@ class SearchTree:
         mode: "closed" (a child an action), "chance" (a child an outcome) or "open-loop" (a child an
             action, whatever the outcome).
         met: one for each node where the search is in a simulated environment, otherwise empty.
+        prior: [C·A], P(s, a), where a network says which actions are likely good; otherwise empty.
+        estimate: [C], what the network says each node is worth, in reward units; otherwise empty.
     """
 
     def __init__(
@@ -180,6 +234,8 @@ class SearchTree:
     ) -> None:
         self.tree, self.num_actions, self.mode = tree, num_actions, mode
         self.met = [] if met is None else met
+        self.prior: list[float] = []
+        self.estimate: list[float] = []
 
     @property
     def num_nodes(self) -> int:

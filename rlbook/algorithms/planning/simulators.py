@@ -169,11 +169,23 @@ class Snapshots(Simulator[dict[str, Any]]):
     """A deep copy, made once, that is restored.
 
     Its generator is put aside meanwhile: a snapshot holds the real one's state.
+
+    Args:
+        rules: what steps are taken in instead of a copy: an environment with the same snapshots.
     """
 
-    def __init__(self, env: gymnasium.Env, act: Act | None, num_actions: int) -> None:
-        self._aside = np.random.default_rng(0)
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        act: Act | None,
+        num_actions: int,
+        rules: gymnasium.Env | None = None,
+    ) -> None:
+        self._aside, self._rules = np.random.default_rng(0), rules
         super().__init__(env, act, num_actions)
+
+    def _private_copy(self) -> gymnasium.Env:
+        return super()._private_copy() if self._rules is None else self._rules
 
     def _read(self, env: gymnasium.Env) -> dict[str, Any]:
         return cast(Restorable, env).snapshot()

@@ -1,0 +1,329 @@
+"""AlphaZero: a network says which moves look good and what a state is worth; a tree search improves
+on it; the network learns what the search found.
+
+    for each move of an episode, from its state s                              search
+        repeat `simulations` times
+            from s down the tree until a state is new:
+                a ← argmax_a Q(s, a) + c P(s, a) √N(s) / (1 + N(s, a))         Q scaled to [0, 1]
+            P(s', ·), v ← network(s');   v ← 0 where the episode terminated
+            for each action on the way, from the leaf to the root
+                v ← r + γ v                   against oneself: v ← r - γ v
+                N(s, a) ← N(s, a) + 1;   Q(s, a) ← Q(s, a) + ( v - Q(s, a) ) / N(s, a)
+        π(a) ← N(s, a) / Σ_b N(s, b);   play a with probability ∝ N(s, a)^(1/τ)
+    at its end, backwards over its states                                      learning
+        z ← r + γ z                           against oneself: z ← r - γ z
+        keep (s, π, z)
+    on minibatches of what is kept, minimise  ½ (z - v)² - Σ_a π(a) log p(a|s)
+
+At the root P is mixed with noise while training, so that every move is tried at times. Where an
+environment `alternates`, each step belongs to the other side than the one before, and what one side
+gains the other loses; hence the minus. An agent trained so searches the game itself (`rules`)
+whoever it plays: it does not look into its opponent. Where the environment has an `action_mask`, P
+is 0 for actions that it excludes. The network learns z standardised by the mean and deviation of
+what is kept, so that rewards may have any scale.
+
+Source: Silver et al. 2018, doi:10.1126/science.aar6404; 2017, doi:10.1038/nature24270, eq. 1.
+Deliberate differences: intermediate rewards and γ, as MuZero has them; ½ before the square; the L2
+penalty is AdamW's decay; a fully connected network; one process that plays and learns in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from rlbook import checks
+from rlbook.agent import Metrics, State, Step
+from rlbook.algorithms.planning.search_agent import SearchAgent, World, descend
+from rlbook.algorithms.planning.search_tree import (
+    SearchTree,
+    back_up,
+    select_puct,
+    visit_policy,
+)
+from rlbook.algorithms.planning.simulators import Snapshots, content
+from rlbook.algorithms.planning.table_model import TERMINATED
+from rlbook.checks import at
+from rlbook.functional.policy_losses import cross_entropy_loss
+from rlbook.functional.schedules import Schedule
+from rlbook.functional.value_losses import squared_value_loss
+from rlbook.interaction.spaces import as_vector
+from rlbook.policies.mlp import MLP, with_second_head
+from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
+
+
+@dataclass(frozen=True)
+class AlphaZeroConfig:
+    gamma: float = 0.99  # discount γ per environment step, in [0, 1]
+    simulations: int = 32  # simulations for each move, at least 1
+    c: float = 1.25  # weight of the prior against returns scaled to [0, 1], at least 0
+    noise_fraction: float = 0.25  # share of the noise in P at the root, in [0, 1]
+    noise_alpha: float = 1.0  # the noise is Dirichlet(α, …, α): small α favours single actions
+    temperature: float | Schedule = 1.0  # τ of the moves played in training; 0 is the most visited
+    stochastic: str = "auto"  # random outcomes: "chance" nodes, "open-loop", or "auto" as in mcts
+    buffer_size: int = 5_000  # states kept, the last ones
+    batch_size: int = 64  # states of a minibatch
+    train_every: int = 1  # episodes between updates
+    gradient_steps: int = 16  # minibatches of an update
+    learning_rate: float | Schedule = 2e-3  # Adam's step size, > 0
+    weight_decay: float = 1e-4  # share of the weights taken off per unit of learning rate
+    value_coef: float = 1.0  # weight of ½ (z - v)²; 2 is the paper's
+    max_grad_norm: float = 10.0  # the gradient's L2 norm is clipped to this
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer
+    action_bins: int = 5  # values per dimension of a continuous action, ≥ 2
+
+    def __post_init__(self) -> None:
+        checks.check_rates(
+            self, learning_rate=checks.positive, temperature=checks.non_negative
+        )
+        checks.check_fields(
+            self, gamma=checks.unit_interval, simulations=checks.positive_int,
+            c=checks.non_negative, noise_fraction=checks.unit_interval,
+            noise_alpha=checks.positive,
+            stochastic=checks.one_of("auto", "chance", "open-loop"),
+            buffer_size=checks.positive_int, batch_size=checks.positive_int,
+            train_every=checks.positive_int, gradient_steps=checks.positive_int,
+            weight_decay=checks.non_negative, value_coef=checks.non_negative, max_grad_norm=checks.bound,
+            hidden_sizes=checks.positive_ints, action_bins=checks.at_least(2),
+        )  # fmt: skip
+
+
+class PolicyValueNetwork(nn.Module):
+    """Logits of p(·|s) and a standardised V(s), two heads on the same hidden layers."""
+
+    def __init__(
+        self, size: int, num_actions: int, hidden: tuple[int, ...], generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        body = (size, *hidden)
+        self.policy = MLP((*body, num_actions), generator, activation="relu", out_gain=0.01)
+        self.judge = MLP((body[-1], 1), generator, out_gain=0.01)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, O] → [B, A], [B]."""
+        logits, value = with_second_head(self.policy, self.judge, obs)
+        return logits, value.squeeze(-1)
+
+
+class Positions(NamedTuple):
+    """B states, what the search recommended there, and what followed."""
+
+    obs: Tensor     # [B, O] float32
+    target: Tensor  # [B, A] float32, π
+    z: Tensor       # [B] float32, discounted, in reward units
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+
+class AlphaZero(SearchAgent):
+    """AlphaZero; see the module docstring."""
+
+    budget = {"episodes": 300, "eval_every": 0}
+    presets: dict[str, dict[str, Any]] = {}
+    Config = AlphaZeroConfig
+    METRICS = {
+        "policy_loss": "-Σ π log p, in nats: at least the entropy of π; mean of the minibatches",
+        "value_loss": "½ (z - v)², of standardised returns; ½ is no better than a constant",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "root_value": "largest mean return of an action at the root of the episode's last search, "
+        "in reward units",
+        "positions": "states that are kept",
+        "deviation": "standard deviation of the returns that are kept, in reward units",
+    }
+
+    def __init__(self, env: gymnasium.Env, config: AlphaZeroConfig, seed: int = 0) -> None:
+        self.alternates = bool(getattr(env.unwrapped, "alternates", False))
+        super().__init__(env, config, seed)
+        self.config: AlphaZeroConfig = config
+        self._mask = getattr(env.unwrapped, "action_mask", None)
+        size, self._encode = as_vector(env.observation_space, [])
+        checks.check_memory("buffer_size", config.buffer_size, 4 * (size + self._num_actions + 1))
+        generator = torch_generator(rng_for(seed, "initialisation"))
+        hidden = tuple(config.hidden_sizes)
+        self.network = PolicyValueNetwork(size, self._num_actions, hidden, generator)
+        group = Group([self.network], weight_decay=config.weight_decay)
+        self.optimizer = adam([group], at(config.learning_rate, 0.0))
+        self.sampling = rng_for(seed, "minibatches")
+        self.discount = -config.gamma if self.alternates else config.gamma
+        """What the next state's value counts for the side that moves."""
+        self.kept = Positions(
+            torch.zeros(0, size), torch.zeros(0, self._num_actions), torch.zeros(0)
+        )
+        self.episodes = 0
+        self.center, self.deviation = 0.0, 1.0           # of the z that are kept
+        self._known: dict[int, tuple[list[float], float]] = {}       # what the network said
+        self._noise: NDArray[np.float64] | None = None   # [A], at the root of the next search
+        self._recommended = np.zeros(self._num_actions)  # [A], π of the last search
+        self._episode: list[tuple[NDArray[np.float32], NDArray[np.float64], float]] = []
+
+    def look_into(self, env: gymnasium.Env) -> World:
+        game: Any = env.unwrapped
+        if self.alternates and not game.alternates:      # somebody else replies there
+            return Snapshots(game, None, self._num_actions, game.rules())
+        return super().look_into(env)
+
+    def act(self, observation: object, *, explore: bool = True) -> int:
+        if not explore:
+            return self.search(observation, self.fixed_rng(observation)).best_actions()[0]
+        self._noise = self.rng.dirichlet(np.full(self._num_actions, self.config.noise_alpha))
+        self.tree = self.search(observation, self.rng)
+        self._noise, self._random = None, self.tree.mode != "closed"
+        self._recommended = visit_policy(self.tree.counts())
+        chances = visit_policy(self.tree.counts(), at(self.config.temperature, self.progress))
+        return int(self.rng.choice(self._num_actions, p=chances))
+
+    def grow(
+        self, found: SearchTree, observation: object, simulations: int, rng: np.random.Generator
+    ) -> None:
+        """Adds simulations to a root, in place."""
+        self._world.begin(observation, rng)
+        prior = self.expect(observation)[0]
+        if self._noise is not None:
+            prior = with_noise(prior, self._noise, self.config.noise_fraction)
+        found.prior = prior + [0.0] * (len(found.tree.count) - len(prior))
+        found.estimate = [0.0] * len(found.tree.key)
+        for _ in range(simulations):
+            self.simulate(found)
+
+    def simulate(self, found: SearchTree) -> None:
+        """One simulation: selection, expansion, evaluation, backup."""
+        _, _, visits, _, count, mean, used, bounds, path, rewards = found.tree
+        num_actions, prior, world = found.num_actions, found.prior, self._world
+
+        def choose(node: int) -> int:
+            return select_puct(node, num_actions, count, mean, prior, bounds, self.config.c)
+
+        node, length, ending, new = descend(found, world, choose)
+        if new and (ending != TERMINATED or found.mode == "open-loop"):
+            first = node * num_actions
+            prior[first : first + num_actions], found.estimate[node] = self.expect(world.obs)
+        value = 0.0 if ending == TERMINATED else found.estimate[node]
+        back_up(
+            value, length, path, rewards, num_actions, visits, count, mean, used, bounds,
+            self.discount,
+        )  # fmt: skip
+
+    def expect(self, observation: object) -> tuple[list[float], float]:
+        """What the network says of one observation: P [A], and V in reward units."""
+        key = content(observation)
+        if key not in self._known:
+            with torch.inference_mode():
+                logits, value = self.network(self._vector(observation)[None])
+            allowed = None if self._mask is None else np.asarray(self._mask(observation), bool)
+            prior = softmax(logits[0].double().numpy(), allowed)
+            self._known[key] = prior.tolist(), self.center + self.deviation * float(value)
+        return self._known[key]
+
+    def _vector(self, observation: object) -> Tensor:
+        return torch.from_numpy(np.asarray(self._encode(observation), dtype=np.float32))
+
+    def value(self, observations: ArrayLike) -> NDArray[np.float32]:
+        """V of the environment's observations, to the side to move: [N, ...] → [N]."""
+        with torch.inference_mode():
+            value = self.network(self._vector(observations))[1]
+        return self.center + self.deviation * value.numpy()
+
+    def learn(self, step: Step) -> Metrics:
+        vector = self._vector(step.obs).numpy()
+        self._episode.append((vector, self._recommended, float(step.reward)))
+        if not (step.terminated or step.truncated):
+            return {}
+        z, after = [], 0.0 if step.terminated else self.expect(step.next_obs)[1]
+        for _, _, reward in reversed(self._episode):
+            after = reward + self.discount * after
+            z.append(after)
+        self.keep(z[::-1])
+        self._episode, self.episodes = [], self.episodes + 1
+        if self.episodes % self.config.train_every:
+            return {}
+        assert self.tree is not None
+        return self.update() | {
+            "root_value": self.tree.values()[self.tree.best_actions()[0]],
+            "positions": len(self.kept),
+            "deviation": self.deviation,
+        }
+
+    def keep(self, z: list[float]) -> None:
+        """Puts the episode's states behind those that are kept, of which the oldest go."""
+        obs, target, _ = zip(*self._episode, strict=True)
+        new = (np.stack(obs), np.stack(target), np.array(z))
+        joined = [
+            torch.cat([kept, torch.from_numpy(rows).float()])[-self.config.buffer_size :]
+            for kept, rows in zip(self.kept, new, strict=True)
+        ]
+        self.kept = Positions(*joined)
+
+    def update(self) -> Metrics:
+        """Several minibatches; returns the mean of the diagnostics."""
+        self.optimizer.learning_rate = at(self.config.learning_rate, self.progress)
+        self.center = float(self.kept.z.mean())
+        self.deviation = max(float(self.kept.z.std(correction=0)), 1e-3)
+        metrics = []
+        for _ in range(self.config.gradient_steps):
+            drawn = self.sampling.integers(len(self.kept), size=self.config.batch_size)
+            rows = torch.from_numpy(drawn)
+            batch = Positions(*(field[rows] for field in self.kept))
+            limit = self.config.max_grad_norm
+            metrics.append(gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit))
+        self._known = {}
+        return mean_metrics(metrics)
+
+    def loss(self, batch: Positions) -> LossOutput:
+        """How far p is from π, and v from z."""
+        logits, value = self.network(batch.obs)
+        policy_loss = cross_entropy_loss(torch.log_softmax(logits, dim=-1), batch.target)
+        value_loss = squared_value_loss(value, (batch.z - self.center) / self.deviation)
+        parts = {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
+        return LossOutput(policy_loss + self.config.value_coef * value_loss, parts)
+
+    def begin(self) -> None:
+        self._episode = []
+
+    def state_dict(self) -> State:
+        return {
+            "network": dict(self.network.state_dict()), "optimizer": self.optimizer.state_dict(),
+            "kept": self.kept._asdict(), "random": self._random, "episodes": self.episodes,
+            "standard": [self.center, self.deviation],
+            "rngs": [rng_state(self.rng), rng_state(self.sampling)],
+            "episode": [[obs, target, reward] for obs, target, reward in self._episode],
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.kept, self._random = Positions(**state["kept"]), bool(state["random"])
+        self.center, self.deviation = state["standard"]
+        self.episodes = state["episodes"]
+        for rng, saved in zip((self.rng, self.sampling), state["rngs"], strict=True):
+            set_rng_state(rng, saved)
+        self._episode = [(obs, target, reward) for obs, target, reward in state["episode"]]
+        self._known = {}
+
+
+def softmax(logits: NDArray[np.float64], allowed: NDArray[np.bool_] | None) -> NDArray[np.float64]:
+    """Probabilities [A], 0 for what is not allowed; where nothing is, all is."""
+    share = np.exp(logits - logits.max())
+    if allowed is not None and allowed.any():
+        share = np.exp(logits - logits[allowed].max()) * allowed
+    return share / share.sum()
+
+
+def with_noise(
+    prior: list[float], noise: NDArray[np.float64], fraction: float
+) -> list[float]:
+    """(1 - ε) P + ε η over the actions of prior above 0: [A].
+
+    What is left of a Dirichlet variable η on some of its components, made to add up to 1, is
+    Dirichlet there too.
+    """
+    share = np.asarray(prior)
+    noise = noise * (share > 0.0)
+    return ((1.0 - fraction) * share + fraction * noise / noise.sum()).tolist()

@@ -1,0 +1,161 @@
+"""What tree searches share: the walk from the root to a leaf, and an agent that searches at every
+move in a simulated copy of its environment.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlbook.agent import Agent
+from rlbook.algorithms.planning.search_tree import (
+    Met,
+    SearchTree,
+    add_child,
+    empty_tree,
+    find_child,
+)
+from rlbook.algorithms.planning.simulators import Simulator, content, repeats, simulator_of
+from rlbook.algorithms.planning.table_model import GOES_ON, TableModel
+from rlbook.seeding import rng_for
+
+World = TableModel | Simulator
+"""What a search takes its steps in."""
+
+
+def descend(
+    found: SearchTree, world: World, choose: Callable[[int], int]
+) -> tuple[int, int, int, bool]:
+    """One simulation's selection and expansion: from the root to a node that is new, or an ending.
+
+    Args:
+        found: the tree so far, with room for one more node. Edges and rewards of the way are left
+            in its `path` and `rewards`. In a deterministic world (`mode` "closed") a known child is
+            entered by what is remembered of it, and only the leaf's step is taken; otherwise every
+            step is.
+        world: where steps are taken.
+        choose: from a node to one of its edges.
+
+    Returns:
+        The node, how many edges lead to it, what the last step led to (see `table_model`), and
+        whether the node is new.
+    """
+    keys, sibling, visits, child, _, _, used, _, path, rewards = found.tree
+    met, num_actions, closed = found.met, found.num_actions, found.mode == "closed"
+    node, length, ending, new = 0, 0, GOES_ON, False
+    if not closed:
+        world.to_root()
+    while not new and ending == GOES_ON:
+        edge = choose(node)
+        known = child[edge] if closed else -1
+        if known >= 0:
+            after, reward, ending = known, met[known].reward, met[known].ending
+        else:
+            if closed:
+                world.load(met[node].state)
+            reward, ending = world.step(edge - node * num_actions)
+            key = world.key(world.obs, found.mode, ending)
+            after = find_child(edge, key, child, sibling, keys)
+            if after < 0:
+                new, after = True, add_child(edge, key, child, sibling, keys, used)
+                remember(found, world, reward, ending)
+        path[length], rewards[length] = edge, reward
+        node, length = after, length + 1
+    if ending != GOES_ON and found.mode != "open-loop":
+        visits[node] += 1
+    return node, length, ending, new
+
+
+def remember(found: SearchTree, world: World, reward: float, ending: int) -> None:
+    """Notes what led to a new node; in a table, nothing need be remembered."""
+    if found.met:
+        keep = found.mode == "closed" and ending == GOES_ON
+        found.met.append(Met(reward, ending, world.save() if keep else None))
+
+
+class SearchAgent(Agent):
+    """Searches from where its environment is. Its config has `simulations` and `stochastic`.
+
+    Raises:
+        ValueError: an environment that cannot be copied.
+    """
+
+    actions = "discrete"
+
+    def __init__(self, env: gymnasium.Env, config: Any, seed: int = 0) -> None:
+        super().__init__(env, config, seed)
+        self.rng, self._seed = rng_for(seed, "exploration"), seed
+        assert isinstance(env.action_space, spaces.Discrete)
+        self._num_actions = int(env.action_space.n)
+        self._repeats = repeats(env.observation_space)
+        # whether the environment was found to be random
+        self._random = False
+        self.tree: SearchTree | None = None
+        """What the last search for a move in training found."""
+        self._world = self.look_into(env)
+
+    def look_into(self, env: gymnasium.Env) -> World:
+        """Where a search from where `env` is takes its steps."""
+        act = None if self.adaptation is None else self.adaptation.act
+        return simulator_of(env, act, self._num_actions)
+
+    def bind_env(self, env: gymnasium.Env) -> Self:
+        """A twin that searches from where `env` is. Nothing of this agent changes with it."""
+        twin = copy.copy(self)
+        twin._world, twin.tree = self.look_into(env), None
+        return twin
+
+    def fixed_rng(self, observation: object) -> np.random.Generator:
+        """The generator for an observation where nothing is to be explored: made of the seed and
+        the observation, so that the same state gives the same action.
+        """
+        return np.random.default_rng([self._seed, content(observation) % 2**60])
+
+    def search(
+        self, observation: object, rng: np.random.Generator, kept: SearchTree | None = None
+    ) -> SearchTree:
+        """The tree that `simulations` simulations grow from the state that the environment is in.
+
+        Args:
+            observation: what the environment shows there.
+            rng: decides what is tried.
+            kept: a tree to go on with, whose root is that state.
+        """
+        found = self.prepare(rng, kept)
+        self.grow(found, observation, self.config.simulations, rng)
+        if found.mode == "closed" and self._world.drew():
+            # not deterministic after all: what was remembered is worth nothing
+            found = self.prepare(rng, random=True)
+            self.grow(found, observation, self.config.simulations, rng)
+        return found
+
+    def prepare(
+        self, rng: np.random.Generator, kept: SearchTree | None = None, *, random: bool = False
+    ) -> SearchTree:
+        """A tree to grow: a root alone, or the one that was kept. `random`: the environment is
+        known to be random.
+        """
+        mode = self._mode(random or self._random)
+        found = kept
+        if found is None:
+            room = self.config.simulations + 1
+            found = SearchTree(empty_tree(room, self._num_actions), self._num_actions, mode)
+        self._world.prepare(found, rng)
+        return found
+
+    def _mode(self, random: bool) -> str:
+        if self.config.stochastic != "auto" or isinstance(self._world, TableModel):
+            return "open-loop" if self.config.stochastic == "open-loop" else "chance"
+        return ("chance" if self._repeats else "open-loop") if random else "closed"
+
+    @abstractmethod
+    def grow(
+        self, found: SearchTree, observation: object, simulations: int, rng: np.random.Generator
+    ) -> None:
+        """Adds simulations to a prepared tree, in place."""

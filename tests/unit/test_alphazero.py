@@ -1,0 +1,213 @@
+"""AlphaZero: PUCT, its targets and its loss by hand; searches with exact values; whose gain a value is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rlbook
+from rlbook.agent import Step
+from rlbook.algorithms.model_based.alphazero import (
+    AlphaZero,
+    AlphaZeroConfig,
+    Positions,
+    softmax,
+    with_noise,
+)
+from rlbook.algorithms.planning.search_tree import select_puct, visit_policy
+from rlbook.envs.tic_tac_toe import boards, finished, number, perfect_values, positions
+from rlbook.functional.policy_losses import cross_entropy_loss
+from rlbook.interaction.spaces import AdaptedEnv, adapt_to
+
+PERFECT = perfect_values()
+
+
+def puct(count: list[int], mean: list[float], prior: list[float], *, c: float, bounds: tuple[float, float] = (0.0, 1.0)) -> int:
+    return select_puct(0, len(count), count, mean, prior, list(bounds), c)
+
+
+def agent_in(env: str, seed: int = 0, env_kwargs: dict[str, Any] | None = None, **options: Any) -> tuple[AlphaZero, Any]:
+    made, config = rlbook.make(env, **(env_kwargs or {})), AlphaZeroConfig(**options)
+    adapted = AdaptedEnv(made, adapt_to(AlphaZero, made, config))
+    return AlphaZero(adapted, config, seed), adapted
+
+
+def against_itself(seed: int = 0, **options: Any) -> tuple[AlphaZero, Any]:
+    return agent_in("TicTacToe-v0", seed, {"opponent": "self"}, **{"gamma": 1.0} | options)
+
+
+def oracle(observation: Any) -> tuple[list[float], float]:
+    """A uniform prior, and what the position is worth to the side to move."""
+    free = np.asarray(observation) == 0
+    return (free / max(free.sum(), 1)).tolist(), float(PERFECT[number(np.asarray(observation))])
+
+
+def some_positions(count: int) -> np.ndarray:
+    """Open positions in which not every move is as good as every other."""
+    after = -PERFECT[number(np.where(boards()[:, None] == 0, 0, 3 - boards()[:, None]) + 2 * np.eye(9, dtype=int)) % 3**9]
+    free = boards() == 0
+    uneven = np.where(free, after, np.inf).min(axis=1) < np.where(free, after, -np.inf).max(axis=1)
+    return np.random.default_rng(0).permutation(np.flatnonzero(positions() & ~finished() & uneven))[:count]
+
+
+def share_of_best_moves(agent: AlphaZero, env: Any, states: np.ndarray) -> float:
+    """Of greedy moves that keep what the position is worth."""
+    good = 0
+    for state in states.tolist():
+        env.unwrapped.restore(env.unwrapped.snapshot() | {"state": state})
+        cell = agent.act(boards()[state], explore=False)
+        env.unwrapped.restore(env.unwrapped.snapshot() | {"state": state})
+        shown, reward, ended, *_ = env.step(cell)
+        good += (reward if ended else -PERFECT[number(shown)]) == PERFECT[state]
+    return good / len(states)
+
+
+def test_puct_by_hand() -> None:
+    """N(s) = 1 + 3 + 1: 0.5 + c · 0.5 · √5 / 4 against 0 + c · 0.5 · √5 / 2. They meet at c = 0.5 / (√5 / 8) = 1.789."""
+    meet = 0.5 / (math.sqrt(5) / 8)
+    assert puct([3, 1], [0.5, 0.0], [0.5, 0.5], c=meet - 1e-6) == 0
+    assert puct([3, 1], [0.5, 0.0], [0.5, 0.5], c=meet + 1e-6) == 1
+    low, high = -30.0, 50.0                  # the same returns in other units: the same choice at the same c
+    shifted = [low + 0.5 * (high - low), low]
+    assert puct([3, 1], shifted, [0.5, 0.5], c=meet - 1e-6, bounds=(low, high)) == 0
+    assert puct([3, 1], shifted, [0.5, 0.5], c=meet + 1e-6, bounds=(low, high)) == 1
+
+
+def test_the_first_choice_follows_the_prior_and_a_prior_of_zero_is_never_chosen() -> None:
+    assert puct([0, 0, 0], [0.0] * 3, [0.2, 0.5, 0.3], c=1.0, bounds=(math.inf, -math.inf)) == 1
+    assert puct([9, 0], [-5.0, 0.0], [1.0, 0.0], c=100.0, bounds=(-5.0, 5.0)) == 0
+
+
+def test_an_untried_action_counts_as_the_mean_of_the_tried_ones() -> None:
+    """(2 · 0.9 + 1 · 0.3) / 3 = 0.7 at c = 0: less than 0.9, more than 0.3."""
+    assert puct([2, 1, 0], [0.9, 0.3, 0.0], [1 / 3] * 3, c=0.0) == 0
+    assert puct([1, 1, 0], [0.3, 0.3, 0.0], [0.3, 0.3, 0.4], c=0.01) == 2
+
+
+def test_what_a_search_recommends_are_its_visits_sharpened_by_the_temperature() -> None:
+    np.testing.assert_allclose(visit_policy([1, 3]), [1 / 4, 3 / 4])
+    np.testing.assert_allclose(visit_policy([1, 3], 0.5), [1 / 10, 9 / 10])          # 1² and 3²
+    np.testing.assert_allclose(visit_policy([4, 0, 4, 1], 0.0), [0.5, 0, 0.5, 0])
+    np.testing.assert_allclose(visit_policy([10**6, 1], 1e-3), [1, 0])               # no overflow
+
+
+def test_noise_keeps_its_share_and_stays_off_what_is_not_allowed() -> None:
+    """The rest of the noise, (0.1, 0.3), is made to add up to 1: (0.25, 0.75)."""
+    mixed = with_noise([0.6, 0.0, 0.4], np.array([0.1, 0.6, 0.3]), 0.25)
+    np.testing.assert_allclose(mixed, [0.75 * 0.6 + 0.25 * 0.25, 0.0, 0.75 * 0.4 + 0.25 * 0.75])
+    np.testing.assert_allclose(softmax(np.array([0.0, 9.0, math.log(3)]), np.array([True, False, True])), [0.25, 0, 0.75])
+
+
+def test_the_loss_by_hand() -> None:
+    """-(0.25 log 0.5 + 0.75 log 0.5) = log 2 while p is uniform; ½ ((6 - 4) / 2 - 0)² = 0.5."""
+    agent, _ = agent_in("Maze-v0", value_coef=3.0)
+    agent.center, agent.deviation = 4.0, 2.0
+    for parameter in agent.network.parameters():
+        parameter.data.zero_()
+    target = torch.tensor([[0.25, 0.75, 0.0, 0.0]])
+    output = agent.loss(Positions(torch.zeros(1, 25), target, torch.tensor([6.0])))
+    assert output.loss.item() == pytest.approx(math.log(4) + 3.0 * 0.5)
+    log_prob = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
+    expected = -(0.25 * math.log(0.5) + 0.75 * math.log(0.5) + 1.0 * math.log(0.1)) / 2
+    assert cross_entropy_loss(log_prob, torch.tensor([[0.25, 0.75], [0.0, 1.0]])).item() == pytest.approx(expected)
+    with pytest.raises(ValueError, match="target must have the shape"):
+        cross_entropy_loss(log_prob, torch.zeros(2, 1))
+
+
+def test_with_exact_values_and_a_uniform_prior_the_search_plays_perfectly_and_with_a_wrong_sign_it_does_not() -> None:
+    agent, env = against_itself(simulations=150)
+    env.reset(seed=0)
+    agent.expect = oracle                                             # type: ignore[method-assign]
+    states = some_positions(60)
+    assert share_of_best_moves(agent, env, states) == 1.0
+    agent.discount = 1.0                                              # the bug: the opponent's gain taken for one's own
+    assert share_of_best_moves(agent, env, states) < 0.8
+
+
+def test_with_exact_values_and_a_uniform_prior_the_search_finds_the_way_out_of_the_maze() -> None:
+    planner: Any = rlbook.train("value_iteration", "Maze-v0", eval_every=0).agent
+    agent, _ = agent_in("Maze-v0", simulations=100)
+    agent.expect = lambda observation: ([0.25] * 4, float(planner.values()[observation]))  # type: ignore[method-assign,assignment]
+    model = rlbook.make("Maze-v0").unwrapped.model()                  # type: ignore[attr-defined]
+    best = planner.action_values() >= planner.action_values().max(axis=1, keepdims=True) - 1e-9
+    for state in np.flatnonzero(model.reachable() & ~model.terminal).tolist():
+        assert best[state, agent.act(state, explore=False)], state
+
+
+def test_an_end_is_worth_nothing_beside_what_the_last_move_earned() -> None:
+    agent, env = against_itself(simulations=20)
+    env.reset(seed=0)
+    for cell in (0, 1, 2, 4, 3, 5, 7, 6):                             # X O X / X O O / O X .: the last mark is a draw
+        shown = env.step(cell)[0]
+    agent.expect = lambda observation: (oracle(observation)[0], 1000.0)  # type: ignore[method-assign]
+    tree = agent.search(shown, np.random.default_rng(0))
+    assert tree.counts() == [0] * 8 + [20] and tree.values()[8] == 0.0
+
+
+def played(agent: AlphaZero, cells: tuple[int, ...], env: Any) -> None:
+    """One game of given moves, learned from."""
+    shown, _ = env.reset(seed=0)
+    for cell in cells:
+        agent.act(shown)
+        after, reward, terminated, truncated, _ = env.step(cell)
+        agent.learn(Step(shown, cell, reward, after, terminated, truncated))
+        shown = after
+
+
+def test_the_sign_of_what_followed_changes_from_move_to_move() -> None:
+    """X wins with the fifth mark: 1 to X, -1 to O; with γ = 0.9 the earlier the less."""
+    for gamma in (1.0, 0.9):
+        agent, env = against_itself(simulations=2, gamma=gamma)
+        played(agent, (0, 3, 1, 4, 2), env)
+        np.testing.assert_allclose(agent.kept.z, [gamma**4, -(gamma**3), gamma**2, -gamma, 1.0], rtol=1e-6)
+
+
+def test_in_the_maze_what_followed_is_the_discounted_return_and_behind_a_time_limit_the_networks_value() -> None:
+    agent, env = agent_in("Maze-v0", simulations=2, gamma=0.9, gradient_steps=1)
+    value = agent.expect(2)[1]
+    assert value != 0.0
+    env.reset(seed=0)
+    for obs, after, truncated in ((0, 1, False), (1, 2, True)):
+        agent.act(obs)
+        agent.learn(Step(obs, 3, -1.0, after, False, truncated))
+    np.testing.assert_allclose(agent.kept.z, [-1.0 + 0.9 * (-1.0 + 0.9 * value), -1.0 + 0.9 * value], rtol=1e-6)
+
+
+def test_only_the_last_states_are_kept_and_values_are_told_in_reward_units() -> None:
+    agent, env = against_itself(simulations=2, buffer_size=7)
+    for _ in range(2):
+        played(agent, (0, 3, 1, 4, 2), env)
+    np.testing.assert_allclose(agent.kept.z, [-1, 1, 1, -1, 1, -1, 1])
+    assert (agent.center, agent.deviation) == (pytest.approx(1 / 7), pytest.approx(math.sqrt(1 - 1 / 49)))
+    empty = np.zeros((1, 9), dtype=np.int64)
+    with torch.no_grad():
+        raw = agent.network(agent._vector(empty))[1].item()
+    assert agent.value(empty)[0] == pytest.approx(1 / 7 + agent.deviation * raw) == pytest.approx(agent.expect(empty[0])[1])
+
+
+def test_playing_somebody_it_searches_the_game_and_not_its_opponent() -> None:
+    """The same position gives the same tree whoever will answer; the opponent's env is only read."""
+    agent, _ = against_itself(simulations=30)
+    trees = []
+    for opponent in ("random", "exact"):
+        made = rlbook.make("TicTacToe-v0", opponent=opponent, side="first")
+        env = AdaptedEnv(made, adapt_to(AlphaZero, made, agent.config))
+        shown, _ = env.reset(seed=0)
+        before = env.unwrapped.snapshot()
+        trees.append(agent.bind_env(env).search(shown, np.random.default_rng(0)))
+        assert env.unwrapped.snapshot() == before
+    assert trees[0].counts() == trees[1].counts() and trees[0].values() == trees[1].values()
+
+
+def test_greedy_play_is_the_same_again_and_without_noise() -> None:
+    agent, env = against_itself(simulations=20)
+    shown, _ = env.reset(seed=0)
+    before = rlbook.seeding.rng_state(agent.rng)
+    assert len({agent.act(shown, explore=False) for _ in range(3)}) == 1
+    assert rlbook.seeding.rng_state(agent.rng) == before and agent.tree is None
+    agent.act(shown)
+    assert agent.tree is not None and agent.tree.prior[:9] != agent.expect(shown)[0]
