@@ -24,6 +24,17 @@ PIXELS = 64
 """Along a cell's side."""
 
 
+class Sure:
+    """Draws nothing: for steps with one outcome."""
+
+    def random(self) -> float:
+        """The smallest number that could be drawn."""
+        return 0.0
+
+
+SURE: Any = Sure()
+
+
 class TicTacToe(TabularEnv):
     """
     ## Description
@@ -101,7 +112,11 @@ class TicTacToe(TabularEnv):
         return shown, info | {"action_mask": self.action_mask(shown)}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        shown, reward, terminated, truncated, info = super().step(action)
+        if self.alternates and 0 <= action < CELLS:      # nothing is drawn, so that a search sees that nothing is left to chance
+            self._state, reward, terminated = self._outcomes.step(SURE, self._state, int(action))
+            shown, truncated, info = self._shown(), False, {}
+        else:
+            shown, reward, terminated, truncated, info = super().step(action)
         return shown, reward, terminated, truncated, info | {"action_mask": self.action_mask(shown)}
 
     def action_mask(self, observations: Any) -> NDArray[np.bool_]:

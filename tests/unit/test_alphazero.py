@@ -148,11 +148,27 @@ def test_an_end_is_worth_nothing_beside_what_the_last_move_earned() -> None:
     assert tree.counts() == [0] * 8 + [20] and tree.values()[8] == 0.0
 
 
-def played(agent: AlphaZero, cells: tuple[int, ...], env: Any) -> None:
-    """One game of given moves, learned from."""
+class Found:
+    """A search that likes one action best."""
+
+    def __init__(self, best: int, value: float = 0.0) -> None:
+        self.best, self.value = best, value
+
+    def best_actions(self) -> list[int]:
+        return [self.best]
+
+    def values(self) -> list[float]:
+        return [self.value] * 9
+
+
+def played(agent: AlphaZero, cells: tuple[int, ...], env: Any, **disliked: float) -> None:
+    """One game of given moves, learned from, as if the search liked them best; but for `disliked`, m3=v: the fourth, in whose
+    place it found a move worth v."""
     shown, _ = env.reset(seed=0)
-    for cell in cells:
+    for move, cell in enumerate(cells):
         agent.act(shown)
+        value = disliked.get(f"m{move}")
+        agent.tree = Found(cell) if value is None else Found((cell + 1) % 9, value)  # type: ignore[assignment]
         after, reward, terminated, truncated, _ = env.step(cell)
         agent.learn(Step(shown, cell, reward, after, terminated, truncated))
         shown = after
@@ -166,6 +182,12 @@ def test_the_sign_of_what_followed_changes_from_move_to_move() -> None:
         np.testing.assert_allclose(agent.kept.z, [gamma**4, -(gamma**3), gamma**2, -gamma, 1.0], rtol=1e-6)
 
 
+def test_behind_a_move_that_the_search_did_not_like_best_its_value_stands_for_what_followed() -> None:
+    agent, env = against_itself(simulations=2, gamma=0.9)
+    played(agent, (0, 3, 1, 4, 2), env, m3=0.5)
+    np.testing.assert_allclose(agent.kept.z, [-(0.9**3) * 0.5, 0.9**2 * 0.5, -0.9 * 0.5, 0.5, 1.0], rtol=1e-6)
+
+
 def test_in_the_maze_what_followed_is_the_discounted_return_and_behind_a_time_limit_the_networks_value() -> None:
     agent, env = agent_in("Maze-v0", simulations=2, gamma=0.9, gradient_steps=1)
     value = agent.expect(2)[1]
@@ -173,6 +195,7 @@ def test_in_the_maze_what_followed_is_the_discounted_return_and_behind_a_time_li
     env.reset(seed=0)
     for obs, after, truncated in ((0, 1, False), (1, 2, True)):
         agent.act(obs)
+        agent.tree = Found(3)                                         # type: ignore[assignment]
         agent.learn(Step(obs, 3, -1.0, after, False, truncated))
     np.testing.assert_allclose(agent.kept.z, [-1.0 + 0.9 * (-1.0 + 0.9 * value), -1.0 + 0.9 * value], rtol=1e-6)
 
@@ -194,8 +217,8 @@ def test_playing_somebody_it_searches_the_game_and_not_its_opponent() -> None:
     agent, _ = against_itself(simulations=30)
     trees = []
     for opponent in ("random", "exact"):
-        made = rlbook.make("TicTacToe-v0", opponent=opponent, side="first")
-        env = AdaptedEnv(made, adapt_to(AlphaZero, made, agent.config))
+        made: Any = rlbook.make("TicTacToe-v0", opponent=opponent, side="first")
+        env: Any = AdaptedEnv(made, adapt_to(AlphaZero, made, agent.config))
         shown, _ = env.reset(seed=0)
         before = env.unwrapped.snapshot()
         trees.append(agent.bind_env(env).search(shown, np.random.default_rng(0)))

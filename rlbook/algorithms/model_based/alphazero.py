@@ -12,6 +12,7 @@ on it; the network learns what the search found.
         π(a) ← N(s, a) / Σ_b N(s, b);   play a with probability ∝ N(s, a)^(1/τ)
     at its end, backwards over its states                                      learning
         z ← r + γ z                           against oneself: z ← r - γ z
+        z ← max_a Q(s, a)                     where a move was played that the search likes less
         keep (s, π, z)
     on minibatches of what is kept, minimise  ½ (z - v)² - Σ_a π(a) log p(a|s)
 
@@ -24,11 +25,14 @@ what is kept, so that rewards may have any scale.
 
 Source: Silver et al. 2018, doi:10.1126/science.aar6404; 2017, doi:10.1038/nature24270, eq. 1.
 Deliberate differences: intermediate rewards and γ, as MuZero has them; ½ before the square; the L2
-penalty is AdamW's decay; a fully connected network; one process that plays and learns in turn.
+penalty is AdamW's decay; z starts anew from the search's value where chance chose another move than
+the search's best (as Watkins's Q(λ) cuts its traces), since what follows a bad move tells how good
+the state is only to one who plays it; a fully connected network; one process that plays and learns in turn.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,7 +66,8 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 @dataclass(frozen=True)
 class AlphaZeroConfig:
     gamma: float = 0.99  # discount γ per environment step, in [0, 1]
-    simulations: int = 32  # simulations for each move, at least 1
+    simulations: int = 32  # simulations for each move in training, at least 1
+    greedy_simulations: int = 64  # the same for each move without exploration
     c: float = 1.25  # weight of the prior against returns scaled to [0, 1], at least 0
     noise_fraction: float = 0.25  # share of the noise in P at the root, in [0, 1]
     noise_alpha: float = 1.0  # the noise is Dirichlet(α, …, α): small α favours single actions
@@ -85,7 +90,7 @@ class AlphaZeroConfig:
         )
         checks.check_fields(
             self, gamma=checks.unit_interval, simulations=checks.positive_int,
-            c=checks.non_negative, noise_fraction=checks.unit_interval,
+            greedy_simulations=checks.positive_int, c=checks.non_negative, noise_fraction=checks.unit_interval,
             noise_alpha=checks.positive,
             stochastic=checks.one_of("auto", "chance", "open-loop"),
             buffer_size=checks.positive_int, batch_size=checks.positive_int,
@@ -127,7 +132,17 @@ class AlphaZero(SearchAgent):
     """AlphaZero; see the module docstring."""
 
     budget = {"episodes": 300, "eval_every": 0}
-    presets: dict[str, dict[str, Any]] = {}
+    presets = {
+        "Maze-v0": {
+            "episodes": 250, "simulations": 50, "noise_fraction": 0.4, "buffer_size": 1_000,
+            "temperature": "linear(1.0, 0.25)",
+        },
+        "TicTacToe-v0": {
+            "episodes": 1_500, "gamma": 1.0, "greedy_simulations": 128, "buffer_size": 10_000,
+            "train_every": 8, "gradient_steps": 64, "learning_rate": "linear(2e-3, 1e-4)",
+            "hidden_sizes": (128, 128),
+        },
+    }  # fmt: skip
     Config = AlphaZeroConfig
     METRICS = {
         "policy_loss": "-Σ π log p, in nats: at least the entropy of π; mean of the minibatches",
@@ -162,7 +177,7 @@ class AlphaZero(SearchAgent):
         self._known: dict[int, tuple[list[float], float]] = {}       # what the network said
         self._noise: NDArray[np.float64] | None = None   # [A], at the root of the next search
         self._recommended = np.zeros(self._num_actions)  # [A], π of the last search
-        self._episode: list[tuple[NDArray[np.float32], NDArray[np.float64], float]] = []
+        self._episode: list[tuple[NDArray[np.float32], NDArray[np.float64], float, float]] = []
 
     def look_into(self, env: gymnasium.Env) -> World:
         game: Any = env.unwrapped
@@ -172,7 +187,8 @@ class AlphaZero(SearchAgent):
 
     def act(self, observation: object, *, explore: bool = True) -> int:
         if not explore:
-            return self.search(observation, self.fixed_rng(observation)).best_actions()[0]
+            rng, simulations = self.fixed_rng(observation), self.config.greedy_simulations
+            return self.search(observation, rng, simulations=simulations).best_actions()[0]
         self._noise = self.rng.dirichlet(np.full(self._num_actions, self.config.noise_alpha))
         self.tree = self.search(observation, self.rng)
         self._noise, self._random = None, self.tree.mode != "closed"
@@ -232,28 +248,31 @@ class AlphaZero(SearchAgent):
         return self.center + self.deviation * value.numpy()
 
     def learn(self, step: Step) -> Metrics:
+        assert self.tree is not None
+        best = self.tree.best_actions()
+        value = self.tree.values()[best[0]]
+        instead = math.nan if int(step.action) in best else value
         vector = self._vector(step.obs).numpy()
-        self._episode.append((vector, self._recommended, float(step.reward)))
+        self._episode.append((vector, self._recommended, float(step.reward), instead))
         if not (step.terminated or step.truncated):
             return {}
         z, after = [], 0.0 if step.terminated else self.expect(step.next_obs)[1]
-        for _, _, reward in reversed(self._episode):
-            after = reward + self.discount * after
+        for _, _, reward, instead in reversed(self._episode):
+            after = reward + self.discount * after if math.isnan(instead) else instead
             z.append(after)
         self.keep(z[::-1])
         self._episode, self.episodes = [], self.episodes + 1
         if self.episodes % self.config.train_every:
             return {}
-        assert self.tree is not None
         return self.update() | {
-            "root_value": self.tree.values()[self.tree.best_actions()[0]],
+            "root_value": value,
             "positions": len(self.kept),
             "deviation": self.deviation,
         }
 
     def keep(self, z: list[float]) -> None:
         """Puts the episode's states behind those that are kept, of which the oldest go."""
-        obs, target, _ = zip(*self._episode, strict=True)
+        obs, target, *_ = zip(*self._episode, strict=True)
         new = (np.stack(obs), np.stack(target), np.array(z))
         joined = [
             torch.cat([kept, torch.from_numpy(rows).float()])[-self.config.buffer_size :]
@@ -293,7 +312,7 @@ class AlphaZero(SearchAgent):
             "kept": self.kept._asdict(), "random": self._random, "episodes": self.episodes,
             "standard": [self.center, self.deviation],
             "rngs": [rng_state(self.rng), rng_state(self.sampling)],
-            "episode": [[obs, target, reward] for obs, target, reward in self._episode],
+            "episode": [list(item) for item in self._episode],
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
@@ -304,7 +323,7 @@ class AlphaZero(SearchAgent):
         self.episodes = state["episodes"]
         for rng, saved in zip((self.rng, self.sampling), state["rngs"], strict=True):
             set_rng_state(rng, saved)
-        self._episode = [(obs, target, reward) for obs, target, reward in state["episode"]]
+        self._episode = [(*item,) for item in state["episode"]]
         self._known = {}
 
 

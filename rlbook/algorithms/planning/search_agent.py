@@ -118,34 +118,41 @@ class SearchAgent(Agent):
         return np.random.default_rng([self._seed, content(observation) % 2**60])
 
     def search(
-        self, observation: object, rng: np.random.Generator, kept: SearchTree | None = None
-    ) -> SearchTree:
-        """The tree that `simulations` simulations grow from the state that the environment is in.
+        self, observation: object, rng: np.random.Generator, kept: SearchTree | None = None, *,
+        simulations: int | None = None,
+    ) -> SearchTree:  # fmt: skip
+        """The tree that simulations grow from the state that the environment is in.
 
         Args:
             observation: what the environment shows there.
             rng: decides what is tried.
             kept: a tree to go on with, whose root is that state.
+            simulations: how many; None: as the config says.
         """
-        found = self.prepare(rng, kept)
-        self.grow(found, observation, self.config.simulations, rng)
+        count = self.config.simulations if simulations is None else simulations
+        found = self.prepare(rng, kept, room=count)
+        self.grow(found, observation, count, rng)
         if found.mode == "closed" and self._world.drew():
             # not deterministic after all: what was remembered is worth nothing
-            found = self.prepare(rng, random=True)
-            self.grow(found, observation, self.config.simulations, rng)
+            found = self.prepare(rng, random=True, room=count)
+            self.grow(found, observation, count, rng)
         return found
 
     def prepare(
-        self, rng: np.random.Generator, kept: SearchTree | None = None, *, random: bool = False
-    ) -> SearchTree:
-        """A tree to grow: a root alone, or the one that was kept. `random`: the environment is
-        known to be random.
+        self, rng: np.random.Generator, kept: SearchTree | None = None, *,
+        random: bool = False, room: int | None = None,
+    ) -> SearchTree:  # fmt: skip
+        """A tree to grow: a root alone, or the one that was kept.
+
+        Args:
+            random: the environment is known to be random.
+            room: for how many simulations; None: as the config says.
         """
         mode = self._mode(random or self._random)
         found = kept
         if found is None:
-            room = self.config.simulations + 1
-            found = SearchTree(empty_tree(room, self._num_actions), self._num_actions, mode)
+            nodes = 1 + (self.config.simulations if room is None else room)
+            found = SearchTree(empty_tree(nodes, self._num_actions), self._num_actions, mode)
         self._world.prepare(found, rng)
         return found
 
