@@ -122,12 +122,6 @@ def optimal(best: float) -> Callable[[list[Training]], str]:
     return tell
 
 
-def unbeaten(runs: list[Training]) -> str:
-    """How many games were lost, by seed."""
-    lost = ", ".join(str(sum(value < 0 for value in run.returns)) for run in runs)
-    return f"{lost} of {len(runs[0].returns)} games lost; {seconds(runs)} of training"
-
-
 def mean_return(runs: list[Training]) -> str:
     """The median over seeds of the mean return."""
     if len(runs) == 1:
@@ -230,10 +224,6 @@ MEASUREMENTS = {
         "the maze, 5 000 simulations a move", "mcts Maze-v0 --episodes 1", optimal(3.0), seeds=10, evaluate="--episodes 1"
     ),
     "alphazero_maze": Measurement("the maze", "alphazero Maze-v0", optimal(3.0), seeds=5, evaluate="--episodes 1"),
-    "alphazero_tic_tac_toe": Measurement(
-        "tic-tac-toe, trained against itself, played against the exact player", "alphazero TicTacToe-v0 --env.opponent self", unbeaten,
-        seeds=3, evaluate="--episodes 400",
-    ),
     "mc_prediction_walk": Measurement("the walk of 19 states", f"mc_prediction {WALK}", predicted, seeds=10, evaluate=""),
     "td_prediction_walk": Measurement("the walk of 19 states", f"td_prediction {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
     "n_step_td_walk": Measurement("the walk of 19 states, n = 4", f"n_step_td {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
