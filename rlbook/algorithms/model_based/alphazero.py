@@ -27,7 +27,8 @@ Source: Silver et al. 2018, doi:10.1126/science.aar6404; 2017, doi:10.1038/natur
 Deliberate differences: intermediate rewards and γ, as MuZero has them; ½ before the square; the L2
 penalty is AdamW's decay; z starts anew from the search's value where chance chose another move than
 the search's best (as Watkins's Q(λ) cuts its traces), since what follows a bad move tells how good
-the state is only to one who plays it; a fully connected network; one process that plays and learns in turn.
+the state is only to one who plays it; a fully connected network; one process that plays and learns
+in turn.
 """
 
 from __future__ import annotations
@@ -90,12 +91,13 @@ class AlphaZeroConfig:
         )
         checks.check_fields(
             self, gamma=checks.unit_interval, simulations=checks.positive_int,
-            greedy_simulations=checks.positive_int, c=checks.non_negative, noise_fraction=checks.unit_interval,
-            noise_alpha=checks.positive,
+            greedy_simulations=checks.positive_int, c=checks.non_negative,
+            noise_fraction=checks.unit_interval, noise_alpha=checks.positive,
             stochastic=checks.one_of("auto", "chance", "open-loop"),
             buffer_size=checks.positive_int, batch_size=checks.positive_int,
             train_every=checks.positive_int, gradient_steps=checks.positive_int,
-            weight_decay=checks.non_negative, value_coef=checks.non_negative, max_grad_norm=checks.bound,
+            weight_decay=checks.non_negative, value_coef=checks.non_negative,
+            max_grad_norm=checks.bound,
             hidden_sizes=checks.positive_ints, action_bins=checks.at_least(2),
         )  # fmt: skip
 
