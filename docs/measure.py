@@ -184,6 +184,9 @@ def seconds(runs: list[Training]) -> str:
 ADDITION = "--episodes 512"
 BEFORE = "--steps 1 --eval-every 0"
 WALK = "RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 1 --episodes 1000"
+LONG_WALK = (
+    "RandomWalk-v0 --env.length 1000 --env.step 100 --env.left_reward -1 --gamma 1 --features aggregate --bins 10 --low 1 --high 1001"
+)
 CLIFF = "CliffWalking-v1 --epsilon 0.1 --gamma 1 --episodes 1000"
 NARROW = "CliffWalking-v1 --data walks --steps 1200 --eval-every 0"
 NARROWLY = "CliffWalking-v1 --policy optimal --epsilon 0.1 --episodes 30"
@@ -253,6 +256,12 @@ MEASUREMENTS = {
     "watkins_q_lambda_maze": Measurement("the maze", "watkins_q_lambda Maze-v0", optimal(3.0), seeds=10),
     "dyna_q_maze": Measurement("the maze, 100 episodes", "dyna_q Maze-v0", optimal(3.0), seeds=10),
     "dyna_q_plus_maze": Measurement("the maze, 100 episodes", "dyna_q_plus Maze-v0", optimal(3.0), seeds=10),
+    "semi_gradient_td_walk": Measurement(
+        "the walk of 1000 states, ten groups", f"semi_gradient_td {LONG_WALK} --alpha 0.02", predicted, seeds=3, evaluate=""
+    ),
+    "semi_gradient_sarsa_mountain": Measurement(
+        "MountainCar-v0, 500 episodes", "semi_gradient_sarsa MountainCar-v0", mean_return, seeds=3, evaluate="--episodes 50"
+    ),
     "dqn_maze": Measurement("the maze", "dqn Maze-v0", optimal(3.0), seeds=5),
     "dqn_cartpole": Measurement(
         "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--checkpoint best --episodes 50"

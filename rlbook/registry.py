@@ -46,6 +46,8 @@ ALGORITHMS = {
     "n_step_sarsa": "rlbook.algorithms.tabular.n_step_sarsa:NStepSarsa",
     "sarsa_lambda": "rlbook.algorithms.tabular.sarsa_lambda:SarsaLambda",
     "watkins_q_lambda": "rlbook.algorithms.tabular.watkins_q_lambda:WatkinsQLambda",
+    "semi_gradient_td": "rlbook.algorithms.value.semi_gradient_td:SemiGradientTD",
+    "semi_gradient_sarsa": "rlbook.algorithms.value.semi_gradient_sarsa:SemiGradientSarsa",
     "dqn": "rlbook.algorithms.value.dqn:DQN",
     "fitted_q": "rlbook.algorithms.value.fitted_q:FittedQ",
     "cql": "rlbook.algorithms.value.cql:CQL",

@@ -249,7 +249,8 @@ def _reaching(mark: int, marks: int, budget: int | None) -> int:
 
 def interaction_for(agent: Agent, env: AdaptedEnv, recipe: Recipe, rng: np.random.Generator) -> SingleInteraction:
     """The fastest interaction for this agent: with the environment's model, in chunks, or step by step."""
-    model = _sampled(env) if agent.observations == "index" else None
+    numbered = agent.observations in ("index", "numbers") and isinstance(env.observation_space, spaces.Discrete)
+    model = _sampled(env) if numbered else None
     if model is not None and model.num_states != env.observation_space.n:  # type: ignore[attr-defined]
         model = None
     found = SingleInteraction(env, rng)

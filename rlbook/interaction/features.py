@@ -80,6 +80,8 @@ class Features(ABC):
 
     num_features: int
     """d."""
+    num_active = 1
+    """K, how many are 1 at a time; of dense features 1, since these share out no step size."""
     note: str
     """What they are, for the run's notes."""
     binary = True
@@ -125,7 +127,7 @@ class Table(Features):
 
 
 class Rows(Features):
-    """The vector given for each numbered state, [S, d]."""
+    """A vector for each numbered state, [S, d]."""
 
     binary = False
 
@@ -134,6 +136,17 @@ class Rows(Features):
         self.note = f"features: the {rows.shape[1]} given for each of {len(rows):,} states"
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.float64]:
+        return self.rows[np.asarray(observations)]
+
+
+class Listed(Features):
+    """Other features, worked out once for each of S numbered states and then looked up."""
+
+    def __init__(self, features: Features, num_states: int) -> None:
+        self.num_features, self.num_active, self.binary = features.num_features, features.num_active, features.binary
+        self.note, self.rows = features.note, features(np.arange(num_states))
+
+    def __call__(self, observations: ArrayLike) -> NDArray:
         return self.rows[np.asarray(observations)]
 
 
@@ -166,7 +179,7 @@ class Tiles(InABox):
         super().__init__(low, high, numbered=numbered)
         cells = bins if tilings == 1 else bins + 1
         each, odd = cells ** len(low), 2 * np.arange(len(low)) + 1
-        self.num_features = tilings * each
+        self.num_features, self.num_active = tilings * each, tilings
         self._bins, self._last = float(bins), math.nextafter(bins, 0)
         self._shifts = np.arange(tilings)[:, None] * odd % tilings / tilings               # [T, D], in tiles
         self._weights, self._first = _radix(np.full(len(low), cells)), np.arange(tilings) * each
@@ -254,7 +267,15 @@ def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int =
         sizes = _sizes(space)
         _check_number(choice, math.prod(int(size) for size in sizes), num_actions)
         return Table(sizes, numbered=numbered)
+    found = _in_a_box(space, config, choice, num_actions)
+    if isinstance(space, spaces.Discrete) and int(space.n) * (found.num_active if found.binary else found.num_features) <= MAX_FEATURES:
+        return Listed(found, int(space.n))
+    return found
+
+
+def _in_a_box(space: spaces.Space, config: FeatureConfig, choice: str, num_actions: int) -> Features:
     low, high = _bounds(space, config, choice)
+    numbered = isinstance(space, spaces.Discrete)
     if choice in (TILES, AGGREGATE):
         tilings = config.tilings if choice == TILES else 1
         _check_number(choice, tilings * (config.bins + (tilings > 1)) ** len(low), num_actions, "; lower bins")

@@ -38,6 +38,11 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("alphazero", "Maze-v0"): ({"steps": 500, "simulations": 8, "gradient_steps": 4, "env_kwargs": {"slip": 0.2}}, 500),
     ("alphazero", "TicTacToe-v0"): (
         {"steps": 300, "simulations": 8, "train_every": 4, "buffer_size": 150, "env_kwargs": {"opponent": "self"}}, 300),
+    ("semi_gradient_td", "Maze-v0"): ({"steps": 1500, "features": "aggregate", "n": 5, "env_kwargs": {"slip": 0.2}}, 1500),
+    ("semi_gradient_td", "CartPole-v1"): ({"steps": 1500, "features": "fourier", "order": 1, "trace_decay": 0.9, "alpha": 0.01}, 1500),
+    ("semi_gradient_sarsa", "Maze-v0"): ({"steps": 1500, "env_kwargs": {"slip": 0.2}}, 1500),
+    ("semi_gradient_sarsa", "MountainCar-v0"): ({"steps": 1500}, 1500),
+    ("semi_gradient_sarsa", "CartPole-v1"): ({"steps": 1500, "n": 4}, 1500),
     ("dqn", "Maze-v0"): ({"steps": 1200, "learning_starts": 100, "buffer_size": 700, "env_kwargs": {"slip": 0.2}}, 1200),
     ("dqn", "CartPole-v1"): (
         {"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150, "train_every": 60, "gradient_steps": 8, "double": True,

@@ -48,6 +48,17 @@ def greedy(row: Row, rng: Generator) -> int:
     return choice
 
 
+def settled(row: Sequence[float], place: int) -> int:
+    """One of the best actions, always the same: of n the one with index `place` mod n.
+
+    The fixed rule makes acting repeatable, and states that were never visited still do not all get
+    the same action.
+    """
+    highest = max(row)
+    best = [action for action, value in enumerate(row) if value == highest]
+    return best[place % len(best)]
+
+
 def largest(row: Row) -> float:
     """max_a of a row [A]."""
     best = row[0]

@@ -58,6 +58,15 @@ def plain_policy(policy: object) -> GivenPolicy:
     raise ValueError(f"{WANTED} {_short(policy)}")
 
 
+def check_epsilon(policy: GivenPolicy, epsilon: float) -> None:
+    """Raises ValueError where an ε-greedy policy would take no random action."""
+    if policy == EPSILON_GREEDY and epsilon == 0:
+        raise ValueError(
+            "epsilon must be above 0 with policy 'epsilon-greedy', got 0; 'optimal' takes the "
+            "best action always"
+        )
+
+
 def probabilities(
     policy: GivenPolicy, env: gymnasium.Env, gamma: float, epsilon: float = 0.0
 ) -> np.ndarray:

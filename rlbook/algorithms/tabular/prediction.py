@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.given_policy import (
-    EPSILON_GREEDY,
     GivenPolicy,
     check_cumulative,
+    check_epsilon,
     cumulative,
     plain_policy,
     probabilities,
@@ -82,11 +82,7 @@ class PredictionConfig(TableConfig):
         )  # fmt: skip
         check_schedules(self, counted=True, alpha=positive_fraction)
         object.__setattr__(self, "policy", plain_policy(self.policy))
-        if self.policy == EPSILON_GREEDY and self.epsilon == 0:
-            raise ValueError(
-                "epsilon must be above 0 with policy 'epsilon-greedy', got 0; 'optimal' takes the "
-                "best action always"
-            )
+        check_epsilon(self.policy, self.epsilon)
 
 
 class PredictionAgent(TableAgent):

@@ -31,6 +31,7 @@ from rlbook.algorithms.tabular.exploration import (
     UCB,
     WAYS,
     explore,
+    settled,
 )
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Memory, Settings
 from rlbook.checks import (
@@ -295,15 +296,8 @@ class ControlAgent(TableAgent):
         return shown
 
     def greedy_action(self, state: int) -> int:
-        """A best action, always the same one.
-
-        Of n best actions it is the one with index s mod n. The fixed rule makes acting repeatable,
-        and states that were never visited still do not all get the same action.
-        """
-        values = self.action_values_of(state)
-        highest = max(values)
-        best = [action for action, value in enumerate(values) if value == highest]
-        return best[int(state) % len(best)]
+        """A best action, always the same one; see `settled`."""
+        return settled(self.action_values_of(state), int(state))
 
     def action_values_of(self, state: int) -> list[float]:
         """Q(s, ·): [A], in reward units."""

@@ -1,0 +1,192 @@
+"""What linear agents share: features of the observation, weights, a given policy, and saving.
+
+    v(s) = w·x(s)                 prediction: weights [d, 1]
+    q(s, a) = w_a·x(s)            control: weights [d, A], a column for each action
+
+The features x(s) are a hyper-parameter, see `rlbook.interaction.features`. With K binary features,
+one update by a step size α moves each of their weights by α/K of the error, and so the value at s
+by α of it.
+
+Source: Sutton & Barto 2018, section 9.4, eq. 9.8. Difference: the book's α is that of a weight,
+ours that of the value; α/K is the book's.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete, MultiDiscrete
+from numpy.typing import ArrayLike, NDArray
+
+from rlbook.agent import Agent, Metrics, State
+from rlbook.algorithms.exact_metrics import EXACT_METRICS
+from rlbook.algorithms.tabular.given_policy import (
+    UNIFORM,
+    GivenPolicy,
+    check_epsilon,
+    cumulative,
+    plain_policy,
+    probabilities,
+)
+from rlbook.checks import (
+    at_least,
+    check_fields,
+    check_schedules,
+    positive,
+    saved_array,
+    unit_interval,
+)
+from rlbook.envs.outcomes import draw
+from rlbook.functional.schedules import Constant, Schedule
+from rlbook.interaction.features import FeatureConfig, linear, make_features
+from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+POLE = {"low": (-2.4, -3.0, -0.21, -3.0), "high": (2.4, 3.0, 0.21, 3.0), "bins": 6}
+"""Bounds for CartPole-v1: where an episode ends, and velocities that are seldom exceeded."""
+PRESETS = {"CartPole-v1": POLE, "Acrobot-v1": {"bins": 3}}
+"""What linear agents need where their defaults would not do."""
+Observation = int | NDArray[np.float64] | NDArray[np.int64]
+"""A numbered state, or a vector of numbers [D]."""
+
+
+@dataclass(frozen=True)
+class LinearConfig(FeatureConfig):
+    """Hyper-parameters that all linear agents share."""
+
+    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    # step size α, above 0: the share of the error at s that one update removes (binary features)
+    alpha: Schedule = Constant(0.1)
+    # values per dimension that continuous actions are chosen from, at least 2
+    action_bins: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, gamma=unit_interval, action_bins=at_least(2))
+        check_schedules(self, alpha=positive)
+
+
+class LinearAgent(Agent):
+    """An agent whose values are linear in features. Acts in one environment."""
+
+    budget = {"episodes": 500}
+    observations = "numbers"
+    actions = "discrete"
+    presets = PRESETS
+    weights: NDArray[np.float64]
+    """w: [d, 1] or [d, A], in reward units."""
+    METRICS: ClassVar[dict[str, str]] = {"alpha": "step size α of a value"}
+
+    def __init_subclass__(cls) -> None:
+        cls.METRICS = cls.METRICS | EXACT_METRICS
+
+    def __init__(self, env: gymnasium.Env, config: LinearConfig, seed: int = 0) -> None:
+        """Raises RequestError where the observations have no such features."""
+        super().__init__(env, config, seed)
+        assert isinstance(env.action_space, Discrete)
+        self.num_actions, self.space = int(env.action_space.n), env.observation_space
+        self.features = make_features(self.space, config, self.num_actions)
+        self.weights = np.zeros((self.features.num_features, self.columns()))
+        self.rng = rng_for(seed, "exploration")
+
+    @abstractmethod
+    def columns(self) -> int:
+        """1, or A."""
+
+    @property
+    def step_size(self) -> float:
+        """α/K: what share of the error a weight moves by now."""
+        return self.config.alpha(self.progress) / self.features.num_active
+
+    def rates(self) -> Metrics:
+        """The schedules' values now."""
+        return {"alpha": self.config.alpha(self.progress)}
+
+    def states(self) -> NDArray[np.int64]:
+        """All observations, [S] or [S, D], in the order that tables have. Raises TypeError where
+        they are numbers and cannot be counted.
+        """
+        if isinstance(self.space, Discrete):
+            return np.arange(int(self.space.n))
+        if isinstance(self.space, MultiDiscrete):
+            sizes = tuple(int(size) for size in self.space.nvec)
+            return np.stack(np.unravel_index(np.arange(np.prod(sizes)), sizes), axis=-1)
+        raise TypeError("these observations are numbers, and no table could list their values")
+
+    def state_dict(self) -> State:
+        return {"weights": self.weights.copy(), "rng": rng_state(self.rng)}
+
+    def load_state_dict(self, state: State) -> None:
+        """The inverse of `state_dict`. Raises ValueError where the state does not fit."""
+        shape = self.weights.shape
+        self.weights = saved_array("weights", state["weights"], np.float64, shape)
+        set_rng_state(self.rng, state["rng"])
+
+
+@dataclass(frozen=True)
+class LinearPredictionConfig(LinearConfig):
+    """Hyper-parameters that all agents with a linear V(s) share."""
+
+    # whose values are learned: uniform; where states are numbered also optimal, epsilon-greedy, an
+    # action a state, or a .json
+    policy: GivenPolicy = UNIFORM
+    # share ε of uniformly random actions mixed into the policy, in [0, 1]
+    epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, epsilon=unit_interval)
+        object.__setattr__(self, "policy", plain_policy(self.policy))
+        check_epsilon(self.policy, self.epsilon)
+
+
+class LinearPrediction(LinearAgent):
+    """Follows a given policy π and learns its values, v(s) = w·x(s)."""
+
+    budget = {"episodes": 1_000}
+    seeks_return = False
+
+    def __init__(self, env: gymnasium.Env, config: LinearPredictionConfig, seed: int = 0) -> None:
+        """Raises ValueError where the policy does not fit the environment."""
+        super().__init__(env, config, seed)
+        self._target_policy = self.policy_of(config.policy, env, config.epsilon)
+        self._cumulative = cumulative(self._target_policy)
+
+    def policy_of(self, policy: GivenPolicy, env: gymnasium.Env, epsilon: float) -> np.ndarray:
+        """π(a|s): [S, A], or [1, A] where states are not numbered."""
+        if isinstance(self.space, Discrete):
+            return probabilities(policy, env, self.config.gamma, epsilon)
+        if policy != UNIFORM:
+            raise ValueError(
+                f"policy must be 'uniform' where states are not numbered, got {str(policy)[:60]!r}"
+            )
+        return np.full((1, self.num_actions), 1.0 / self.num_actions)
+
+    def columns(self) -> int:
+        return 1
+
+    @property
+    def target_policy(self) -> np.ndarray:
+        """π(a|s), whose values are learned: [S, A], or [1, A] where states are not numbered."""
+        return self._target_policy.copy()
+
+    def act(self, observation: Observation, *, explore: bool = True) -> int:
+        state = int(observation) if isinstance(self.space, Discrete) else 0
+        if not explore:
+            return int(self._target_policy[state].argmax())
+        return draw(self._cumulative[state], 0, self.rng)
+
+    def value(self, observations: ArrayLike) -> NDArray[np.float64]:
+        """v of the environment's observations: [N, ...] → [N], in reward units."""
+        return linear(self.weights, self.features(self.adapted(observations)))[..., 0]
+
+    def values(self) -> NDArray[np.float64]:
+        """v(s): [S], in reward units, where states can be counted."""
+        return linear(self.weights, self.features(self.states()))[..., 0]
+
+    def greedy_policy(self) -> NDArray[np.int64]:
+        """[S]: the policy's most probable action; the first of several."""
+        return np.array([self.act(state, explore=False) for state in self.states()])

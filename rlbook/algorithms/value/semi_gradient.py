@@ -1,0 +1,155 @@
+"""Semi-gradient updates of linear weights: towards n-step targets, or by eligibility traces.
+
+    n-step      w ← w + α [ G_{t:t+n} - v(s_t) ] ∇v(s_t)         n steps later
+    λ           z ← z + α ∇v(s_t);  w ← w + δ_t z;  z ← γ λ z     at once
+
+The gradient of a linear value is x(s), in the column of the action that was taken. It is half a
+gradient, as the target depends on w too and its part is left out. With binary features, replacing
+traces set the components of the visited ones to α and do not add it.
+
+Both go over an episode's end in the same way as with a table (see `windows` and `traces`): what is
+left of n-step targets is worked out before the first of them is learned, and traces end with their
+episode.
+
+Source: Sutton & Barto 2018, eq. 9.15 and 12.5 to 12.7; replacing traces: the box on page 305.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbook.agent import State
+from rlbook.algorithms.value.linear import LinearAgent, LinearConfig
+from rlbook.checks import check_fields, one_of, positive_int, saved_array, unit_interval
+from rlbook.interaction.features import add, linear
+
+ACCUMULATING, REPLACING = TRACES = ("accumulating", "replacing")
+
+
+@dataclass(frozen=True)
+class SemiGradientConfig(LinearConfig):
+    """How far back an error reaches: by n-step targets, or by traces."""
+
+    # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
+    n: int = 1
+    trace_decay: float = 0.0                 # λ: how far back an error reaches, in [0, 1]
+    traces: str = ACCUMULATING               # accumulating or replacing
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, n=positive_int, trace_decay=unit_interval, traces=one_of(*TRACES))
+        if self.n > 1 and self.trace_decay > 0:
+            raise ValueError(f"n must be 1 with trace_decay above 0, got {self.n}: take one")
+
+
+class SemiGradientAgent(LinearAgent):
+    """A linear agent whose config is a `SemiGradientConfig`."""
+
+    def __init__(self, env: gymnasium.Env, config: SemiGradientConfig, seed: int = 0) -> None:
+        """Raises ValueError where traces cannot be replaced."""
+        super().__init__(env, config, seed)
+        if config.traces == REPLACING and config.trace_decay > 0 and not self.features.binary:
+            raise ValueError(
+                f"traces 'replacing' need binary features, and {config.features!r} are dense"
+            )
+        self.window: list[tuple[NDArray, int, float]] = []
+        """Features, column and reward of the last steps of the episode, at most n."""
+        self.traces = np.zeros(self.weights.shape if config.trace_decay > 0 else (0, 0))
+        """z, the step size within: [d, 1] or [d, A], where there are any."""
+
+    def begin(self) -> None:
+        self.window.clear()
+        self.traces[:] = 0.0
+
+    def update(
+        self, features: NDArray, column: int, reward: float, next_value: float, over: bool
+    ) -> float | None:
+        """Learns from a step.
+
+        Args:
+            features: x(s), of the state before the step.
+            column: 0, or the action.
+            reward: in reward units.
+            next_value: what follows is worth, undiscounted; 0 where the episode terminated.
+            over: whether the episode ends here.
+
+        Returns:
+            |δ| in reward units, of several updates the mean; None where none was made.
+        """
+        if len(self.traces):
+            return self._by_traces(features, column, reward, next_value, over)
+        self.window.append((features, column, reward))
+        if not over and len(self.window) < self.config.n:
+            return None
+        targets = self._returns(next_value)
+        learned = self.window if over else self.window[:1]
+        sizes = [
+            self._move(features, column, target)
+            for (features, column, _), target in zip(learned, targets, strict=False)
+        ]
+        self.window = self.window[len(learned) :]
+        return sum(sizes) / len(sizes)
+
+    def _returns(self, total: float) -> list[float]:
+        """From each step of the window the return to its end, and what is worth `total` there."""
+        found = []
+        for _, _, reward in reversed(self.window):
+            total = reward + self.config.gamma * total
+            found.append(total)
+        return found[::-1]
+
+    def _move(self, features: NDArray, column: int, target: float) -> float:
+        weights = self.weights[:, column]
+        error = target - float(linear(weights, features))
+        add(weights, features, self.step_size * error)
+        return abs(error)
+
+    def _by_traces(
+        self, features: NDArray, column: int, reward: float, next_value: float, over: bool
+    ) -> float:
+        value = float(linear(self.weights[:, column], features))
+        error = reward + self.config.gamma * next_value - value
+        if self.config.traces == REPLACING:
+            self.traces[features, column] = self.step_size
+        else:
+            add(self.traces[:, column], features, self.step_size)
+        self.weights += error * self.traces
+        self.traces *= 0.0 if over else self.config.gamma * self.config.trace_decay
+        return abs(error)
+
+    def state_dict(self) -> State:
+        features, columns, rewards = zip(*self.window, strict=True) if self.window else ((), (), ())
+        kind, width = self._features_are()
+        window = {
+            "features": np.array(features, dtype=kind).reshape(-1, width),
+            "columns": np.array(columns, dtype=np.int64),
+            "rewards": np.array(rewards, dtype=np.float64),
+        }  # fmt: skip
+        return super().state_dict() | {"window": window, "traces": self.traces.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.traces = saved_array("traces", state["traces"], np.float64, self.traces.shape)
+        saved, count = state["window"], len(state["window"]["rewards"])
+        if count >= self.config.n:
+            raise ValueError(f"the saved window must have less than {self.config.n} steps")
+        rewards = saved_array("rewards", saved["rewards"], np.float64)
+        columns = saved_array(
+            "columns", saved["columns"], np.int64, (count,), low=0, high=self.columns()
+        )
+        kind, width = self._features_are()
+        low, high = (0, len(self.weights)) if self.features.binary else (-np.inf, np.inf)
+        features = saved_array(
+            "features", saved["features"], kind, (count, width), low=low, high=high
+        )
+        self.window = list(zip(features, columns.tolist(), rewards.tolist(), strict=True))
+
+    def _features_are(self) -> tuple[type, int]:
+        """What x(s) consists of, and how many of it: the type of its numbers, and K or d."""
+        if self.features.binary:
+            return np.int64, self.features.num_active
+        return np.float64, self.features.num_features

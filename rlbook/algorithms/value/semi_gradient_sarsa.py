@@ -1,0 +1,139 @@
+"""Semi-gradient SARSA: control with values that are linear in features.
+
+    w ← 0
+    a ← an action for the first state, ε-greedy in q(s, ·)
+    for each step
+        take a, see r and s'
+        a' ← an action for s', ε-greedy in q(s', ·)
+        w_a ← w_a + α [ r + γ q(s', a') - q(s, a) ] x(s)       q(s, a) = w_a·x(s)
+        s, a ← s', a'
+
+q(s', a') counts as 0 where the episode terminated. With features of a table this is `sarsa`; with
+tiles it learns to drive up a mountain in some dozen episodes, since what is learned at one
+position and velocity is true nearby. Where rewards are negative, weights of 0 are optimistic, and
+the agent explores without any ε. With `n` the target is the n-step return, with `trace_decay` λ
+it is SARSA(λ).
+
+Source: Rummery & Niranjan 1994; Sutton & Barto 2018, the boxes on pages 244, 247 (n-step) and 305
+(λ, binary features); tiles on the mountain: Sutton 1996. Deliberate differences: α is shared out
+among the K binary features (see `linear`), a time limit is no termination, and the step size is
+within the trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rlbook.agent import Metrics, State, Step
+from rlbook.algorithms.tabular.exploration import greedy, settled
+from rlbook.algorithms.value.linear import PRESETS, LinearAgent, Observation
+from rlbook.algorithms.value.semi_gradient import SemiGradientAgent, SemiGradientConfig
+from rlbook.checks import check_schedules, unit_interval
+from rlbook.functional.schedules import Linear, Schedule
+from rlbook.interaction.features import linear
+
+NONE = -1
+"""No action is pending: the next state is the first of an episode."""
+
+
+@dataclass(frozen=True)
+class SemiGradientSarsaConfig(SemiGradientConfig):
+    """Hyper-parameters of semi-gradient SARSA."""
+
+    epsilon: Schedule = Linear(1.0, 0.05)    # probability ε of a random action, in [0, 1]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_schedules(self, epsilon=unit_interval)
+
+
+class SemiGradientSarsa(SemiGradientAgent):
+    """Semi-gradient SARSA, n-step or with traces. Acts in one environment."""
+
+    presets = PRESETS | {
+        "MountainCar-v0": {
+            "gamma": 1.0, "epsilon": 0.0, "alpha": "linear(0.5, 0.02)", "trace_decay": 0.9,
+            "traces": "replacing",
+        },
+    }  # fmt: skip
+    Config = SemiGradientSarsaConfig
+    METRICS: ClassVar[dict[str, str]] = LinearAgent.METRICS | {
+        "td_error": "mean of |δ|, how far q was from its targets, in reward units",
+        "epsilon": "probability of a random action",
+    }
+
+    def __init__(
+        self, env: gymnasium.Env, config: SemiGradientSarsaConfig, seed: int = 0
+    ) -> None:
+        super().__init__(env, config, seed)
+        self.pending = NONE
+        """The action to take now, which the last update has chosen."""
+
+    def columns(self) -> int:
+        return self.num_actions
+
+    def begin(self) -> None:
+        super().begin()
+        self.pending = NONE
+
+    def act(self, observation: Observation, *, explore: bool = True) -> int:
+        if explore and self.pending != NONE:
+            return self.pending
+        features = self.features(observation)
+        row = linear(self.weights, features).tolist()
+        if explore:
+            return self.chosen(row)
+        return settled(row, int(features[0]) if self.features.binary else 0)
+
+    def chosen(self, row: list[float]) -> int:
+        """An action that is random with probability ε, else one of the best by q(s, ·), [A]."""
+        if self.rng.random() < self.config.epsilon(self.progress):
+            return int(self.rng.random() * len(row))
+        return greedy(row, self.rng)
+
+    def learn(self, step: Step) -> Metrics:
+        next_value, self.pending = 0.0, NONE
+        if not step.terminated:
+            row = linear(self.weights, self.features(step.next_obs)).tolist()
+            next_action = self.chosen(row)
+            next_value = row[next_action]
+            if not step.truncated:
+                self.pending = next_action
+        over = step.terminated or step.truncated
+        features = self.features(step.obs)
+        error = self.update(features, int(step.action), step.reward, next_value, over)
+        return self.rates() | ({} if error is None else {"td_error": error})
+
+    def rates(self) -> Metrics:
+        return super().rates() | {"epsilon": self.config.epsilon(self.progress)}
+
+    def value(self, observations: ArrayLike) -> NDArray[np.float64]:
+        """max_a q(s, a) of the environment's observations: [N, ...] → [N], in reward units."""
+        return linear(self.weights, self.features(self.adapted(observations))).max(axis=-1)
+
+    def values(self) -> NDArray[np.float64]:
+        """max_a q(s, a): [S], in reward units, where states can be counted."""
+        return self.action_values().max(axis=1)
+
+    def action_values(self) -> NDArray[np.float64]:
+        """q(s, a): [S, A], in reward units, where states can be counted."""
+        return linear(self.weights, self.features(self.states()))
+
+    def greedy_policy(self) -> NDArray[np.int64]:
+        """[S]: the action taken without exploration."""
+        return np.array([self.act(state, explore=False) for state in self.states()])
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"pending": self.pending}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        pending = state["pending"]
+        if type(pending) is not int or not NONE <= pending < self.num_actions:
+            raise ValueError(f"the saved pending must be an action or {NONE}, got {pending!r}")
+        self.pending = pending

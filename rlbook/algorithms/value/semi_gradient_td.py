@@ -1,0 +1,51 @@
+"""Semi-gradient TD: learn the values of a given policy as weights of features.
+
+    w ← 0, π ← the given policy
+    for each step
+        a ← an action of π(·|s)
+        take a, see r and s'
+        w ← w + α [ r + γ v(s') - v(s) ] x(s)          v(s) = w·x(s)
+
+v(s') counts as 0 where the episode terminated. What is learned in one state moves the values of
+all states that share features with it. The weights cannot represent any value, and the fixed
+point of TD is not the best they could do: its error is at most 1/(1-γ) times as large. With `n`
+the target is the n-step return, with an n beyond the episode's length that of Monte Carlo, whose
+fixed point is the best approximation. With `trace_decay` λ it is TD(λ), by eligibility traces.
+
+Source: Sutton 1988; Sutton & Barto 2018, the boxes on pages 202 (Monte Carlo), 203, 209 (n-step)
+and 293 (λ); the bound: Tsitsiklis & Van Roy 1997, doi:10.1109/9.580874. Deliberate differences:
+α is shared out among the K binary features (see `linear`), a time limit is no termination, and the
+step size is within the trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlbook.agent import Metrics, Step
+from rlbook.algorithms.value.linear import LinearPrediction, LinearPredictionConfig
+from rlbook.algorithms.value.semi_gradient import SemiGradientAgent, SemiGradientConfig
+from rlbook.interaction.features import linear
+
+
+@dataclass(frozen=True)
+class SemiGradientTDConfig(LinearPredictionConfig, SemiGradientConfig):
+    """Hyper-parameters of semi-gradient TD."""
+
+
+class SemiGradientTD(LinearPrediction, SemiGradientAgent):
+    """Semi-gradient TD(0), n-step TD or TD(λ). Acts in one environment."""
+
+    Config = SemiGradientTDConfig
+    METRICS: ClassVar[dict[str, str]] = LinearPrediction.METRICS | {
+        "td_error": "mean of |δ|, how far v was from its targets, in reward units",
+    }
+
+    def learn(self, step: Step) -> Metrics:
+        next_value = 0.0
+        if not step.terminated:
+            next_value = float(linear(self.weights[:, 0], self.features(step.next_obs)))
+        over = step.terminated or step.truncated
+        error = self.update(self.features(step.obs), 0, step.reward, next_value, over)
+        return self.rates() | ({} if error is None else {"td_error": error})
