@@ -1,0 +1,71 @@
+"""Figure 10.4: n-step semi-gradient SARSA on the mountain: how soon it learns, for each step size and each n.
+
+As in figure 7.2, something in between is best: n = 4 in the book, n = 8 over the few runs here, with a smaller step size the larger n is.
+
+Source: Sutton & Barto 2018, figure 10.4: steps an episode over the first 50 episodes. The book averages 100 runs, here 3, with fewer step
+sizes, and no episode takes more than 5000 steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.mountain_car import driven
+from rlbook.plots.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ALPHAS: dict[int, tuple[float, ...]] = {
+    1: (0.4, 0.6, 0.9, 1.2, 1.5), 2: (0.3, 0.5, 0.7, 1.0, 1.4), 4: (0.2, 0.3, 0.45, 0.65, 0.9, 1.2), 8: (0.15, 0.25, 0.4, 0.6, 0.9),
+    16: (0.1, 0.2, 0.3, 0.45, 0.6),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figure 10.4."""
+
+    steps: dict[int, dict[float, np.ndarray]]              # n → α → [runs]: steps an episode, the mean of the first 50
+
+
+def run(seed: int = 0, runs: int = 3, episodes: int = 50, lengths: tuple[int, ...] = tuple(ALPHAS)) -> Result:
+    """Each n of `lengths` with its step sizes."""
+
+    def curve(n: int) -> dict[float, np.ndarray]:
+        return {alpha: np.array([_steps(seed + index, episodes, n, alpha) for index in range(runs)]) for alpha in ALPHAS[n]}
+
+    return Result({n: curve(n) for n in lengths})
+
+
+def _steps(seed: int, episodes: int, n: int, alpha: float) -> float:
+    taken = 0
+    for _, interaction in driven(seed, episodes, 5_000, n=n, alpha=alpha):
+        taken = interaction.steps
+    return taken / episodes
+
+
+def measured(result: Result) -> dict[str, float]:
+    """The fewest steps of each n, and the step size that takes them."""
+    numbers = {}
+    for n, curve in result.steps.items():
+        alpha = min(curve, key=lambda alpha: curve[alpha].mean())
+        numbers |= {f"n = {n}, fewest steps": float(curve[alpha].mean()), f"n = {n}, at α": alpha}
+    return numbers
+
+
+def draw(result: Result) -> Figure:
+    """A curve for each n."""
+    figure = new_figure(6.6, 4.8)
+    axes = labelled(figure.subplots(), "Step size α (the book's α × 8 tilings)", "Steps per episode, first 50 episodes")
+    for place, (n, curve) in enumerate(result.steps.items()):
+        means = [steps.mean() for steps in curve.values()]
+        axes.plot(list(curve), means, "o-", color=curve_colour(place), markersize=3.5, label=f"n = {n}")
+    axes.set_ylim(180, 320)
+    axes.set_xlim(0, 1.6)
+    legend(axes, loc="upper right")
+    return figure

@@ -1,0 +1,98 @@
+"""Figures 9.1 to 10.4 show what they are there to show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlbook.book.figures import figure, home, measured
+from rlbook.book.figures.figure_9_1 import best
+from rlbook.book.figures.long_walk import best as lowest
+from rlbook.book.figures.thousand_states import exact_values, learned, learner, time_spent, walk_model, walks
+
+SMALL: dict[str, dict[str, Any]] = {
+    "9.1": {"episodes": 50}, "9.2": {"runs": 1, "episodes": 20, "alphas": (0.0, 0.4)}, "9.10": {"runs": 1, "episodes": 20},
+    "10.1": {"episodes": (1, 2)}, "10.4": {"runs": 1, "episodes": 2, "lengths": (8,)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", SMALL)
+def test_a_figure_is_drawn_and_its_numbers_have_names(number: str, tmp_path: Path) -> None:
+    result = figure(number, **SMALL[number])
+    numbers = measured(number, result)
+    assert numbers and all(isinstance(value, float | int) for value in numbers.values())
+    home(number).draw(result).savefig(tmp_path / "figure.png")
+
+
+def test_the_walk_of_a_thousand_states_is_the_books() -> None:
+    """V as the environment's docstring has it; 400 walks spend their steps where μ says, and move by 50.5 states at a time."""
+    model = walk_model()
+    exact, time = exact_values(model), time_spent()
+    np.testing.assert_allclose(exact[[0, 249, 499, 999]], [-0.921960, -0.472702, -0.000943, 0.921960], atol=1e-6)
+    seen = np.array([step.obs for steps in walks(model, 0, 400) for step in steps])
+    found = np.bincount(seen, minlength=1002)[1:-1] / len(seen)
+    assert np.abs((found - time).reshape(10, -1).sum(axis=1)).max() < 0.02
+    moves = [abs(step.next_obs - step.obs) for steps in walks(model, 0, 50) for step in steps[:-1]]
+    assert max(moves) == 100 and abs(np.mean(moves) - 50.5) < 4 * 28.9 / np.sqrt(len(moves)) + 1
+
+
+def test_figure_9_2_is_best_in_the_middle() -> None:
+    sweep = figure("9.2", runs=4, episodes=1, alphas=(0.05, 0.4, 0.8)).errors
+    found = {n: lowest(sweep, n)[0] for n in sweep.errors}
+    assert found[4] < found[1] and found[4] < found[16] < found[128]
+    assert lowest(sweep, 4)[1] == 0.4 and lowest(sweep, 1)[1] == 0.8
+
+
+def test_figure_10_1_begins_with_a_hill_where_it_has_been() -> None:
+    result = figure("10.1", episodes=(12,))
+    early, later = result.costs["step 428"], result.costs["episode 12"]
+    assert early.max() > 2 and (early[-5:, -5:] == 0).all(), "nobody was fast on the right yet"
+    assert later.max() > 3 * early.max() and result.lengths[-1] < result.lengths[0] / 2
+
+
+@pytest.mark.slow
+def test_figure_9_1_comes_to_the_means_of_its_groups() -> None:
+    result = figure("9.1")
+    groups = result.values.reshape(10, -1)[:, 0]
+    assert np.abs(groups - best(result)).max() < 0.1
+    assert (np.diff(groups) > 0).all()
+
+
+@pytest.mark.slow
+def test_figure_9_2_td_comes_to_its_fixed_point() -> None:
+    """[-.693, -.481, -.303, -.146, -.001, .122, .250, .388, .544, .731], the solution of Xᵀ D (I - P) X w = Xᵀ D r: flatter than V's means,
+    -.830 to .830. How high all lie is chance (see `test_linear`); the distance of the ends is not."""
+    values = figure("9.2", runs=2, alphas=(0.4,)).values
+    assert abs(np.ptp(values) - (0.731 + 0.693)) < 0.1
+
+
+@pytest.mark.slow
+def test_figure_9_10_many_tilings_end_lower() -> None:
+    result = figure("9.10", runs=1)
+    one, many = (errors[0, -100:].mean() for errors in result.errors.values())
+    assert many < 0.8 * one and one > result.least
+
+
+@pytest.mark.slow
+def test_figure_10_4_four_steps_learn_sooner_than_one() -> None:
+    steps = measured("10.4", figure("10.4", runs=2, lengths=(1, 4)))
+    assert steps["n = 4, fewest steps"] + 10 < steps["n = 1, fewest steps"]
+
+
+def test_groups_of_the_environment_are_aggregation() -> None:
+    """A table of what looks alike learns what features of groups learn, to the bit."""
+    from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
+    from rlbook.envs.random_walk import RandomWalk, grouped
+    from rlbook.functional.schedules import Constant
+
+    model, views = walk_model(), grouped(1000, 100)
+    table = TDPrediction(RandomWalk(1000, 100, -1.0, group=100), TDPredictionConfig(gamma=1.0, alpha=Constant(0.1)))
+    agent = learner(model, features="aggregate", bins=10, alpha=0.1)
+    for steps in walks(model, 3, 5):
+        found = learned(agent, steps)
+        for step in steps:
+            table.learn(step._replace(obs=int(views[step.obs]), next_obs=int(views[step.next_obs])))
+    np.testing.assert_array_equal(found.reshape(10, -1)[:, 0], table.values()[1:-1])
