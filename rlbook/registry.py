@@ -48,6 +48,7 @@ ALGORITHMS = {
     "watkins_q_lambda": "rlbook.algorithms.tabular.watkins_q_lambda:WatkinsQLambda",
     "semi_gradient_td": "rlbook.algorithms.value.semi_gradient_td:SemiGradientTD",
     "semi_gradient_sarsa": "rlbook.algorithms.value.semi_gradient_sarsa:SemiGradientSarsa",
+    "world_model": "rlbook.algorithms.model_based.world_model:WorldModelAgent",
     "dqn": "rlbook.algorithms.value.dqn:DQN",
     "fitted_q": "rlbook.algorithms.value.fitted_q:FittedQ",
     "cql": "rlbook.algorithms.value.cql:CQL",

@@ -1,0 +1,110 @@
+"""The cross-entropy method: draw many plans, keep the best, draw the next ones like those.
+
+    repeat
+        draw C plans from a distribution with independent components
+        keep the E plans of the highest score, the elites
+        the distribution ← the one under which the elites are most likely
+
+Needs nothing but scores: no gradient, and any model that can be run. For a normal distribution
+"most likely" is the elites' mean and standard deviation, for a categorical one their frequencies.
+
+Source: Rubinstein & Kroese 2004, The Cross-Entropy Method, algorithm 2.2 (with E = ρC); as a
+planner: Chua et al. 2018, arXiv:1805.12114, section 5.
+
+Shapes: N environments, C plans of each, H steps of a plan, A action components (or actions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Plans(Protocol):
+    """A distribution over plans, which a better one can be fitted to."""
+
+    def sample(self, count: int, rng: np.random.Generator) -> Tensor:
+        """[N, C, H, A]."""
+        ...
+
+    def refit(self, elites: Tensor) -> Plans:
+        """From elites [N, E, H, A]."""
+        ...
+
+    def most_likely(self) -> Tensor:
+        """The plan at the distribution's mode: [N, H, A]."""
+        ...
+
+
+@dataclass(frozen=True)
+class GaussianPlans:
+    """Continuous actions: each component is normal, and cut off at the box's bounds."""
+
+    mean: Tensor  # [N, H, A], in the units of the actions
+    std: Tensor   # [N, H, A]
+    low: Tensor   # [A]
+    high: Tensor  # [A]
+
+    def sample(self, count: int, rng: np.random.Generator) -> Tensor:
+        shape = (len(self.mean), count, *self.mean.shape[1:])
+        noise = torch.from_numpy(rng.standard_normal(shape, np.float32)).to(self.mean.device)
+        plans = self.mean[:, None] + self.std[:, None] * noise
+        return torch.minimum(torch.maximum(plans, self.low), self.high)
+
+    def refit(self, elites: Tensor) -> GaussianPlans:
+        std, mean = torch.std_mean(elites, dim=1, correction=0)
+        return GaussianPlans(mean, std, self.low, self.high)
+
+    def most_likely(self) -> Tensor:
+        return self.mean
+
+
+@dataclass(frozen=True)
+class CategoricalPlans:
+    """Discrete actions, as one-hot vectors."""
+
+    probability: Tensor  # [N, H, A], sums to 1 over A
+    floor: float = 0.02  # share of the uniform distribution that refitting mixes in
+
+    def sample(self, count: int, rng: np.random.Generator) -> Tensor:
+        steps, actions = self.probability.shape[1:]
+        shape = (len(self.probability), count, steps, 1)
+        uniform = torch.from_numpy(rng.random(shape, np.float32)).to(self.probability.device)
+        below = self.probability.cumsum(-1)[:, None, :, :-1]
+        return F.one_hot((uniform >= below).sum(-1), actions).to(self.probability.dtype)
+
+    def refit(self, elites: Tensor) -> CategoricalPlans:
+        frequency, actions = elites.mean(1), elites.shape[-1]
+        return CategoricalPlans((1 - self.floor) * frequency + self.floor / actions, self.floor)
+
+    def most_likely(self) -> Tensor:
+        chosen = self.probability.argmax(-1)
+        return F.one_hot(chosen, self.probability.shape[-1]).to(self.probability.dtype)
+
+
+def cross_entropy_method(
+    score: Callable[[Tensor], Tensor], plans: Plans, rng: np.random.Generator, *,
+    candidates: int, elites: int, iterations: int,
+) -> Plans:  # fmt: skip
+    """A distribution over plans near those of the highest score.
+
+    Args:
+        score: [N, C, H, A] → [N, C], higher is better; a score that is no number counts as worst.
+        plans: the distribution to start from.
+        rng: draws the plans.
+        candidates: C, plans drawn in each iteration.
+        elites: E of them are kept, 1 ≤ E ≤ C.
+        iterations: how often the distribution is fitted to new elites.
+    """
+    for _ in range(iterations):
+        drawn = plans.sample(candidates, rng)                                  # [N, C, H, A]
+        scores = torch.nan_to_num(score(drawn), nan=-torch.inf)                # [N, C]
+        best = scores.topk(elites, dim=1).indices                              # [N, E]
+        plans = plans.refit(drawn[torch.arange(len(drawn))[:, None], best])
+    return plans
