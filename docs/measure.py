@@ -261,6 +261,7 @@ MEASUREMENTS = {
     ),
     "semi_gradient_sarsa_mountain": Measurement(
         "MountainCar-v0, 500 episodes", "semi_gradient_sarsa MountainCar-v0", mean_return, seeds=3, evaluate="--episodes 50"
+    ),
     "world_model_pendulum": Measurement(
         "Pendulum-v1, 3 000 steps", "world_model Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"
     ),

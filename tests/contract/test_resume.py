@@ -47,6 +47,10 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("dqn", "CartPole-v1"): (
         {"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150, "train_every": 60, "gradient_steps": 8, "double": True,
          "dueling": True, "prioritized": True, "n_step": 3, "noisy": True, "distributional": True, "v_max": 100.0}, 400),
+    ("dqn", "CartPole-v1"): ({"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150}, 400),
+    ("world_model", "CartPole-v1"): (
+        {"steps": 700, "num_envs": 3, "learning_starts": 100, "train_every": 70, "gradient_steps": 5, "horizon": 5, "candidates": 10,
+         "elites": 3, "buffer_size": 300, "iterations": 2, "eval_every": 300}, 230),
     ("ppo", "Maze-v0"): ({"steps": 2500, "num_envs": 5, "rollout_steps": 32, "env_kwargs": {"slip": 0.2}}, 500),
     ("ppo", "CartPole-v1"): (
         {"steps": 2500, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True, "kl_coef": 0.1}, 625),

@@ -61,10 +61,10 @@ class WorldModelConfig:
     train_every: int = 200  # environment steps between trainings of the model
     gradient_steps: int = 400  # gradient steps of a training
     max_grad_norm: float = 100.0  # the gradient's L2 norm is clipped to this
-    horizon: int = 20  # H, steps of a plan
-    candidates: int = 100  # C, plans drawn in each iteration
-    elites: int = 10  # E, plans that the next ones are drawn like; at most C
-    iterations: int = 4  # iterations of the cross-entropy method for each action
+    horizon: int = 15  # H, steps of a plan
+    candidates: int = 60  # C, plans drawn in each iteration
+    elites: int = 6  # E, plans that the next ones are drawn like; at most C
+    iterations: int = 6  # iterations of the cross-entropy method for each action
 
     def __post_init__(self) -> None:
         checks.check_rates(self, learning_rate=checks.positive)
