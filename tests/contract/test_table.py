@@ -46,7 +46,7 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
         return
     kind = agent_class(algorithm)
     cheap = {"sampled_steps": 200, "bins": 2, "simulations": 5, "walks": 20}
-    cheap |= {"horizon": 2, "candidates": 5, "elites": 2, "iterations": 1, "gradient_steps": 2}
+    cheap |= {"horizon": 1, "candidates": 5, "elites": 2, "iterations": 1, "gradient_steps": 2}
     if env in ("Addition-v0", "Reverse-v0"):
         del cheap["walks"]                   # texts are compared, and nobody walks
     settings = {name: cheap[name] for name in cheap if hasattr(kind.Config, name)}
