@@ -47,7 +47,6 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("dqn", "CartPole-v1"): (
         {"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150, "train_every": 60, "gradient_steps": 8, "double": True,
          "dueling": True, "prioritized": True, "n_step": 3, "noisy": True, "distributional": True, "v_max": 100.0}, 400),
-    ("dqn", "CartPole-v1"): ({"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150}, 400),
     ("world_model", "CartPole-v1"): (
         {"steps": 700, "num_envs": 3, "learning_starts": 100, "train_every": 70, "gradient_steps": 5, "horizon": 5, "candidates": 10,
          "elites": 3, "buffer_size": 300, "iterations": 2, "eval_every": 300}, 230),
