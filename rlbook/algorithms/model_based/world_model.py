@@ -5,7 +5,7 @@
         minimises  ½ |Δ̂(s, a) - (s' - s)|² + ½ (r̂(s, a) - r)² - log P̂(terminated or not | s, a)
     in each state, by the cross-entropy method
         choose the plan a_0 … a_{H-1} with the largest mean over the members of
-            Σ_h γ^h c_h r̂(ŝ_h, a_h),   ŝ_{h+1} = ŝ_h + Δ̂(ŝ_h, a_h),   ŝ_0 = s
+            J = Σ_h γ^h c_h r̂(ŝ_h, a_h),   ŝ_{h+1} = ŝ_h + Δ̂(ŝ_h, a_h),   ŝ_0 = s
         where c_h is the probability that the plan's first h steps did not terminate
         take a_0, and plan anew from where it leads
 
@@ -118,7 +118,7 @@ class WorldModelAgent(Agent):
         else:
             assert isinstance(space, Box)
             if not space.is_bounded():
-                raise ValueError("plans are drawn from a bounded box of actions, got an unbounded one")
+                raise ValueError(f"plans are drawn from a bounded box of actions, got {space}")
             self.low, self.high = (
                 torch.from_numpy(bound).to(self.device) for bound in (space.low, space.high)
             )
@@ -190,7 +190,7 @@ class WorldModelAgent(Agent):
         )  # fmt: skip
 
     def imagined_return(self, obs: Tensor, plans: Tensor) -> Tensor:
-        """Σ γ^h c_h r̂ of plans [N, C, H, A] from observations [N, O], mean over members: [N, C]."""
+        """J of plans [N, C, H, A] from observations [N, O], mean over the members: [N, C]."""
         count, candidates = plans.shape[:2]
         state = obs.repeat_interleave(candidates, dim=0)                               # [N C, O]
         state = state.expand(self.config.members, -1, -1)                           # [K, N C, O]
