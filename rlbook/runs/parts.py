@@ -28,12 +28,12 @@ def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
         RequestError: a name that is neither a run's folder nor an agent.
     """
     options = request.options
-    agents = {name: agent_of(name, getattr(options, name), load) for name in ("expert", "teacher")}
+    expert, teacher = agent_of("expert", options.expert, load), agent_of("teacher", options.teacher, load)
     if model_folder(options.reference) is not None:
         reference: Agent | None = agent_of_model(str(options.reference), request)
     else:
         reference = agent_of("reference", options.reference, load)
-    return Parts(**agents, reference=reference, model=options.model, device=device_of(options.device))
+    return Parts(expert, teacher, reference, model=options.model, device=device_of(options.device))
 
 
 def model_folder(value: object) -> str | None:
