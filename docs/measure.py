@@ -277,6 +277,12 @@ MEASUREMENTS = {
     "cql_cliff": Measurement(
         "the cliff, from a narrow recording", f"cql {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
     ),
+    "lstd_walk": Measurement("the walk of 19 states", f"lstd {WALK}", predicted, seeds=3, evaluate=""),
+    "gradient_td_walk": Measurement(
+        "the walk of 19 states, always right, from walks at random",
+        "gradient_td RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 0.9 --policy optimal --episodes 1000", predicted, seeds=3,
+        evaluate="",
+    ),
     "reinforce_maze": Measurement("the maze", "reinforce Maze-v0", optimal(3.0), seeds=10),
     "a2c_maze": Measurement("the maze", "a2c Maze-v0", optimal(3.0), seeds=10),
     "a2c_cartpole": Measurement("CartPole-v1", "a2c CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),

@@ -47,6 +47,8 @@ ALGORITHMS = {
     "sarsa_lambda": "rlbook.algorithms.tabular.sarsa_lambda:SarsaLambda",
     "watkins_q_lambda": "rlbook.algorithms.tabular.watkins_q_lambda:WatkinsQLambda",
     "semi_gradient_td": "rlbook.algorithms.value.semi_gradient_td:SemiGradientTD",
+    "lstd": "rlbook.algorithms.value.lstd:LSTD",
+    "gradient_td": "rlbook.algorithms.value.gradient_td:GradientTD",
     "semi_gradient_sarsa": "rlbook.algorithms.value.semi_gradient_sarsa:SemiGradientSarsa",
     "world_model": "rlbook.algorithms.model_based.world_model:WorldModelAgent",
     "dqn": "rlbook.algorithms.value.dqn:DQN",

@@ -12,7 +12,7 @@ Source: Baird 1995, doi:10.1016/B978-1-55860-377-6.50013-X; Sutton & Barto 2018,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,8 +59,7 @@ def system(x: Array, policy: Array = TARGET) -> TDSystem:
     return td_system(x, VISITS, chain.toarray(), rewards, GAMMA)
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(NamedTuple):
     """What the behaviour does in T steps, one after the other."""
 
     state: np.ndarray                        # [T + 1]

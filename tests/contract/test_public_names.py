@@ -68,7 +68,7 @@ def test_algorithms_and_environments_are_listed_by_name() -> None:
             "behavior_cloning", "dagger", "gail", "reward_model", "fitted_q", "cql",
             "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
         }  # fmt: skip
-        linear = {"semi_gradient_td", "semi_gradient_sarsa"}
+        linear = {"semi_gradient_td", "lstd", "gradient_td", "semi_gradient_sarsa"}
         assert set(algorithms) == PART_I | linear | later
         assert all(issubclass(agent, rlbook.Agent) for agent in algorithms.values()) and algorithms["ppo"] is rlbook.PPO
         assert environments["Maze-v0"].id == "rlbook/Maze-v0" and environments["CartPole-v1"].max_episode_steps == 500

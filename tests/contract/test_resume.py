@@ -43,6 +43,10 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("semi_gradient_sarsa", "Maze-v0"): ({"steps": 1500, "env_kwargs": {"slip": 0.2}}, 1500),
     ("semi_gradient_sarsa", "MountainCar-v0"): ({"steps": 1500}, 1500),
     ("semi_gradient_sarsa", "CartPole-v1"): ({"steps": 1500, "n": 4}, 1500),
+    ("lstd", "Maze-v0"): ({"steps": 1500, "trace_decay": 0.5, "env_kwargs": {"slip": 0.2}}, 1500),
+    ("lstd", "MountainCar-v0"): ({"steps": 1500, "bins": 4, "tilings": 2}, 1500),
+    ("gradient_td", "Maze-v0"): ({"steps": 1500, "policy": "optimal", "env_kwargs": {"slip": 0.2}}, 1500),
+    ("gradient_td", "MountainCar-v0"): ({"steps": 1500, "features": "fourier", "alpha": 0.01, "update": "gtd2"}, 1500),
     ("dqn", "Maze-v0"): ({"steps": 1200, "learning_starts": 100, "buffer_size": 700, "env_kwargs": {"slip": 0.2}}, 1200),
     ("dqn", "CartPole-v1"): (
         {"steps": 1200, "learning_starts": 100, "num_envs": 3, "target_period": 150, "train_every": 60, "gradient_steps": 8, "double": True,
@@ -108,7 +112,8 @@ def drive(mode: str, root: Path, listed: list[dict[str, Any]], *, hash_seed: int
 def contents(folder: Path) -> dict[str, str]:
     """What a run leaves behind, by name: its last checkpoint, its log and its config, as sha256."""
     names = ("metrics.jsonl", "episodes.csv", "config.yaml", "checkpoints/best.json")
-    files = [*(folder / "checkpoints" / str(latest(folder))).iterdir(), *(folder / name for name in names)]
+    kept = [folder / name for name in names if name != "checkpoints/best.json" or (folder / name).exists()]
+    files = [*(folder / "checkpoints" / str(latest(folder))).iterdir(), *kept]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

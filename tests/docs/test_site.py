@@ -77,7 +77,7 @@ def test_every_chapter_has_the_one_form(name):
 
 
 IN_NO_CHAPTER = {
-    "alphazero", "world_model", "bandit", "semi_gradient_td", "semi_gradient_sarsa",
+    "alphazero", "world_model", "bandit", "semi_gradient_td", "lstd", "gradient_td", "semi_gradient_sarsa",
     "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
     "behavior_cloning", "dagger", "gail", "fitted_q", "cql", "reward_model",
 }  # fmt: skip

@@ -1,0 +1,101 @@
+"""Gradient TD: learn the values of one policy from the actions of another, without diverging.
+
+    w, h ← 0, π ← the given policy, b ← the policy that acts
+    for each step
+        a ← an action of b(·|s);   ρ ← π(a|s) / b(a|s)
+        take a, see r and s'
+        δ ← r + γ w·x(s') - w·x(s)
+        w ← w + α ρ [ δ x(s) - γ (h·x(s)) x(s') ]                      (TDC)
+        h ← h + β ρ [ δ - h·x(s) ] x(s)
+
+Semi-gradient TD leaves out how the target moves with w, and off-policy it may run away: features,
+bootstrapping and off-policy learning together are the deadly triad. TDC follows the gradient of
+the projected Bellman error, which needs two samples of s' or, as here, a second learner h that
+estimates the TD error from the features. With `update` = gtd2, w moves by α ρ (h·x) (x - γ x').
+x(s') counts as 0 where the episode terminated.
+
+Source: Sutton et al. 2009, doi:10.1145/1553374.1553501; Sutton & Barto 2018, section 11.7.
+Difference: α and β are shared out among the K binary features (see `linear`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+
+from rlbook.agent import Metrics, State, Step
+from rlbook.algorithms.tabular.given_policy import (
+    UNIFORM,
+    GivenPolicy,
+    cumulative,
+    plain_policy,
+)
+from rlbook.algorithms.value.linear import LinearPrediction, LinearPredictionConfig
+from rlbook.checks import check_fields, check_schedules, one_of, positive, saved_array
+from rlbook.functional.linear_td import gtd2_update, td_error, tdc_update
+from rlbook.functional.schedules import Constant, Schedule
+
+UPDATES = {"tdc": tdc_update, "gtd2": gtd2_update}
+
+
+@dataclass(frozen=True)
+class GradientTDConfig(LinearPredictionConfig):
+    # the policy b that acts, in the forms that `policy` has; no share ε is mixed into it
+    behavior: GivenPolicy = UNIFORM
+    helper_alpha: Schedule = Constant(0.1)   # step size β of h, above 0
+    update: str = "tdc"                      # tdc or gtd2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, update=one_of(*UPDATES))
+        check_schedules(self, helper_alpha=positive)
+        object.__setattr__(self, "behavior", plain_policy(self.behavior))
+
+
+class GradientTD(LinearPrediction):
+    """TDC or GTD2; see the module docstring. Acts in one environment."""
+
+    Config = GradientTDConfig
+    METRICS: ClassVar[dict[str, str]] = LinearPrediction.METRICS | {
+        "td_error": "mean of |δ|, how far v was from its targets, in reward units",
+        "ratio": "mean importance ratio ρ; 1 in expectation",
+    }
+
+    def __init__(self, env: gymnasium.Env, config: GradientTDConfig, seed: int = 0) -> None:
+        """Raises ValueError where a policy does not fit, or b never takes what π takes."""
+        super().__init__(env, config, seed)
+        behavior = self.policy_of(config.behavior, env, 0.0)
+        missing = np.argwhere((self._target_policy > 0) & (behavior == 0))
+        if len(missing):
+            raise ValueError(
+                "behavior must take every action that the policy takes, and never takes "
+                f"{missing[0][1]} in state {missing[0][0]}"
+            )
+        self._cumulative = cumulative(behavior)
+        self._ratios = self._target_policy / np.where(behavior > 0, behavior, 1.0)
+        self.helper = np.zeros(self.features.num_features)
+
+    def learn(self, step: Step) -> Metrics:
+        x, next_x = self.features.vector(step.obs), self.features.vector(step.next_obs)
+        next_x = np.zeros_like(x) if step.terminated else next_x
+        row = int(step.obs) if len(self._ratios) > 1 else 0
+        ratio = float(self._ratios[row, step.action])
+        beta = self.config.helper_alpha(self.progress) / self.features.num_active
+        weights, gamma = self.weights[:, 0], self.config.gamma
+        error = td_error(weights, x, step.reward, next_x, gamma)
+        moved, self.helper = UPDATES[self.config.update](
+            weights, self.helper, x, step.reward, next_x, gamma=gamma, ratio=ratio,
+            alpha=self.step_size, beta=beta,
+        )  # fmt: skip
+        self.weights = moved[:, None]
+        return self.rates() | {"td_error": abs(error), "ratio": ratio}
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"helper": self.helper.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.helper = saved_array("helper", state["helper"], np.float64, self.helper.shape)

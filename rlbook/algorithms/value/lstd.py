@@ -1,0 +1,127 @@
+"""Least-squares TD: solve for the weights at which TD would come to rest, instead of going there.
+
+    A ← 0, b ← 0, π ← the given policy
+    for each step
+        a ← an action of π(·|s)
+        take a, see r and s'
+        A ← A + x(s) [ x(s) - γ x(s') ]ᵀ;   b ← b + r x(s)
+        at an episode's end: w ← the solution of A w = b          v(s) = w·x(s)
+
+x(s') counts as 0 where the episode terminated. There is no step size, nothing is forgotten, and
+all that was seen is used in full: with a feature for each state, w is the value in the model that
+counting the steps would give (certainty equivalence). A step costs d² operations and a solution
+d³, where TD needs d. With `trace_decay` λ, a trace z ← γλ z + x(s) takes the place of x(s) in
+front; λ = 1 is least squares on the returns.
+
+Source: Bradtke & Barto 1996, doi:10.1007/BF00114723; with λ: Boyan 2002,
+doi:10.1023/A:1017936530646; Sutton & Barto 2018, section 9.8. Differences: A is kept and solved,
+where the book's box keeps its inverse, which needs an ε on the diagonal; while A is singular, the
+shortest of the solutions is taken, which has 0 for features not yet seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rlbook.agent import Metrics, State, Step
+from rlbook.algorithms.tabular.given_policy import (
+    UNIFORM,
+    GivenPolicy,
+    check_epsilon,
+    plain_policy,
+)
+from rlbook.algorithms.value.linear import PRESETS, LinearPrediction
+from rlbook.checks import at_least, check_fields, saved_array, unit_interval
+from rlbook.errors import RequestError
+from rlbook.functional.linear_td import least_squares_solution
+from rlbook.interaction.features import FeatureConfig, linear
+
+MOST = 1_000
+"""Features: a solution of so many takes a second or two, and there is one an episode."""
+
+
+@dataclass(frozen=True)
+class LSTDConfig(FeatureConfig):
+    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    trace_decay: float = 0.0                 # λ, in [0, 1]; 0: TD's fixed point, 1: the returns'
+    # whose values are learned: uniform; where states are numbered also optimal, epsilon-greedy, an
+    # action a state, or a .json
+    policy: GivenPolicy = UNIFORM
+    # share ε of uniformly random actions mixed into the policy, in [0, 1]
+    epsilon: float = 0.0
+    # values per dimension that continuous actions are chosen from, at least 2
+    action_bins: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(
+            self, gamma=unit_interval, trace_decay=unit_interval, epsilon=unit_interval,
+            action_bins=at_least(2),
+        )  # fmt: skip
+        object.__setattr__(self, "policy", plain_policy(self.policy))
+        check_epsilon(self.policy, self.epsilon)
+
+
+class LSTD(LinearPrediction):
+    """Least-squares TD; see the module docstring. Acts in one environment."""
+
+    presets = {
+        "CartPole-v1": {**PRESETS["CartPole-v1"], "features": "fourier", "order": 2},
+        "Acrobot-v1": {"features": "fourier", "order": 1},
+        "Pendulum-v1": {"features": "fourier", "order": 3},
+        "TicTacToe-v0": {"features": "aggregate"},
+    }  # fmt: skip
+    Config = LSTDConfig
+    METRICS: ClassVar[dict[str, str]] = {
+        "weight_change": "L2 norm of what the last episode changed in w, in reward units",
+    }
+
+    def __init__(self, env: gymnasium.Env, config: LSTDConfig, seed: int = 0) -> None:
+        """Raises ValueError where there are too many features, or the policy does not fit."""
+        super().__init__(env, config, seed)  # type: ignore[arg-type]  # it has no step size
+        d = self.features.num_features
+        if d > MOST:
+            raise RequestError(f"features would be {d:,} here, and lstd solves for {MOST:,} at most")
+        self.a, self.b, self.trace = np.zeros((d, d)), np.zeros(d), np.zeros(d)
+
+    def begin(self) -> None:
+        self.trace[:] = 0.0
+
+    def learn(self, step: Step) -> Metrics:
+        x, next_x = self.features.vector(step.obs), self.features.vector(step.next_obs)
+        self.trace *= self.config.gamma * self.config.trace_decay
+        self.trace += x
+        difference = x if step.terminated else x - self.config.gamma * next_x
+        self.a += np.outer(self.trace, difference)
+        self.b += step.reward * self.trace
+        if not (step.terminated or step.truncated):
+            return {}
+        before, self.weights = self.weights, self.solution()
+        return {"weight_change": float(np.linalg.norm(self.weights - before))}
+
+    def solution(self) -> NDArray[np.float64]:
+        """w of all steps so far, those of an unfinished episode included: [d, 1]."""
+        return least_squares_solution(self.a, self.b)[:, None]
+
+    def value(self, observations: ArrayLike) -> NDArray[np.float64]:
+        """v of the environment's observations: [N, ...] → [N], in reward units."""
+        return linear(self.solution(), self.features(self.adapted(observations)))[..., 0]
+
+    def values(self) -> NDArray[np.float64]:
+        """v(s): [S], in reward units, where states can be counted."""
+        return linear(self.solution(), self.features(self.states()))[..., 0]
+
+    def state_dict(self) -> State:
+        sums = {"a": self.a.copy(), "b": self.b.copy(), "trace": self.trace.copy()}
+        return super().state_dict() | sums
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        for name in ("a", "b", "trace"):
+            shape = getattr(self, name).shape
+            setattr(self, name, saved_array(name, state[name], np.float64, shape))
