@@ -86,7 +86,7 @@ class LSTD(LinearPrediction):
         super().__init__(env, config, seed)  # type: ignore[arg-type]  # it has no step size
         d = self.features.num_features
         if d > MOST:
-            raise RequestError(f"features would be {d:,} here, and lstd solves for {MOST:,} at most")
+            raise RequestError(f"features would be {d:,}, and lstd solves for {MOST:,} at most")
         self.a, self.b, self.trace = np.zeros((d, d)), np.zeros(d), np.zeros(d)
 
     def begin(self) -> None:
