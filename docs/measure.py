@@ -191,6 +191,11 @@ CLIFF = "CliffWalking-v1 --epsilon 0.1 --gamma 1 --episodes 1000"
 NARROW = "CliffWalking-v1 --data walks --steps 1200 --eval-every 0"
 NARROWLY = "CliffWalking-v1 --policy optimal --epsilon 0.1 --episodes 30"
 SLIPPERY = "Maze-v0 --env.slip 0.2"
+RAINBOW = (
+    "--steps 50000 --double true --dueling true --prioritized true --n-step 5 --noisy true --noise-scale 0.3 "
+    "--distributional true --v-min 0 --v-max 34 --gamma 0.97 --num-envs 4 --learning-rate 2e-3 --anneal-learning-rate true "
+    "--hidden-sizes 128 --train-every 32 --gradient-steps 8 --target-period 128 --eval-every 5000 --eval-episodes 5"
+)
 ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
 
 MEASUREMENTS = {
@@ -269,6 +274,9 @@ MEASUREMENTS = {
     "dqn_cartpole": Measurement(
         "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--checkpoint best --episodes 50"
     ),
+    "dqn_rainbow": Measurement("CartPole-v1, all six parts", f"dqn CartPole-v1 {RAINBOW}", mean_return, seeds=3, evaluate="--episodes 50"),
+    "dqn_acrobot": Measurement("Acrobot-v1", "dqn Acrobot-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "dqn_mountain": Measurement("MountainCar-v0", "dqn MountainCar-v0", mean_return, seeds=3, evaluate="--episodes 50"),
     "fitted_q_maze": Measurement("the maze, from 100 random walks", "fitted_q Maze-v0", optimal(3.0), seeds=2),
     "fitted_q_cliff": Measurement(
         "the cliff, from a narrow recording", f"fitted_q {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
