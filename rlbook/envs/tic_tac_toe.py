@@ -49,7 +49,8 @@ class TicTacToe(TabularEnv):
 
     ## Action Space
     `Discrete(9)`: the cell to mark, row by row. Marking a cell that is taken loses the game. `info["action_mask"]`, [9] bool,
-    says which are free, and `action_mask(observations)` says it of any observation.
+    says which are free, and `action_mask(observations)` says it of any observation. `symmetries`, [8, 9], are the ways p to turn and
+    to mirror the board: marking cell a of `board[p]` is the same as marking cell p[a] of `board`.
 
     ## Observation Space
     | `observation` | space | what it is |
@@ -101,6 +102,8 @@ class TicTacToe(TabularEnv):
         self.alternates = opponent == "self"
         """Whether the side to move changes with every step, and with it whose gain the rewards are."""
         self.evaluation_kwargs = {"opponent": "exact"} if self.alternates else {}
+        self.symmetries = symmetries() if observation == "board" else None
+        """[8, 9], or None where what is shown has no cells; see the function."""
         self._observation = observation
         super().__init__(tic_tac_toe_model(opponent, side), render_mode=render_mode)
         if observation == "board":
@@ -188,6 +191,13 @@ def marks_of(state: int) -> NDArray[np.int64]:
     cells = boards()[state]
     own_is_first = (cells == MINE).sum() == (cells == THEIRS).sum()
     return cells if own_is_first else np.array([FREE, THEIRS, MINE])[cells]
+
+
+@cache
+def symmetries() -> NDArray[np.int64]:
+    """[8, 9]: the ways p to turn and to mirror a board [9]. Marking cell a of board[p] is marking cell p[a] of the board."""
+    cells = np.arange(CELLS).reshape(3, 3)
+    return np.stack([np.rot90(board, turns).ravel() for board in (cells, cells.T) for turns in range(4)])
 
 
 @cache

@@ -15,10 +15,8 @@ from rlbook.algorithms.model_based.alphazero import (
     AlphaZero,
     AlphaZeroConfig,
     Positions,
-    softmax,
-    with_noise,
 )
-from rlbook.algorithms.planning.search_tree import select_puct, visit_policy
+from rlbook.algorithms.planning.search_tree import select_puct, visit_policy, with_noise
 from rlbook.envs.tic_tac_toe import boards, finished, number, perfect_values, positions
 from rlbook.functional.policy_losses import cross_entropy_loss
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
@@ -99,7 +97,14 @@ def test_noise_keeps_its_share_and_stays_off_what_is_not_allowed() -> None:
     """The rest of the noise, (0.1, 0.3), is made to add up to 1: (0.25, 0.75)."""
     mixed = with_noise([0.6, 0.0, 0.4], np.array([0.1, 0.6, 0.3]), 0.25)
     np.testing.assert_allclose(mixed, [0.75 * 0.6 + 0.25 * 0.25, 0.0, 0.75 * 0.4 + 0.25 * 0.75])
-    np.testing.assert_allclose(softmax(np.array([0.0, 9.0, math.log(3)]), np.array([True, False, True])), [0.25, 0, 0.75])
+
+
+def test_a_prior_is_a_softmax_over_the_moves_that_are_allowed() -> None:
+    agent, _ = against_itself()
+    for parameter in agent.network.parameters():
+        parameter.data.zero_()
+    agent.network.policy.layers[-1].bias.data[:3] = torch.tensor([9.0, 0.0, math.log(3)])
+    np.testing.assert_allclose(agent.expect(np.array([1, 0, 0, 1, 1, 1, 2, 2, 2]))[0], [0, 0.25, 0.75] + [0] * 6, atol=1e-7)
 
 
 def test_the_loss_by_hand() -> None:
@@ -210,6 +215,19 @@ def test_only_the_last_states_are_kept_and_values_are_told_in_reward_units() -> 
     with torch.no_grad():
         raw = agent.network(agent._vector(empty))[1].item()
     assert agent.value(empty)[0] == pytest.approx(1 / 7 + agent.deviation * raw) == pytest.approx(agent.expect(empty[0])[1])
+
+
+def test_a_minibatch_is_turned_together_with_what_was_recommended() -> None:
+    """Each image stays the game it was: π, the cells that are free, still says which those are; all eight images come up."""
+    agent, _ = against_itself()
+    board = np.array([1, 2, 0, 0, 1, 0, 0, 0, 2])
+    rows = Positions(agent._vector(np.tile(board, (400, 1))), torch.tensor(board == 0).float().expand(400, 9), torch.zeros(400))
+    turned = agent.turned(rows)
+    seen = turned.obs.reshape(400, 9, 3).argmax(dim=2)
+    assert torch.equal((seen == 0).float(), turned.target)
+    assert len(torch.unique(seen, dim=0)) == 8
+    agent, _ = against_itself(symmetries=False)
+    assert agent.turned(rows) is rows
 
 
 def test_playing_somebody_it_searches_the_game_and_not_its_opponent() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlbook
-from rlbook.envs.tic_tac_toe import LINES, TicTacToe, finished, lost, perfect_values, positions
+from rlbook.envs.tic_tac_toe import LINES, TicTacToe, after, boards, finished, lost, number, perfect_values, positions, symmetries
 
 DOC = " ".join((TicTacToe.__doc__ or "").split())
 EMPTY = "." * 9
@@ -200,3 +200,13 @@ def test_the_board_is_drawn_as_the_docstring_shows_it() -> None:
     assert [[pixel == middle[1][1] for pixel in row] for row in middle] == [[True, False, False], [False, True, False], [False] * 3]
     marked = (image != image[1, 32, 0, 32]).any(axis=-1)[:, 2:-2, :, 2:-2].any(axis=(1, 3))
     assert marked.tolist() == [[True, False, True], [False, True, False], [False, False, True]]
+
+
+def test_the_board_has_eight_symmetries_and_a_move_turned_with_the_board_leads_to_the_board_turned() -> None:
+    ways, shown = symmetries(), boards()
+    assert sorted(map(tuple, ways)) == sorted({tuple(way) for way in ways}) and ways.shape == (8, 9)
+    for way in ways:
+        turned = number(shown[:, way])
+        np.testing.assert_array_equal(perfect_values()[turned], perfect_values())
+        np.testing.assert_array_equal(after()[turned], number(shown[after()[:, way]][:, :, way]))
+    assert TicTacToe(observation="index").symmetries is None

@@ -20,10 +20,12 @@ At the root P is mixed with noise while training, so that every move is tried at
 environment `alternates`, each step belongs to the other side than the one before, and what one side
 gains the other loses; hence the minus. An agent trained so searches the game itself (`rules`)
 whoever it plays: it does not look into its opponent. Where the environment has an `action_mask`, P
-is 0 for actions that it excludes. The network learns z standardised by the mean and deviation of
-what is kept, so that rewards may have any scale.
+is 0 for actions that it excludes; where it has `symmetries`, each state of a minibatch is seen
+under one of them, drawn anew. The network learns z standardised by the mean and deviation of what
+is kept, so that rewards may have any scale.
 
-Source: Silver et al. 2018, doi:10.1126/science.aar6404; 2017, doi:10.1038/nature24270, eq. 1.
+Source: Silver et al. 2018, doi:10.1126/science.aar6404; 2017, doi:10.1038/nature24270, eq. 1; the
+symmetries are the latter's.
 Deliberate differences: intermediate rewards and γ, as MuZero has them; ½ before the square; the L2
 penalty is AdamW's decay; z starts anew from the search's value where chance chose another move than
 the search's best (as Watkins's Q(λ) cuts its traces), since what follows a bad move tells how good
@@ -51,10 +53,12 @@ from rlbook.algorithms.planning.search_tree import (
     back_up,
     select_puct,
     visit_policy,
+    with_noise,
 )
 from rlbook.algorithms.planning.simulators import Snapshots, content
 from rlbook.algorithms.planning.table_model import TERMINATED
 from rlbook.checks import at
+from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_losses import cross_entropy_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
@@ -80,6 +84,7 @@ class AlphaZeroConfig:
     gradient_steps: int = 16  # minibatches of an update
     learning_rate: float | Schedule = 2e-3  # Adam's step size, > 0
     weight_decay: float = 1e-4  # share of the weights taken off per unit of learning rate
+    symmetries: bool = True  # learn from states turned and mirrored, where the environment says how
     value_coef: float = 1.0  # weight of ½ (z - v)²; 2 is the paper's
     max_grad_norm: float = 10.0  # the gradient's L2 norm is clipped to this
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer
@@ -140,7 +145,7 @@ class AlphaZero(SearchAgent):
             "temperature": "linear(1.0, 0.25)",
         },
         "TicTacToe-v0": {
-            "episodes": 1_500, "gamma": 1.0, "greedy_simulations": 128, "buffer_size": 10_000,
+            "episodes": 1_000, "gamma": 1.0, "greedy_simulations": 256, "buffer_size": 10_000,
             "train_every": 8, "gradient_steps": 64, "learning_rate": "linear(2e-3, 1e-4)",
             "hidden_sizes": (128, 128),
         },
@@ -161,6 +166,8 @@ class AlphaZero(SearchAgent):
         super().__init__(env, config, seed)
         self.config: AlphaZeroConfig = config
         self._mask = getattr(env.unwrapped, "action_mask", None)
+        ways = getattr(env.unwrapped, "symmetries", None) if config.symmetries else None
+        self._symmetries = None if ways is None else torch.from_numpy(ways)      # [K, A]
         size, self._encode = as_vector(env.observation_space, [])
         checks.check_memory("buffer_size", config.buffer_size, 4 * (size + self._num_actions + 1))
         generator = torch_generator(rng_for(seed, "initialisation"))
@@ -235,9 +242,10 @@ class AlphaZero(SearchAgent):
         if key not in self._known:
             with torch.inference_mode():
                 logits, value = self.network(self._vector(observation)[None])
-            allowed = None if self._mask is None else np.asarray(self._mask(observation), bool)
-            prior = softmax(logits[0].double().numpy(), allowed)
-            self._known[key] = prior.tolist(), self.center + self.deviation * float(value)
+            scores = logits[0].double().numpy()
+            if self._mask is not None and (allowed := self._mask(observation)).any():
+                scores = np.where(allowed, scores, -np.inf)
+            self._known[key] = softmax(scores).tolist(), self.center + self.deviation * float(value)
         return self._known[key]
 
     def _vector(self, observation: object) -> Tensor:
@@ -291,11 +299,21 @@ class AlphaZero(SearchAgent):
         for _ in range(self.config.gradient_steps):
             drawn = self.sampling.integers(len(self.kept), size=self.config.batch_size)
             rows = torch.from_numpy(drawn)
-            batch = Positions(*(field[rows] for field in self.kept))
+            batch = self.turned(Positions(*(field[rows] for field in self.kept)))
             limit = self.config.max_grad_norm
             metrics.append(gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit))
         self._known = {}
         return mean_metrics(metrics)
+
+    def turned(self, batch: Positions) -> Positions:
+        """Each state and its π under a symmetry of the environment, all alike likely."""
+        if self._symmetries is None:
+            return batch
+        way = torch.from_numpy(self.sampling.integers(len(self._symmetries), size=len(batch)))
+        cells = self._symmetries[way]                                                    # [B, A]
+        shown = batch.obs.unflatten(1, (self._num_actions, -1))              # [B, A, O / A]
+        obs = torch.take_along_dim(shown, cells[:, :, None], dim=1).flatten(1)
+        return Positions(obs, torch.take_along_dim(batch.target, cells, dim=1), batch.z)
 
     def loss(self, batch: Positions) -> LossOutput:
         """How far p is from π, and v from z."""
@@ -327,24 +345,3 @@ class AlphaZero(SearchAgent):
             set_rng_state(rng, saved)
         self._episode = [(*item,) for item in state["episode"]]
         self._known = {}
-
-
-def softmax(logits: NDArray[np.float64], allowed: NDArray[np.bool_] | None) -> NDArray[np.float64]:
-    """Probabilities [A], 0 for what is not allowed; where nothing is, all is."""
-    share = np.exp(logits - logits.max())
-    if allowed is not None and allowed.any():
-        share = np.exp(logits - logits[allowed].max()) * allowed
-    return share / share.sum()
-
-
-def with_noise(
-    prior: list[float], noise: NDArray[np.float64], fraction: float
-) -> list[float]:
-    """(1 - ε) P + ε η over the actions of prior above 0: [A].
-
-    What is left of a Dirichlet variable η on some of its components, made to add up to 1, is
-    Dirichlet there too.
-    """
-    share = np.asarray(prior)
-    noise = noise * (share > 0.0)
-    return ((1.0 - fraction) * share + fraction * noise / noise.sum()).tolist()

@@ -161,6 +161,17 @@ def visit_policy(counts: ArrayLike, temperature: float = 1.0) -> NDArray[np.floa
     return share / share.sum()
 
 
+def with_noise(prior: list[float], noise: NDArray[np.float64], fraction: float) -> list[float]:
+    """(1 - ε) P + ε η over the actions of prior above 0: [A].
+
+    What is left of a Dirichlet variable η on some of its components, made to add up to 1, is
+    Dirichlet there too.
+    """
+    share = np.asarray(prior)
+    noise = noise * (share > 0.0)
+    return ((1.0 - fraction) * share + fraction * noise / noise.sum()).tolist()
+
+
 def find_child(edge: int, key: int, child: Ints, sibling: Ints, keys: Ints) -> int:
     """The node that this outcome of an edge leads to, or -1."""
     node = child[edge]
