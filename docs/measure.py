@@ -130,6 +130,12 @@ def mean_return(runs: list[Training]) -> str:
     return f"mean return {statistics.median(run.mean for run in runs):.4g}, the median of {each}; {seconds(runs)} of training"
 
 
+def undefeated(runs: list[Training]) -> str:
+    """Games against somebody who cannot be beaten."""
+    games, lost = len(runs[0].returns), ", ".join(str(run.returns.count(-1.0)) for run in runs)
+    return f"{lost} of {games} games lost, for {len(runs)} seeds; {seconds(runs)} of training"
+
+
 def exact_match(runs: list[Training]) -> str:
     """The held-out exact match, greedy and sampled: mean returns, as percentages."""
     right = f"{_share([run.mean for run in runs])} of the held-out prompts right; sampling {_share([run.sampled_mean for run in runs])}"
@@ -232,6 +238,10 @@ MEASUREMENTS = {
         "the maze, 5 000 simulations a move", "mcts Maze-v0 --episodes 1", optimal(3.0), seeds=10, evaluate="--episodes 1"
     ),
     "alphazero_maze": Measurement("the maze", "alphazero Maze-v0", optimal(3.0), seeds=5, evaluate="--episodes 1"),
+    "alphazero_game": Measurement(
+        "tic-tac-toe, against the exact player, who moves first in about half of the games",
+        "alphazero TicTacToe-v0 --env.opponent self", undefeated, seeds=3, evaluate="--episodes 400",
+    ),
     "mc_prediction_walk": Measurement("the walk of 19 states", f"mc_prediction {WALK}", predicted, seeds=10, evaluate=""),
     "td_prediction_walk": Measurement("the walk of 19 states", f"td_prediction {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
     "n_step_td_walk": Measurement("the walk of 19 states, n = 4", f"n_step_td {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
