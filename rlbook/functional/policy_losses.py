@@ -171,7 +171,7 @@ def deterministic_policy_loss(q: Tensor) -> Tensor:
 def cross_entropy_loss(log_prob: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy with a whole distribution over actions: imitates it. In nats.
 
-    L = -mean Σ_a π(a|s) log p(a|s)
+    L = -mean Σ_a π(a|s) log p(a|s)        the mean is over [B]
 
     Args:
         log_prob: [B, A]. log p(·|s), in nats; carries gradient.

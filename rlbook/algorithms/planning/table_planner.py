@@ -113,12 +113,14 @@ class TablePlanner(Planner):
         """What the log tells of the last sweep."""
 
     def _take_in(self, low: float, high: float, *, apart: int = 1) -> None:
-        """What a sweep proves that changed values by `low` to `high`; stops where it is enough."""
+        """What a sweep proves that changed values by `low` to `high`; stops where it is enough.
+
+        In the end, and at the limit too, V moves to the middle of what is proved.
+        """
         self._bound.swept(low, high, apart=apart)
-        enough = self._bound.reached(self.tolerance, self._values)
-        if enough:
+        self._end_sweep(self._bound.reached(self.tolerance, self._values))
+        if self._finished:
             self._values += self._bound.shift
-        self._end_sweep(enough)
 
     def _end_sweep(self, converged: bool) -> None:
         """Stops where values are close enough, at the limit, or where they grow for ever."""
