@@ -74,7 +74,10 @@ def importance_weights(probability: Tensor, size: int, beta: float) -> Tensor:
 
 
 def categorical_mean(log_prob: Tensor, support: Tensor) -> Tensor:
-    """The mean of distributions over atoms: log-probabilities [..., K], atoms [K] → [...]."""
+    """The mean of distributions over atoms: log-probabilities [..., K], atoms [K] → [...].
+
+    Source: Bellemare et al. 2017, arXiv:1707.06887, section 4: Q(s, a) = Σ_i z_i p_i(s, a).
+    """
     return (log_prob.exp() * support).sum(-1)
 
 

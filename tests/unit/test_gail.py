@@ -103,7 +103,7 @@ def test_the_discriminator_tends_to_the_log_ratio_of_the_occupancies() -> None:
     rng, eye = np.random.default_rng(0), np.eye(25, dtype=np.float32)
     drawn = [np.divmod(rng.choice(100, size=80_000, p=each.ravel()), 4) for each in rho]
     data = Episodes([Episode(eye[drawn[0][0]], drawn[0][1])])
-    config = GAIL.Config(gradient_penalty=0.0, batch_size=1_024, discriminator_steps=400, discriminator_rate=3e-3)
+    config = GAIL.Config(gradient_penalty=0.0, batch_size=4_096, discriminator_steps=400, discriminator_rate=1e-3)
     agent = GAIL(adapted_vector(GAIL, recipe, 2, config), config, 0, Parts(demonstrations=lambda: data))
     steps = agent.discriminator.input(torch.from_numpy(eye[drawn[1][0]]), torch.from_numpy(drawn[1][1]))
     agent.train_discriminator(steps)
