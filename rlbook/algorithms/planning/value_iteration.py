@@ -84,7 +84,7 @@ class ValueIteration(TablePlanner):
         "sweep": "sweeps over all states so far",
         "change": "largest change of a state's value in this sweep, in reward units",
         "bound": "how far V may be from V* in any state, in reward units, when it has moved to the "
-        "middle of what is proved, as it does in the end (for gamma 1 an estimate, once there is one)",
+        "middle of what is proved, as in the end (for gamma 1 an estimate, once there is one)",
         "policy_loss_bound": "V* minus the value of the greedy policy, in any state at most, in "
         "reward units (gamma below 1)",
         "value": "value of the states where episodes begin, in reward units",
