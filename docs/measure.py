@@ -428,8 +428,9 @@ def preset_file(algorithm: str) -> Path:
 
 README = (
     "value_iteration_maze", "value_iteration_pole", "policy_iteration_cars", "mcts_maze", "mc_control_maze", "td_lambda_walk",
-    "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "dqn_maze", "dqn_cartpole", "reinforce_maze", "ppo_maze",
-    "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
+    "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "semi_gradient_sarsa_mountain", "dqn_maze", "dqn_cartpole",
+    "dqn_rainbow", "dqn_acrobot", "dqn_mountain", "reinforce_maze", "a2c_maze", "a2c_cartpole", "trpo_maze", "trpo_cartpole", "ppo_maze",
+    "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "world_model_pendulum", "alphazero_maze", "alphazero_game", "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
     "addition_before",
 )  # fmt: skip
 
@@ -464,17 +465,22 @@ def shrink(picture: Path) -> None:
 def main(wanted: list[str]) -> None:
     """Measures, and writes after each measurement."""
     measure_figures(wanted)
-    known = json.loads(PATH.read_text(encoding="utf-8"))["measurements"] if PATH.exists() else {}
     for name, measurement in MEASUREMENTS.items():
         if wanted and not any(name.startswith(beginning) for beginning in wanted):
             continue
         print(name, file=sys.stderr)
-        known[name] = measurement.run()
-        print(f"{name}: {known[name]['result']}")
+        found = measurement.run()
+        print(f"{name}: {found['result']}")
+        known = results() | {name: found}                      # read again: others may have been measured meanwhile
         known = {name: known[name] for name in MEASUREMENTS if name in known}
         PATH.write_text(json.dumps({"machine": machine(), "measurements": known}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    write_readme(known)
-    write_expected(known)
+    write_readme(results())
+    write_expected(results())
+
+
+def results() -> dict[str, Any]:
+    """What has been measured so far, by name."""
+    return json.loads(PATH.read_text(encoding="utf-8"))["measurements"] if PATH.exists() else {}
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class WorldModelAgent(Agent):
 
     budget = {"steps": 10_000}
     presets = {
-        "Pendulum-v1": {"steps": 3_000},
+        "Pendulum-v1": {"steps": 3_000, "eval_every": 1_500, "eval_episodes": 5},
     }  # fmt: skip
     Config = WorldModelConfig
     batched = True
