@@ -184,7 +184,7 @@ def predicted(runs: list[Training]) -> str:
 
 def seconds(runs: list[Training]) -> str:
     """The median time of a run."""
-    return f"{statistics.median(run.seconds for run in runs):.2g} s"
+    return f"{float(f'{statistics.median(run.seconds for run in runs):.2g}'):g} s"
 
 
 ADDITION = "--episodes 512"
