@@ -430,7 +430,8 @@ README = (
     "value_iteration_maze", "value_iteration_pole", "policy_iteration_cars", "mcts_maze", "mc_control_maze", "td_lambda_walk",
     "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "semi_gradient_sarsa_mountain", "dqn_maze", "dqn_cartpole",
     "dqn_rainbow", "dqn_acrobot", "dqn_mountain", "reinforce_maze", "a2c_maze", "a2c_cartpole", "trpo_maze", "trpo_cartpole", "ppo_maze",
-    "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "world_model_pendulum", "alphazero_maze", "alphazero_game", "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
+    "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "world_model_pendulum", "alphazero_maze", "alphazero_game",
+    "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
     "addition_before",
 )  # fmt: skip
 
