@@ -50,7 +50,9 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
         return
     kind = agent_class(algorithm)
     cheap = {"sampled_steps": 200, "bins": 2, "simulations": 5, "walks": 20}
-    cheap |= {"horizon": 1, "candidates": 5, "elites": 2, "iterations": 1, "gradient_steps": 2, "greedy_simulations": 2}
+    cheap |= {"horizon": 1, "candidates": 5, "elites": 2, "iterations": 1, "gradient_steps": 2, "greedy_simulations": 2, "demonstrations": 200}
+    if kind.sources() == ("data",):
+        cheap["batch_size"] = 8
     monkeypatch.setattr(playing, "LONGEST", 300)
     if env in ("Addition-v0", "Reverse-v0"):
         del cheap["walks"]                   # texts are compared, and nobody walks
