@@ -16,7 +16,12 @@ PLANNERS = [name for name in ALGORITHMS if issubclass(agent_class(name), Planner
 BOXES_ONLY = {"ddpg", "td3"}
 """Algorithms whose actions are numbers."""
 TABLE, ENVIRONMENTS = table(), set(rlbook.environments())       # before any other test registers one of its own
-CELLS = [(algorithm, env) for algorithm, row in TABLE.items() for env in row]
+SISTERS = {"CliffWalkingSlippery-v1", "FrozenLake8x8-v1", "Reverse-v0"}
+"""Environments of the same kind and spaces as another one; `make test-all` goes through these too."""
+CELLS = [
+    pytest.param(algorithm, env, marks=[pytest.mark.slow] if env in SISTERS else [])
+    for algorithm, row in TABLE.items() for env in row
+]  # fmt: skip
 
 
 def test_the_table_has_every_algorithm_and_every_environment() -> None:
