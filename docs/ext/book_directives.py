@@ -36,7 +36,10 @@ OBSERVATIONS = {
     "vector": "a vector of numbers", "network": "an image, or a vector of numbers",
     "policy": "whatever its policy takes", "any": "any",
 }  # fmt: skip
-ACTIONS = {"discrete": "discrete", "any": "discrete or continuous"}
+ACTIONS = {
+    "discrete": "discrete", "any": "discrete or continuous", "scaled": "discrete, or a bounded box, scaled to [−1, 1]",
+    "scaled box": "a bounded box, scaled to [−1, 1]",
+}  # fmt: skip
 
 
 def source_path(algorithm: str) -> str:
@@ -59,7 +62,7 @@ def quick_facts(algorithm: str) -> list[tuple[str, str]]:
         ("Needs a model of the environment", "yes" if issubclass(agent, Planner) else "no"),
         ("Observations", OBSERVATIONS[agent.observations]),
         ("Actions", ACTIONS[agent.actions]),
-        ("Streams side by side", _streams(agent)),
+        ("Environments side by side", _streams(agent)),
         ("File", f"`{path}`, {lines} lines"),
         ("In the terminal", f"`rlbook explain {algorithm}`"),
     ]
