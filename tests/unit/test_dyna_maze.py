@@ -137,7 +137,7 @@ def shown_by(many: DynaMazeVector, actions: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("variant", ["fixed", *CHANGING])
 def test_each_stream_ages_by_its_own_steps(variant: str) -> None:
-    """Streams side by side against single mazes; the first one waits at the goal without growing older."""
+    """Mazes side by side against single ones; the first one waits at the goal without growing older."""
     options: dict[str, Any] = {"variant": variant} | ({} if variant == "fixed" else {"change_at": 150})
     many, single = DynaMazeVector(4, **options), [DynaMaze(**options) for _ in range(4)]
     actions = np.random.default_rng(2).choice(4, p=[0.35, 0.1, 0.1, 0.45], size=(600, 4))
