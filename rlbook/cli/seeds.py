@@ -26,6 +26,8 @@ from rlbook.runs.request import Request
 from rlbook.runs.side_by_side import Ended, side_by_side
 
 Facts = dict[str, object]
+INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+"""Exit codes of a command that was stopped and can go on."""
 
 
 def train_seeds(training: Training, words: Sequence[str]) -> int:
@@ -40,6 +42,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
         raise RequestError(f"{folder} is not a folder; start the seeds without --resume")
     seeds, commands = seed_commands(training, words, folder)
     facts: dict[int, Facts] = {}
+    stopped = 0
     jobs = min(training.several.jobs or cores(), len(seeds))
     note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}")
     try:
@@ -47,9 +50,12 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
             for item in ended:
                 facts[seeds[item.index]] = facts_of(item, seeds[item.index], seed_folder(folder, seeds[item.index]))
                 note(_line(facts[seeds[item.index]], f"{len(facts)} of {len(seeds)}"))
+                stopped = item.code if item.code in INTERRUPTED else stopped
     except KeyboardInterrupt as stop:
+        stopped = 128 + signal_of(stop)
+    if stopped:
         again = shlex.join(["rlbook", "train", *without(words, "--out", "--resume"), "--out", str(folder), "--resume"])
-        return fail(128 + signal_of(stop), f"interrupted; continue with: {again}", training.run.json)
+        return fail(stopped, f"interrupted; continue with: {again}", training.run.json)
     return _report(folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json)
 
 
