@@ -19,6 +19,11 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CHAPTERS = ["planning", "monte-carlo", "temporal-difference", "n-step-and-lambda", "model-based", "trees"]
 CHAPTER = ["The question", "The equations", "The algorithms", "What to look at", "Notebook", "Exercises"]
+PART_TWO = []
+CHAPTER_OF_PART_TWO = [
+    "The problem", "By hand", "The equations", "Watch it", "Run it", "What goes wrong", "Beside the others",
+    "Notebook", "Exercises", "Read on",
+]  # fmt: skip
 FORM = ["Idea", "Quick facts", "Equation", "Pseudocode", "The code", "Hyper-parameters", "Logged numbers", "Measured", "Exercises"]
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts and "generated" not in path.parts)
 
@@ -76,6 +81,33 @@ def test_every_chapter_has_the_one_form(name):
     assert f"\nchapters/{name}\n" in (DOCS / "index.md").read_text()
 
 
+@pytest.mark.parametrize("name", PART_TWO)
+def test_every_chapter_of_part_two_has_the_one_form(name):
+    """A problem first, then three states by hand, the equations beside their code, something to watch and to run, what goes wrong."""
+    text = (DOCS / "chapters" / f"{name}.md").read_text()
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == CHAPTER_OF_PART_TWO
+    parts = dict(zip(CHAPTER_OF_PART_TWO, re.split(r"^## .*$", text, flags=re.MULTILINE)[1:], strict=True))
+    assert 1_500 <= len(text.split()) <= 4_000
+    assert "assert " in parts["By hand"]
+    equations = excerpts.besides(parts["The equations"])
+    assert len(equations) >= 3
+    assert all("$$" in item[3] for item in equations)
+    assert "![" in parts["Watch it"]
+    assert "```sh\nrlbook " in parts["Run it"]
+    assert "```{measured} " in text
+    assert "|---" in parts["Beside the others"]
+    assert re.search(r"\]\(\.\./notebooks/[\w-]+\.ipynb\)", parts["Notebook"])
+    assert 3 <= len(re.findall(r"^\d\. ", parts["Exercises"], flags=re.MULTILINE)) <= 6
+    assert f"\nchapters/{name}\n" in (DOCS / "index.md").read_text()
+
+
+@pytest.mark.parametrize("name", PART_TWO)
+def test_what_a_chapter_works_out_by_hand_is_what_its_code_says(name):
+    by_hand = (DOCS / "chapters" / f"{name}.md").read_text().split("## By hand")[1].split("\n## ")[0]
+    for code in re.findall(r"```python\n(.*?)```", by_hand, flags=re.DOTALL):
+        exec(compile(code, f"{name}.md", "exec"), {})
+
+
 IN_NO_CHAPTER = {
     "alphazero", "world_model", "bandit", "semi_gradient_td", "lstd", "gradient_td", "semi_gradient_sarsa",
     "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
@@ -83,9 +115,9 @@ IN_NO_CHAPTER = {
 }  # fmt: skip
 
 
-def test_the_chapters_lead_to_every_algorithm_of_part_one():
-    text = "".join((DOCS / "chapters" / f"{name}.md").read_text() for name in CHAPTERS)
-    assert sorted(path.stem for path in (DOCS / "chapters").glob("*.md")) == sorted(CHAPTERS)
+def test_the_chapters_lead_to_every_algorithm():
+    text = "".join((DOCS / "chapters" / f"{name}.md").read_text() for name in [*CHAPTERS, *PART_TWO])
+    assert sorted(path.stem for path in (DOCS / "chapters").glob("*.md")) == sorted([*CHAPTERS, *PART_TWO])
     for algorithm in ALGORITHMS.keys() - IN_NO_CHAPTER:
         assert f"](../algorithms/{algorithm}.md)" in text, algorithm
 
