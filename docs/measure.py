@@ -410,16 +410,30 @@ def preset_of(arguments: str) -> tuple[str, str] | None:
 
 
 def write_expected(known: dict[str, Any]) -> None:
-    """Puts the results into the YAML files beside the algorithms; the settings there stay."""
+    """Puts the results into the YAML files beside the algorithms, settings and comments unchanged. A new file starts as its base's."""
+    from rlbook.agent import preset_file
+    from rlbook.registry import agent_class
+
     for algorithm, found in expected_results(known).items():
-        path = preset_file(algorithm)
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+        path = path_beside(algorithm)
+        source = next(filter(None, map(preset_file, agent_class(algorithm).__mro__)), None)
+        text = source.read_text(encoding="utf-8") if source is not None else ""
         for env, expected in found.items():
-            content.setdefault(env, {})["expected"] = expected
-        path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None), encoding="utf-8")
+            text = with_expected(text, env, expected)
+        path.write_text(text, encoding="utf-8")
 
 
-def preset_file(algorithm: str) -> Path:
+def with_expected(text: str, env: str, expected: dict[str, Any]) -> str:
+    """A file of presets in which `env` is expected to come to this; nothing else is changed."""
+    entry = yaml.safe_dump({env: {"expected": expected}}, sort_keys=False, default_flow_style=None)
+    block = re.search(rf"^{re.escape(env)}:\n(?:(?:#.*\n|\n)* .*\n)*", text, flags=re.MULTILINE)
+    if block is None:
+        return text + entry
+    settings = re.sub(r"^  expected:\n(?:   .*\n)*", "", block[0], flags=re.MULTILINE)
+    return text[: block.start()] + settings + entry.partition("\n")[2] + text[block.end() :]
+
+
+def path_beside(algorithm: str) -> Path:
     """Where an algorithm's presets stand."""
     from rlbook.registry import ALGORITHMS
 

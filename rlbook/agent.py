@@ -11,16 +11,27 @@ turn and owns the resets; `plan` and `fit` are iterators, one item a sweep or a 
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from rlbook.envs.mdp import TabularMDP
+
+Presets = dict[str, dict[str, Any]]
+"""Environment → settings that replace the defaults there: a budget, num_envs, eval_every, hyper-parameters."""
+
+EXPECTED = "expected"
+"""What a preset in a file says about its own result; see `rlbook.runs.verification`."""
 
 State = dict[str, Any]
 """Nested dicts whose leaves are numpy arrays, torch tensors, numbers, strings, booleans, None, or lists of those."""
@@ -114,6 +125,45 @@ class Data(Protocol):
     def load_state_dict(self, state: State) -> None: ...
 
 
+class PresetsBeside:
+    """The presets of one of the book's algorithms: what the file beside it says, or the one beside the nearest of its bases."""
+
+    def __get__(self, agent: object, kind: type) -> Presets:
+        path = next(filter(None, map(preset_file, kind.__mro__)), None)
+        if path is None:
+            return {}
+        return {env: {name: value for name, value in settings.items() if name != EXPECTED} for env, settings in read_presets(path).items()}
+
+
+def preset_file(kind: type) -> Path | None:
+    """The YAML file beside the module of one of the book's algorithms, where there is one."""
+    if not kind.__module__.startswith("rlbook.algorithms."):
+        return None
+    path = Path(str(sys.modules[kind.__module__].__file__)).with_suffix(".yaml")
+    return path if path.is_file() else None
+
+
+@cache
+def read_presets(path: Path) -> Presets:
+    """What a file of presets says, `expected` included. A list of numbers is a tuple, as in a `Config`.
+
+    Raises:
+        RequestError: the file is not what such a file should be, in one sentence.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict) or not all(isinstance(settings, dict) for settings in content.values()):
+        raise RequestError(f"{path} must hold settings by environment, such as 'Maze-v0: {{steps: 1000}}'")
+    return {
+        env: {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+        for env, settings in content.items()
+    }
+
+
 class Agent(ABC):
     """Acts, and learns in one or more of three ways. See the module docstring."""
 
@@ -123,8 +173,9 @@ class Agent(ABC):
     """What each number in the log means, with its unit."""
     budget: ClassVar[dict[str, int]] = {"steps": 100_000}
     """How long `train` trains where the user does not say: "steps", "episodes" or "passes"; and "eval_every", if it matters."""
-    presets: ClassVar[dict[str, dict[str, Any]]] = {}
-    """Environment → settings that replace the defaults there: a budget, num_envs, eval_every, hyper-parameters."""
+    presets: ClassVar[Presets] = PresetsBeside()  # type: ignore[assignment]  # read when they are asked for
+    """Environment → settings that replace the defaults there: a budget, num_envs, eval_every, hyper-parameters. Those of the book's own
+    algorithms stand in YAML files beside them, `ppo.yaml` beside `ppo.py`; a class of yours names a dict, or has those of its base."""
     batched: ClassVar[bool] = False
     """True: acts in a VectorEnv of N environments, arrays [N, ...]. False: acts in one Env, scalars."""
     observations: ClassVar[str] = "any"

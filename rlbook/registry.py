@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 from gymnasium.spaces import Discrete
 
-from rlbook.agent import Agent, Planner
+from rlbook.agent import EXPECTED, Agent, Planner, Presets, preset_file, read_presets
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
 from rlbook.interaction.advice import check_advisable, check_comparable
@@ -72,9 +70,6 @@ ALGORITHMS = {
 
 ENUMERATED = 20_000
 """Transitions of an environment without a table that `train` tries before it says that there are too many to plan in: a few seconds."""
-
-EXPECTED = "expected"
-"""What a preset says about its own result; see `rlbook.runs.verification`."""
 
 ALIASES: dict[str, str] = {"sft": "behavior_cloning"}
 """What language-model people call an algorithm → its name here."""
@@ -164,46 +159,11 @@ def preset(agent: type[Agent], env_name: str) -> dict[str, Any]:
     return {**budget, **settings}
 
 
-def presets(agent: type[Agent]) -> dict[str, dict[str, Any]]:
-    """Environment → settings that replace the defaults there, and what they come to, `expected`.
-
-    They stand in the class (`Agent.presets`), and for an algorithm of the book in the YAML file beside its own: `ppo.yaml` beside
-    `ppo.py`. A class derived from one of the book's has the settings of that one, until it names its own.
-
-    Raises:
-        RequestError: the file is not what such a file should be, in one sentence.
-    """
-    known = {env: dict(settings) for env, settings in agent.presets.items()}
-    own = "presets" in vars(agent)
-    for kind in agent.__mro__[: 1 if own else None]:
-        path = _file_beside(kind)
-        if path is not None:
-            for env, settings in _read_presets(path).items():
-                expected = {} if kind is agent else {EXPECTED: None}
-                known[env] = known.get(env, {}) | {name: value for name, value in settings.items() if name not in expected}
-            break
-    return known
-
-
-def _file_beside(kind: type) -> Path | None:
-    """The YAML file beside the module of one of the book's algorithms, where there is one."""
-    if not kind.__module__.startswith("rlbook.algorithms."):
-        return None
-    path = Path(str(sys.modules[kind.__module__].__file__)).with_suffix(".yaml")
-    return path if path.is_file() else None
-
-
-@functools.cache
-def _read_presets(path: Path) -> dict[str, dict[str, Any]]:
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict) or not all(isinstance(settings, dict) for settings in content.values()):
-        raise RequestError(f"{path} must hold settings by environment, such as 'Maze-v0: {{steps: 1000}}'")
-    return content
+def presets(agent: type[Agent]) -> Presets:
+    """Environment → settings that replace the defaults there, and, of the book's own algorithms, what they come to (`expected`)."""
+    path = None if "presets" in vars(agent) else preset_file(agent)
+    known = agent.presets if path is None else read_presets(path)
+    return {env: dict(settings) for env, settings in known.items()}
 
 
 def why_not(algorithm: str, env_name: str) -> str | None:

@@ -28,7 +28,7 @@ from sphinx.util.docutils import SphinxDirective
 from rlbook.agent import Agent, Planner
 from rlbook.book.figures import FIGURES, home
 from rlbook.cli.explain import comments, default_text
-from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, presets
+from rlbook.registry import ALGORITHMS, agent_class
 
 ROOT = Path(__file__).parents[2]
 OBSERVATIONS = {
@@ -87,9 +87,7 @@ def environment_docstring(env_id: str) -> str:
 
 def own_settings(algorithm: str) -> str:
     """What `rlbook train` starts from on the environments that have settings of their own."""
-    known = {env: {name: value for name, value in settings.items() if name != EXPECTED}
-             for env, settings in presets(agent_class(algorithm)).items()}
-    known = {env: settings for env, settings in known.items() if settings}
+    known = {env: settings for env, settings in agent_class(algorithm).presets.items() if settings}
     if not known:
         return ""
     rows = [(env, ", ".join(f"`{name}` {value}" for name, value in settings.items())) for env, settings in known.items()]
@@ -108,7 +106,8 @@ class Page(SphinxDirective):
         for path in (inspect.getsourcefile(type(self)), str(ROOT / "docs" / "results.json")):
             self.env.note_dependency(str(path))
         if self.arguments[0] in ALGORITHMS:
-            self.env.note_dependency(str(ROOT / source_path(self.arguments[0])))
+            for suffix in (".py", ".yaml"):
+                self.env.note_dependency(str((ROOT / source_path(self.arguments[0])).with_suffix(suffix)))
         return self.parse_text_to_nodes(self.markdown(self.arguments[0]), allow_section_headings=True)
 
     def markdown(self, argument: str) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from rlbook.agent import read_presets
 from rlbook.algorithms.policy.ppo import PPO
 from rlbook.cli import main as cli
 from rlbook.cli.verify import seconds_of
 from rlbook.errors import RequestError
-from rlbook.registry import ALGORITHMS, EXPECTED, _read_presets, agent_class, preset, presets
+from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, preset, presets
 from rlbook.runs import verification
 from rlbook.runs.request import Request
 from rlbook.runs.verification import Expected, Proof, prediction_interval, proofs, within
@@ -39,6 +40,7 @@ def test_every_preset_can_be_asked_for(algorithm: str) -> None:
     for env, settings in presets(agent_class(algorithm)).items():
         if env != "TabularMDP":              # a model that is made, not named
             Request.build(algorithm, env)
+        assert not [name for name, value in settings.items() if is_number(value)], "YAML reads 1e-3 as a text; write 0.001"
         if EXPECTED in settings:
             assert Expected.of(settings[EXPECTED], env).entry() == settings[EXPECTED]
 
@@ -48,8 +50,26 @@ def test_what_presets_are_expected_to_come_to_is_what_was_measured() -> None:
     found = measure.expected_results(known)
     assert {"ppo", "dqn", "q_learning"} <= found.keys()
     for algorithm, results in found.items():
-        written = yaml.safe_load(measure.preset_file(algorithm).read_text())
+        written = yaml.safe_load(measure.path_beside(algorithm).read_text())
         assert {env: settings[EXPECTED] for env, settings in written.items() if EXPECTED in settings} == results, "run docs/measure.py -"
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a text that was meant as a number."""
+    try:
+        return isinstance(value, str) and float(value) is not None
+    except ValueError:
+        return False
+
+
+def test_what_was_measured_is_put_beside_the_settings_and_changes_nothing_else() -> None:
+    text = "# Why.\nA-v0:\n  # Fast.\n  steps: 3  # three\n  expected:\n    value: 1.0\n  gamma: 0.5\n\n# Slow.\nB-v0:\n  steps: 4\n"
+    again = measure.with_expected(text, "A-v0", {"value": 2.0, "interval": [1.0, 3.0]})
+    again = measure.with_expected(again, "C-v0", {"interval": [0.0, 0.0]})
+    entry = "  expected:\n    value: 2.0\n    interval: [1.0, 3.0]\n"
+    assert again == text.replace("  expected:\n    value: 1.0\n  gamma: 0.5\n", f"  gamma: 0.5\n{entry}") + (
+        "C-v0:\n  expected:\n    interval: [0.0, 0.0]\n"
+    )
 
 
 def test_the_interval_of_one_more_run_by_hand() -> None:
@@ -78,7 +98,7 @@ def test_a_budget_is_a_time(given: str, seconds: float) -> None:
     assert seconds_of(given) == seconds
 
 
-def test_presets_stand_in_the_class_in_the_file_or_in_both(tmp_path: Path) -> None:
+def test_presets_stand_in_the_class_or_in_the_file_beside_it(tmp_path: Path) -> None:
     class Mine(PPO):
         pass
 
@@ -90,9 +110,9 @@ def test_presets_stand_in_the_class_in_the_file_or_in_both(tmp_path: Path) -> No
     assert presets(Other) == {"Maze-v0": {"steps": 7}} and preset(Other, "Maze-v0") == {"steps": 7}
     for text, said in (("- 1", "must hold settings by environment"), ("a: [", "is not YAML"), ("Maze-v0: 3", "must hold settings")):
         (tmp_path / "wrong.yaml").write_text(text)
-        _read_presets.cache_clear()
+        read_presets.cache_clear()
         with pytest.raises(RequestError, match=said):
-            _read_presets(tmp_path / "wrong.yaml")
+            read_presets(tmp_path / "wrong.yaml")
 
 
 @pytest.mark.parametrize(("entry", "said"), [

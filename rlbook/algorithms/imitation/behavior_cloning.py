@@ -25,7 +25,7 @@ from typing import Literal
 
 from rlbook import checks
 from rlbook.agent import Data, Metrics, Parts
-from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
@@ -68,7 +68,6 @@ class BehaviorCloning(PolicyAgent):
     data_kinds = ("Episodes",)
     uses = ("expert", "model", "device")
     budget = {"passes": 20}
-    presets = for_sequence_tasks(passes=5, batch_size=128, anneal_learning_rate=True)
     METRICS = {
         "loss": "-log π(a|s) per recorded action, in nats; ln A where all actions are equally "
         "likely",

@@ -97,7 +97,6 @@ class GAIL(PPO):
     Config = GAILConfig
     uses = ("expert", "demonstrations", "device")
     data_kinds = ("Episodes",)
-    presets = {"Maze-v0": PPO.presets["Maze-v0"] | {"steps": 20_000}}
     METRICS = {name: text for name, text in PPO.METRICS.items() if name != "reference_kl"} | {
         "discriminator_loss": "of D on the steps of both, in nats; 2 ln 2 = 1.386 where it cannot "
         "tell them apart, which is the aim",

@@ -83,7 +83,6 @@ class RewardModel(Agent):
     data_kinds = ("Pairs", "Groups")
     uses = ("model",)
     budget = {"passes": 20}
-    presets = {name: {"passes": 5, "learning_rate": 5e-4} for name in ("Addition-v0", "Reverse-v0")}
     METRICS = {
         "loss": "-log of the probability of the preferences, in nats; ln 2 = 0.693 a pair where "
         "all scores are equal",

@@ -139,17 +139,6 @@ class AlphaZero(SearchAgent):
     """AlphaZero; see the module docstring."""
 
     budget = {"episodes": 300, "eval_every": 0}
-    presets = {
-        "Maze-v0": {
-            "episodes": 250, "simulations": 50, "noise_fraction": 0.4, "buffer_size": 1_000,
-            "temperature": "linear(1.0, 0.25)",
-        },
-        "TicTacToe-v0": {
-            "episodes": 1_000, "gamma": 1.0, "greedy_simulations": 256, "buffer_size": 10_000,
-            "train_every": 8, "gradient_steps": 64, "learning_rate": "linear(2e-3, 1e-4)",
-            "hidden_sizes": (128, 128),
-        },
-    }  # fmt: skip
     Config = AlphaZeroConfig
     METRICS = {
         "policy_loss": "-Σ π log p, in nats: at least the entropy of π; mean of the minibatches",

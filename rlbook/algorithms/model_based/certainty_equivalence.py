@@ -93,9 +93,6 @@ class CertaintyEquivalence(Agent):
     """Counts, plans, acts. S states, A actions, one environment."""
 
     budget = {"steps": 20_000}
-    presets = {
-        "CartPole-v1": {"steps": 200_000, "plan_every": 10_000, "tolerance": 1e-2, "bins": 16},
-    }
     Config = CertaintyEquivalenceConfig
     observations = "index"
     actions = "discrete"

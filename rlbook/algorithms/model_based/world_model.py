@@ -87,9 +87,6 @@ class WorldModelAgent(Agent):
     """A learned model and a planner in it; see the module docstring."""
 
     budget = {"steps": 10_000}
-    presets = {
-        "Pendulum-v1": {"steps": 3_000, "eval_every": 1_500, "eval_episodes": 5},
-    }  # fmt: skip
     Config = WorldModelConfig
     batched = True
     observations = "vector"

@@ -150,7 +150,6 @@ class MCTS(SearchAgent):
     """
 
     budget = {"episodes": 10, "eval_every": 0}
-    presets = {"Maze-v0": {"simulations": 5_000}, "Acrobot-v1": {"simulations": 10}}
     Config = MCTSConfig
     METRICS: ClassVar[dict[str, str]] = {
         "simulations": "simulations behind a move, those kept from the move before included",

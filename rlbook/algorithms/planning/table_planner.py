@@ -36,10 +36,6 @@ class TablePlanner(Planner):
     """What the command line calls it."""
     observations = "index"
     actions = "discrete"
-    presets = {
-        "CartPole-v1": {"bins": 16, "sampled_steps": 200_000},
-        "TabularMDP": {"eval_every": 0},               # playing takes far longer than planning
-    }
 
     def __init_subclass__(cls) -> None:
         cls.METRICS = cls.METRICS | {"converged": CONVERGED} | EXACT_METRICS

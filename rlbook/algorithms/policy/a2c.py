@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
-from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch, as_rows
 from rlbook.functional.advantages import gae, normalize
 from rlbook.functional.averages import averaged, given, per_token
@@ -89,15 +89,6 @@ class A2CConfig:
 class A2C(PolicyAgent):
     """Advantage actor-critic; see the module docstring."""
 
-    presets = {
-        "Maze-v0": {
-            "steps": 100_000, "num_envs": 16, "learning_rate": 1e-3, "entropy_coef": 0.2,
-        },
-        "CartPole-v1": {"steps": 100_000},
-        **for_sequence_tasks(
-            steps=250_000, num_envs=256, gamma=1.0, learning_rate=4e-4,
-        ),
-    }  # fmt: skip
     Config = A2CConfig
     critic = True
     METRICS = {

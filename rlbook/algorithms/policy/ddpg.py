@@ -55,12 +55,6 @@ class DDPG(ReplayAgent):
     """Deep deterministic policy gradient; see the module docstring."""
 
     budget = {"steps": 50_000}
-    presets = {
-        "Pendulum-v1": {
-            "steps": 10_000, "hidden_sizes": (64, 64), "learning_rate": "linear(2e-3, 0)",
-            "batch_size": 128,
-        },
-    }  # fmt: skip
     Config = DDPGConfig
     actions = "scaled box"
     METRICS = {

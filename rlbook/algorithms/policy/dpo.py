@@ -30,7 +30,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Data, Metrics, Parts, State, Step
-from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
 from rlbook.functional.averages import Average, averaged, given, per_token
@@ -90,14 +90,6 @@ class DPOConfig:
 class DPO(PolicyAgent):
     """Direct preference optimisation; see the module docstring."""
 
-    presets = {
-        "Maze-v0": {
-            "steps": 200_000, "num_envs": 64, "group_size": 8, "anneal_learning_rate": True,
-        },
-        **for_sequence_tasks(
-            steps=120_000, num_envs=256, group_size=4, learning_rate=1.5e-4, nll_coef=1.0,
-        ),
-    }  # fmt: skip
     Config = DPOConfig
     uses = ("reference", *PolicyAgent.uses)
     data_kinds = ("Pairs",)

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
-from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, for_sequence_tasks
+from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import averaged, given
@@ -104,13 +104,6 @@ class GRPOConfig:
 class GRPO(PolicyAgent):
     """Group-relative policy optimisation; see the module docstring."""
 
-    presets = {
-        "Maze-v0": {"steps": 100_000},
-        **for_sequence_tasks(
-            steps=250_000, num_envs=256, group_size=4, learning_rate=4e-4,
-            anneal_learning_rate=True,
-        ),
-    }  # fmt: skip
     Config = GRPOConfig
     uses = ("reference", *PolicyAgent.uses)
     rollout = "episodes"

@@ -43,7 +43,6 @@ surrogate_loss = has_fast_form("rlbook.fast.losses:clipped_surrogate_loss")(clip
 """`rlbook.functional.policy_losses.clipped_surrogate_loss`; equations know of no fast forms."""
 
 AVERAGES = ("token", "sequence", "constant")
-Setting = bool | int | float | str
 
 
 class PolicyConfig(Protocol):
@@ -65,11 +64,6 @@ class PolicyConfig(Protocol):
 
     @property
     def hidden_sizes(self) -> tuple[int, ...]: ...
-
-
-def for_sequence_tasks(**settings: Setting) -> dict[str, dict[str, Any]]:
-    """A preset for the tasks of the small language model, evaluated on all held-out prompts."""
-    return {name: settings | {"eval_episodes": 512} for name in ("Addition-v0", "Reverse-v0")}
 
 
 class PolicyAgent(Agent):

@@ -31,12 +31,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
-from rlbook.algorithms.policy.policy_agent import (
-    AVERAGES,
-    PolicyAgent,
-    for_sequence_tasks,
-    surrogate_loss,
-)
+from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, surrogate_loss
 from rlbook.data.rollout import Batch, as_rows, minibatches
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.advantages import gae, normalize
@@ -128,25 +123,6 @@ class PPOConfig:
 class PPO(PolicyAgent):
     """Proximal policy optimisation; see the module docstring."""
 
-    presets = {
-        "Maze-v0": {
-            "steps": 40_000, "num_envs": 16, "rollout_steps": 32, "batch_size": 128,
-            "learning_rate": 1e-3,
-        },
-        "CartPole-v1": {
-            "steps": 50_000, "rollout_steps": 32, "epochs": 20, "learning_rate": 1e-3,
-            "gamma": 0.98, "gae_lambda": 0.8, "entropy_coef": 0.005,
-        },
-        "Pendulum-v1": {
-            "steps": 100_000, "rollout_steps": 256, "epochs": 10, "learning_rate": 1e-3,
-            "gamma": 0.95, "normalize_reward": True,
-        },
-        "Acrobot-v1": {"steps": 300_000},
-        **for_sequence_tasks(
-            steps=120_000, num_envs=128, batch_size=128, epochs=2, learning_rate=4e-4, gamma=1.0,
-            truncation="terminal",
-        ),
-    }  # fmt: skip
     Config = PPOConfig
     uses = ("reference", *PolicyAgent.uses)
     critic = True

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
-from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch, as_rows
 from rlbook.functional.advantages import leave_one_out_advantage
 from rlbook.functional.averages import averaged, given
@@ -71,14 +71,6 @@ class ReinforceConfig:
 class Reinforce(PolicyAgent):
     """REINFORCE; see the module docstring."""
 
-    presets = {
-        "Maze-v0": {"steps": 80_000, "learning_rate": 3e-3},
-        "CartPole-v1": {"steps": 100_000},
-        **for_sequence_tasks(
-            steps=250_000, num_envs=256, group_size=4, gamma=1.0, learning_rate=3e-4,
-            anneal_learning_rate=True,
-        ),
-    }  # fmt: skip
     Config = ReinforceConfig
     rollout = "episodes"
     default_num_envs = 16

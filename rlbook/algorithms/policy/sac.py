@@ -81,25 +81,6 @@ class SAC(ReplayAgent):
     """Soft actor-critic; see the module docstring."""
 
     budget = {"steps": 50_000}
-    presets = {
-        "Maze-v0": {
-            "steps": 8_000, "hidden_sizes": (64,), "learning_rate": 3e-3, "batch_size": 64,
-            "tau": 0.05,
-        },
-        "CartPole-v1": {
-            "hidden_sizes": (64, 64), "learning_rate": 1e-3, "batch_size": 128, "train_every": 2,
-            "tau": 0.05,
-        },
-        "MountainCarContinuous-v0": {
-            "steps": 30_000, "hidden_sizes": (64, 64), "learning_rate": 1e-3, "batch_size": 128,
-            "train_every": 2, "tau": 0.01, "gamma": 0.999, "temperature": 0.05, "hold": 30,
-            "learning_starts": 5_000,
-        },
-        "Pendulum-v1": {
-            "steps": 10_000, "hidden_sizes": (64, 64), "learning_rate": "linear(2e-3, 0)",
-            "batch_size": 128,
-        },
-    }  # fmt: skip
     Config = SACConfig
     actions = "scaled"
     METRICS = {

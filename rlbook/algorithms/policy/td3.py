@@ -62,12 +62,6 @@ class TD3(ReplayAgent):
     """Twin delayed DDPG; see the module docstring."""
 
     budget = {"steps": 50_000}
-    presets = {
-        "Pendulum-v1": {
-            "steps": 10_000, "hidden_sizes": (64, 64), "learning_rate": "linear(2e-3, 0)",
-            "batch_size": 128, "tau": 0.01,
-        },
-    }  # fmt: skip
     Config = TD3Config
     actions = "scaled box"
     METRICS = {

@@ -35,7 +35,7 @@ from torch.nn.utils import parameters_to_vector
 
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
-from rlbook.algorithms.policy.policy_agent import PolicyAgent, for_sequence_tasks
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch, as_rows, minibatches
 from rlbook.functional.advantages import gae, normalize
 from rlbook.functional.averages import averaged, given, per_token
@@ -96,11 +96,6 @@ class TRPOConfig:
 class TRPO(PolicyAgent):
     """Trust-region policy optimisation; see the module docstring."""
 
-    presets = {
-        "Maze-v0": {"steps": 40_000, "num_envs": 16, "rollout_steps": 64},
-        "CartPole-v1": {"steps": 100_000},
-        **for_sequence_tasks(steps=40_000, num_envs=128, gamma=1.0, learning_rate=4e-4),
-    }  # fmt: skip
     Config = TRPOConfig
     critic = True
     METRICS = {

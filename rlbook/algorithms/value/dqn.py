@@ -39,7 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook.agent import Agent, Metrics, Parts, State, Step
-from rlbook.algorithms.value.dqn_config import PRESETS, DQNConfig
+from rlbook.algorithms.value.dqn_config import DQNConfig
 from rlbook.checks import at
 from rlbook.data.rainbow_replay import Minibatch, RainbowReplay
 from rlbook.fast_forms import has_fast_form
@@ -57,7 +57,6 @@ class DQN(Agent):
     """Deep Q-network; see the module docstring."""
 
     budget = {"steps": 50_000}
-    presets = PRESETS
     Config = DQNConfig
     batched = True
     observations = "network"

@@ -60,25 +60,3 @@ class DQNConfig:
         )  # fmt: skip
         if not self.v_min < self.v_max:
             raise ValueError(f"v_max must be a number above v_min {self.v_min}, got {self.v_max}")
-
-
-PRESETS = {
-    "Maze-v0": {"steps": 20_000},
-    "CartPole-v1": {
-        "hidden_sizes": (128, 128), "learning_rate": 1e-3, "batch_size": 128,
-        "learning_starts": 1_000, "train_every": 256, "gradient_steps": 128,
-        "target_period": 256, "double": False, "epsilon": "linear(1.0, 0.04, 0.16)",
-        "eval_every": 1_000, "eval_episodes": 10,
-    },
-    "Acrobot-v1": {
-        "steps": 100_000, "learning_rate": 6.3e-4, "hidden_sizes": (128, 128), "batch_size": 128,
-        "learning_starts": 1_000, "train_every": 64, "gradient_steps": 16, "target_period": 250,
-        "epsilon": "linear(1.0, 0.1, 0.12)", "anneal_learning_rate": True,
-    },
-    "MountainCar-v0": {
-        "steps": 120_000, "gamma": 0.98, "learning_rate": 2e-3, "hidden_sizes": (128, 128),
-        "batch_size": 128, "learning_starts": 1_000, "train_every": 16, "gradient_steps": 8,
-        "target_period": 600, "n_step": 5, "double": False, "epsilon": "linear(1.0, 0.07, 0.2)",
-        "anneal_learning_rate": True,
-    },
-}  # fmt: skip

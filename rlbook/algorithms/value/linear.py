@@ -45,10 +45,6 @@ from rlbook.functional.schedules import Constant, Schedule
 from rlbook.interaction.features import FeatureConfig, linear, make_features
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
-POLE = {"low": (-2.4, -3.0, -0.21, -3.0), "high": (2.4, 3.0, 0.21, 3.0), "bins": 6}
-"""Bounds for CartPole-v1: where an episode ends, and velocities that are seldom exceeded."""
-PRESETS = {"CartPole-v1": POLE, "Acrobot-v1": {"bins": 3}}
-"""What linear agents need where their defaults would not do."""
 Observation = int | NDArray[np.float64] | NDArray[np.int64]
 """A numbered state, or a vector of numbers [D]."""
 
@@ -75,7 +71,6 @@ class LinearAgent(Agent):
     budget = {"episodes": 500}
     observations = "numbers"
     actions = "discrete"
-    presets = PRESETS
     weights: NDArray[np.float64]
     """w: [d, 1] or [d, A], in reward units."""
     METRICS: ClassVar[dict[str, str]] = {"alpha": "step size α of a value"}

@@ -35,7 +35,7 @@ from rlbook.algorithms.tabular.given_policy import (
     check_epsilon,
     plain_policy,
 )
-from rlbook.algorithms.value.linear import PRESETS, LinearPrediction
+from rlbook.algorithms.value.linear import LinearPrediction
 from rlbook.checks import at_least, check_fields, saved_array, unit_interval
 from rlbook.errors import RequestError
 from rlbook.functional.linear_td import least_squares_solution
@@ -70,12 +70,6 @@ class LSTDConfig(FeatureConfig):
 class LSTD(LinearPrediction):
     """Least-squares TD; see the module docstring. Acts in one environment."""
 
-    presets = {
-        "CartPole-v1": {**PRESETS["CartPole-v1"], "features": "fourier", "order": 2},
-        "Acrobot-v1": {"features": "fourier", "order": 1},
-        "Pendulum-v1": {"features": "fourier", "order": 3},
-        "TicTacToe-v0": {"features": "aggregate"},
-    }  # fmt: skip
     Config = LSTDConfig
     METRICS: ClassVar[dict[str, str]] = {
         "weight_change": "L2 norm of what the last episode changed in w, in reward units",

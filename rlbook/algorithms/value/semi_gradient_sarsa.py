@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.tabular.exploration import greedy, settled
-from rlbook.algorithms.value.linear import PRESETS, LinearAgent, Observation
+from rlbook.algorithms.value.linear import LinearAgent, Observation
 from rlbook.algorithms.value.semi_gradient import SemiGradientAgent, SemiGradientConfig
 from rlbook.checks import check_schedules, unit_interval
 from rlbook.functional.schedules import Linear, Schedule
@@ -55,12 +55,6 @@ class SemiGradientSarsaConfig(SemiGradientConfig):
 class SemiGradientSarsa(SemiGradientAgent):
     """Semi-gradient SARSA, n-step or with traces. Acts in one environment."""
 
-    presets = PRESETS | {
-        "MountainCar-v0": {
-            "gamma": 1.0, "epsilon": 0.0, "alpha": "linear(0.5, 0.02)", "trace_decay": 0.9,
-            "traces": "replacing",
-        },
-    }  # fmt: skip
     Config = SemiGradientSarsaConfig
     METRICS: ClassVar[dict[str, str]] = LinearAgent.METRICS | {
         "td_error": "mean of |δ|, how far q was from its targets, in reward units",
