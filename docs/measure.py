@@ -10,6 +10,7 @@ The README's table, and what presets are expected to come to (the YAML files bes
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -93,6 +94,31 @@ class Measurement:
         judged = called("evaluate", str(folder), *self.evaluate.split()) if self.evaluate else {"returns": []}
         sampled = called("evaluate", str(folder), *self.evaluate.split(), "--explore")["returns"] if self.sampled else []
         return Training(judged["returns"], facts["seconds"], facts, logged(folder), sampled)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A module of rlbook.book: `run()` makes the result, `draw(result)` its picture, `measured(result)` its numbers."""
+
+    what: str
+    module: str
+    arguments: str = ""                      # of no `rlbook train`
+
+    def commands(self) -> list[str]:
+        """As the pages show them."""
+        return [f"python docs/measure.py {self.module}"]
+
+    def run(self) -> dict[str, Any]:
+        """Makes it, and draws it into docs/figures."""
+        from rlbook.plots.figure import save_figure
+
+        home, picture = importlib.import_module(f"rlbook.book.{self.module}"), HERE / "figures" / f"{self.module.replace('_', '-')}.png"
+        result = home.run()
+        save_figure(home.draw(result), picture)
+        shrink(picture)
+        numbers = home.measured(result)
+        told = "; ".join(f"{name} {value:.4g}".replace("-", "−") for name, value in numbers.items())
+        return {"what": self.what, "result": told, "commands": self.commands(), "measured": numbers}
 
 
 def logged(folder: Path) -> dict[str, float]:
@@ -309,6 +335,9 @@ MEASUREMENTS = {
     "clone_slippery": Measurement(
         "the slippery maze, a clone of 16 steps", f"behavior_cloning {SLIPPERY} --demonstrations 16 --steps 500", mean_return, seeds=3,
         evaluate="--episodes 1000",
+    ),
+    "compounding_errors": Experiment(
+        "a road beside a field, medians of 5 seeds, 4 000 labels each; cost of T steps ~ T^p", "compounding_errors"
     ),
     "gail_maze": Measurement("the maze, from one episode", "gail Maze-v0 --demonstrations 8", optimal(3.0), seeds=3),
     "trpo_maze": Measurement("the maze", "trpo Maze-v0", optimal(3.0), seeds=10),

@@ -1,0 +1,71 @@
+"""What mistakes cost over a horizon: exact values by hand, the two bounds, and the two exponents."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlbook.book.compounding_errors import (
+    BACK,
+    DEPTH,
+    SIGHTS,
+    draw,
+    expected_returns,
+    measured,
+    mistake_rate,
+    road,
+    run,
+)
+
+
+def test_the_expert_costs_nothing_and_who_never_returns_costs_what_the_hand_computes() -> None:
+    """With ε per step on the road and never back, t steps later one is in the field with probability 1 - (1 - ε)^t."""
+    there = road(0, ends=0.0)
+    assert expected_returns(there.model, there.right, 50)[-1] == 0.0
+    clone = there.right.copy()
+    clone[100:] = (clone[100:] + 1) % BACK                 # wrong about the rare sights, and "back" in no lane
+    epsilon = float(there.model.initial[100:].sum())
+    assert mistake_rate(there, clone, there.right, 50) == pytest.approx(epsilon)
+    exact = np.cumsum(1 - (1 - epsilon) ** np.arange(50))
+    assert -expected_returns(there.model, clone, 50) == pytest.approx(exact, abs=1e-12)
+    assert (exact <= epsilon * np.arange(1, 51) ** 2).all()
+
+
+def test_who_knows_the_way_back_pays_three_steps_for_each_mistake() -> None:
+    """In the long run: of 1 + 3 ε steps, 3 ε are in the field."""
+    there = road(0, ends=0.0)
+    policy = there.right.copy()
+    policy[100:SIGHTS] = (policy[100:SIGHTS] + 1) % BACK
+    epsilon = float(there.model.initial[100:].sum())
+    costs = -expected_returns(there.model, policy, 400)
+    assert costs[-1] - costs[-2] == pytest.approx(DEPTH * epsilon / (1 + DEPTH * epsilon), abs=1e-9)
+    for steps in (1, 2, 10, 400):
+        assert costs[steps - 1] <= DEPTH * mistake_rate(there, policy, policy, steps) * steps + 1e-12
+
+
+def ladder(seed: int) -> None:
+    costs = run(1, first=seed)
+    horizons, epsilon = costs.horizons, float(costs.clone_mistakes[0])
+    assert costs.clone[0] == pytest.approx([float((1 - (1 - epsilon) ** np.arange(steps)).sum()) for steps in horizons])
+    assert 0.001 < epsilon < 0.02 and (costs.clone[0] <= epsilon * horizons**2).all()
+    assert 1.8 < costs.exponents(costs.clone)[0] < 2.1
+    assert (costs.dagger[0] <= DEPTH * costs.dagger_mistakes[0] * horizons).all()
+    assert 0.95 < costs.exponents(costs.dagger)[0] < 1.2
+    assert costs.dagger[0, -1] < costs.clone[0, -1] / 3
+
+
+def test_a_clones_cost_grows_with_the_square_of_the_horizon_and_daggers_with_the_horizon() -> None:
+    ladder(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_it_does_so_from_every_seed(seed: int) -> None:
+    ladder(seed)
+
+
+def test_the_picture_shows_both_and_their_bounds() -> None:
+    costs = run(1, labels=400)
+    labels = [line.get_label() for line in draw(costs).axes[0].get_lines()]
+    assert labels == ["behaviour cloning", "bound ε T²", "DAgger", "bound u ε T, u = 3"]
+    assert len(measured(costs)) == 6
