@@ -187,7 +187,7 @@ class Tiles(InABox):
         self.note = f"features: {self.num_features:,}, {what} for each of {self.over}"
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.int64]:
-        tile = self.from_low(observations) * self._bins / self._width                      # [..., D], in tiles
+        tile = self.from_low(observations) * self._bins / self._width        # [..., D], in tiles
         tile = np.minimum(np.maximum(tile, 0.0), self._last)
         return (tile[..., None, :] + self._shifts).astype(np.int64) @ self._weights + self._first
 
