@@ -6,7 +6,10 @@ import importlib
 import os
 import sys
 
-NAMES = ("imports", "planning", "maze_steps", "ppo_cartpole", "dqn_cartpole", "sac_pendulum", "sampling", "grpo_step", "tabular", "mcts")
+NAMES = (
+    "imports", "planning", "maze_steps", "ppo_cartpole", "a2c_cartpole", "dqn_cartpole", "sac_pendulum",
+    "sampling", "grpo_step", "tabular", "mcts",
+)  # fmt: skip
 
 
 def main() -> None:

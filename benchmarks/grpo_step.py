@@ -11,6 +11,7 @@ import io
 import statistics
 import tempfile
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class FixedLengthTokens(VectorEnv):
     policy_kind = "language_model"
 
     def __init__(self, folder: str) -> None:
-        self.model = folder
+        self.model, self.rules = folder, SimpleNamespace(task=None)          # a folder's model needs no task
         self.num_envs = PROMPTS * GROUP
         tokens = spaces.MultiDiscrete([VOCABULARY] * (PROMPT_LENGTH + NEW_TOKENS))
         self.single_observation_space = spaces.Dict(tokens=tokens, length=spaces.Discrete(PROMPT_LENGTH + NEW_TOKENS + 1))
