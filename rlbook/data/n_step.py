@@ -50,14 +50,14 @@ class NStep:
         counted = ahead <= left[:, None]
         counted[:, 1:] &= ~np.logical_or.accumulate(self.ended[covered[:, :-1]], axis=1)
         last = covered[np.arange(len(places)), counted.sum(1) - 1]
-        first, final = ring.rows_at(places), ring.rows_at(last)
-        earned = ring.rows.reward[torch.from_numpy(covered)]
+        stored, first, final = ring.rows, torch.from_numpy(places), torch.from_numpy(last)
+        earned = stored.reward[torch.from_numpy(covered)]
         reward, discount = n_step_reward(earned, torch.from_numpy(counted), self.gamma)
-        to = ring.device
-        rows = first._replace(
-            reward=reward.to(to), next_obs=final.next_obs, terminated=final.terminated
-        )
-        return rows, discount.to(to)
+        rows = Transitions(
+            stored.obs[first], stored.action[first], reward,
+            stored.next_obs[final], stored.terminated[final],
+        )  # fmt: skip
+        return Transitions(*(field.to(ring.device) for field in rows)), discount.to(ring.device)
 
     def state_dict(self) -> State:
         return {"ended": self.ended.copy()}

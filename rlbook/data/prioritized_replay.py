@@ -20,7 +20,7 @@ class Priorities:
 
     Drawing is exact: uniform numbers are looked up in the cumulative sums of p, computed anew for
     every minibatch, so that each draw knows the priorities as the last update left them. That costs
-    one pass over the buffer, which for 50 000 rows is quicker than sixteen levels of a tree.
+    one pass over the rows there are, which for 50 000 is quicker than sixteen levels of a tree.
 
     A new row gets the largest priority that any row ever had: it will be drawn soon, and tell its
     error.
@@ -36,16 +36,18 @@ class Priorities:
     def __init__(self, capacity: int, exponent: float) -> None:
         self.exponent, self.largest = exponent, 1.0
         self.values = np.zeros(capacity)                          # p; 0 where there is no row yet
+        self.filled = 0                                           # from this place on there is no row
 
     def add(self, places: NDArray[np.int64]) -> None:
         """New rows are at these places."""
         self.values[places] = self.largest
+        self.filled = max(self.filled, int(places.max()) + 1)
 
     def draw(
         self, size: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Places of `size` rows, independently and with replacement, and the probability of each."""
-        sums = np.cumsum(self.values)
+        sums = np.cumsum(self.values[: self.filled])
         below = rng.random(size) * sums[-1]
         places = np.searchsorted(sums, below, side="right")
         places = np.minimum(places, np.searchsorted(sums, sums[-1]))   # rounding: never past the last
@@ -70,3 +72,4 @@ class Priorities:
         shape = self.values.shape
         self.values = saved_array("priorities", state["values"], np.float64, shape, low=0.0)
         self.largest = saved_number("largest priority", state["largest"])
+        self.filled = int(np.flatnonzero(self.values).max(initial=-1)) + 1

@@ -40,6 +40,9 @@ class Minibatch:
 
     def split(self, size: int) -> Iterator[Minibatch]:
         """Consecutive parts of `size` rows."""
+        if size == len(self):
+            yield self
+            return
         parts = zip(*(field.split(size) for field in (*self.rows, self.next_q)), strict=True)
         for number, (*fields, next_q) in enumerate(parts):
             here = slice(number * size, (number + 1) * size)
