@@ -105,8 +105,7 @@ def categorical_projection(
     same_shape(reward=reward, terminated=terminated, prob=prob[:, 0])
     same_shape(support=support, prob=prob[0])
     step, last = support[1] - support[0], len(support) - 1
-    discount = ((~terminated).to(reward.dtype) * gamma)[:, None]                       # [B, 1]
-    moved = reward[:, None] + discount * support                                       # [B, K]
+    moved = _moved(reward, terminated, gamma, support)                                 # [B, K]
     place = ((moved - support[0]) / step).clamp(0, last)
     lower = place.floor().clamp(max=last - 1).long()     # of place K - 1 the upper gets all
     upper_share = prob * (place - lower)
@@ -116,14 +115,39 @@ def categorical_projection(
     return flat.scatter_add_(0, place + 1, upper_share.flatten()).view_as(prob)
 
 
-def categorical_q_target(
-    reward: Tensor, terminated: Tensor, next_log_prob: Tensor, chooser: Tensor,
-    gamma: float | Tensor, support: Tensor,
+@torch.no_grad()
+def clipped_mass(
+    prob: Tensor, reward: Tensor, terminated: Tensor, gamma: float | Tensor, support: Tensor
 ) -> Tensor:
-    """The target of a distributional Q-network: that of the best next action, moved by r and γ.
+    """The share of r + γ Z's probability that lies outside of the support and is cut to its ends.
+
+    Where it is not small, the distributions cannot say what the returns are.
 
     Args:
-        reward, terminated, gamma, support: as in `categorical_projection`.
+        prob, reward, terminated, gamma, support: as in `categorical_projection`.
+
+    Returns:
+        A scalar in [0, 1], the mean over rows; what is outside by rounding alone is not counted.
+    """
+    moved = _moved(reward, terminated, gamma, support)
+    rounding = 1e-3 * (support[1] - support[0])
+    outside = (moved - moved.clamp(support[0], support[-1])).abs() > rounding
+    return (prob * outside).sum() / len(prob)
+
+
+def _moved(
+    reward: Tensor, terminated: Tensor, gamma: float | Tensor, support: Tensor
+) -> Tensor:
+    """r + γ z of every atom z: [B, K], in reward units."""
+    discount = ((~terminated).to(reward.dtype) * gamma)[:, None]                       # [B, 1]
+    return reward[:, None] + discount * support
+
+
+@torch.no_grad()
+def best_next_distribution(next_log_prob: Tensor, chooser: Tensor) -> Tensor:
+    """Of each successor, the distribution of its best action's return.
+
+    Args:
         next_log_prob: [B, A, K]. The target network's log-probabilities at s'.
         chooser: [B, A]. Q(s', ·) in reward units, of the network that chooses the action: the
             target network, or with double Q-learning the one that is trained.
@@ -136,8 +160,7 @@ def categorical_q_target(
     """
     same_shape(chooser=chooser, next_log_prob=next_log_prob[..., 0])
     best = chooser.argmax(-1)
-    prob = next_log_prob[torch.arange(len(best), device=best.device), best].exp()
-    return categorical_projection(prob, reward, terminated, gamma, support)
+    return next_log_prob[torch.arange(len(best), device=best.device), best].exp()
 
 
 def categorical_divergence(log_prob: Tensor, target: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from rlbook.runs.log import read_episodes, read_metrics
 
 CLIPPED = 0.3                                # share of samples out of PPO's bounds from which on the step is too large
 COLLAPSED = 0.02                             # of the entropy at the start
+CUT = 0.1                                    # share of the targets' probability that a distribution over returns may lose at its ends
 BEHIND = 0.25                                # of the range of returns seen, by which evaluation may lag behind training
 FEW = 6                                      # reports or episodes from which nothing can be told
 
@@ -135,6 +136,15 @@ def groups_without_spread(log: Log) -> str | None:
     return f"{told}: raise group_size or temperature, or choose tasks that are neither too easy nor too hard"
 
 
+def returns_outside_of_the_atoms(log: Log) -> str | None:
+    """A distribution over returns ends before the returns do."""
+    late = log.late("clipped_mass")
+    if not late or statistics.fmean(late) <= CUT:
+        return None
+    told = f"clipped_mass is {statistics.fmean(late):.2g} at the end"
+    return f"{told}: returns lie outside of v_min and v_max and are cut; widen them (rewards of at most r come to at most r / (1 - gamma))"
+
+
 RULES: Mapping[str, Callable[[Log], str | None]] = {
     "critic worse than the mean": critic_worse_than_the_mean,
     "clip fraction too high": clip_fraction_too_high,
@@ -143,4 +153,5 @@ RULES: Mapping[str, Callable[[Log], str | None]] = {
     "evaluation far under training": evaluation_far_under_training,
     "gradient zero": gradient_zero,
     "groups without spread": groups_without_spread,
+    "returns outside of the atoms": returns_outside_of_the_atoms,
 }

@@ -25,6 +25,10 @@ ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
     "evaluation far under training": ("reinforce", "ShortCorridor-v0", {"steps": 3000, "eval_every": 3000, "eval_episodes": 1}),
     "gradient zero": ("grpo", "MountainCar-v0", {"steps": 5600, "num_envs": 4, "group_size": 2}),
     "groups without spread": ("grpo", "MountainCar-v0", {"steps": 5600, "num_envs": 4, "group_size": 2}),
+    # with γ = 0.99 a pole that stands is worth 100, and the atoms end at 2
+    "returns outside of the atoms": ("dqn", "CartPole-v1", {
+        "steps": 1200, "learning_starts": 100, "distributional": True, "v_min": 0.0, "v_max": 2.0, "train_every": 16,
+        "gradient_steps": 4, "batch_size": 16, "hidden_sizes": (16,)}),
 }  # fmt: skip
 
 

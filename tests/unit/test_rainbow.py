@@ -21,10 +21,11 @@ from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.rainbow_replay import RainbowReplay
 from rlbook.errors import TrainingError
 from rlbook.functional.rainbow import (
+    best_next_distribution,
     categorical_divergence,
     categorical_mean,
     categorical_projection,
-    categorical_q_target,
+    clipped_mass,
     dueling_action_values,
     importance_weights,
     n_step_reward,
@@ -368,11 +369,27 @@ def test_the_distribution_of_a_chain_is_learned() -> None:
 
 def test_the_best_next_action_is_the_choosers_at_the_target_networks_distribution() -> None:
     """The chooser prefers action 1, whose return is 0 for sure, to action 0, whose return is 1 for sure."""
-    support, over = torch.linspace(0.0, 1.0, 2), torch.tensor([False])
     next_log_prob = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]).log()
     for chooser, expected in (([[1.0, 0.0]], [0.0, 1.0]), ([[0.0, 1.0]], [1.0, 0.0])):
-        target = categorical_q_target(torch.zeros(1), over, next_log_prob, torch.tensor(chooser), 1.0, support)
-        assert target.tolist() == [expected]
+        assert best_next_distribution(next_log_prob, torch.tensor(chooser)).tolist() == [expected]
+
+
+def test_mass_that_is_moved_out_of_the_support_is_counted() -> None:
+    """Atoms 0, 1, 2 with probabilities 0.2, 0.3, 0.5. With γ = 1 and r = 1 the last goes to 3 and is cut; with r = -1 the first goes to -1.
+    With r = 0 nothing is; with r = 2 where the episode ended nothing is either: the return is 2. Of four rows, (0.5 + 0.2) / 4 is cut."""
+    prob, support = torch.tensor([[0.2, 0.3, 0.5]]).repeat(4, 1), torch.tensor([0.0, 1.0, 2.0])
+    reward, over = torch.tensor([1.0, -1.0, 0.0, 2.0]), torch.tensor([False, False, False, True])
+    assert_close(clipped_mass(prob, reward, over, 1.0, support), torch.tensor(0.7 / 4))
+    assert_close(clipped_mass(prob, reward, over, torch.tensor([1.0, 1.0, 1.0, 0.5]), support), torch.tensor(0.7 / 4))
+
+
+def test_a_support_up_to_the_largest_return_is_never_cut() -> None:
+    """r + γ z ≤ 1 + γ / (1 - γ) = 1 / (1 - γ), and rounding is not counted."""
+    for gamma in (0.9, 0.97, 0.99, 0.999):
+        support = torch.linspace(0.0, 1.0 / (1.0 - gamma), 51)
+        prob = torch.zeros(1, 51)
+        prob[0, -1] = 1.0
+        assert clipped_mass(prob, torch.ones(1), torch.tensor([False]), gamma, support) == 0.0
 
 
 def test_the_divergence_is_zero_at_its_target_and_its_gradient_is_the_cross_entropys() -> None:

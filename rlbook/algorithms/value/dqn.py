@@ -69,6 +69,8 @@ class DQN(Agent):
         "far above any possible return means divergence",
         "grad_norm": "L2 norm of the gradient before clipping",
         "epsilon": "probability of a random action; 0 with `noisy`",
+        "clipped_mass": "with `distributional`, the share of the target's probability outside of "
+        "v_min and v_max, which is cut to them, in [0, 1]; not near 0 means they are too narrow",
     }
 
     def __init__(
@@ -189,16 +191,20 @@ class DQN(Agent):
         """How far the distribution of (s, a)'s return is from its target, in nats."""
         assert isinstance(self.q, QNetwork)
         rows, support = batch.rows, self.q.support
-        log_prob = self.predict(self.q, rows.obs)[range(len(batch)), rows.action]      # [B, K]
+        every = torch.arange(len(batch), device=rows.action.device)
+        log_prob = self.predict(self.q, rows.obs)[every, rows.action]                  # [B, K]
         with torch.no_grad():
             chooser = self.predict(self.q, rows.next_obs) if self.config.double else batch.next_q
-        target = rainbow.categorical_q_target(
-            rows.reward, rows.terminated, batch.next_q, rainbow.categorical_mean(chooser, support),
-            self.config.gamma if batch.discount is None else batch.discount, support,
-        )  # fmt: skip
+        chooser = rainbow.categorical_mean(chooser, support)                           # [B, A]
+        prob = rainbow.best_next_distribution(batch.next_q, chooser)                   # [B, K]
+        gamma = self.config.gamma if batch.discount is None else batch.discount
+        successor = prob, rows.reward, rows.terminated, gamma, support
+        target = rainbow.categorical_projection(*successor)                            # [B, K]
         error = rainbow.categorical_divergence(log_prob, target)                       # [B]
         loss = averaged(error, average=batch.average)
-        return self.told(loss, rainbow.categorical_mean(log_prob, support), error)
+        told = self.told(loss, rainbow.categorical_mean(log_prob, support), error)
+        told.metrics["clipped_mass"] = rainbow.clipped_mass(*successor)
+        return told
 
     def told(self, loss: Tensor, q: Tensor, error: Tensor) -> LossOutput:
         """A loss, and of its rows [B] Q(s, a) and how far off each is, for the priorities."""
