@@ -98,11 +98,11 @@ def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[Improvement]:
 
 
 def labels(kinds: Sequence[tuple[str, str, Mapping[str, object]]]) -> list[str]:
-    """For each (environment, algorithm, settings) the algorithm, and what sets it apart from its other rows in the same environment."""
+    """For each (environment, algorithm, settings) the algorithm, and what sets it apart from most of its rows in the same environment."""
     found = []
     for world, algorithm, settings in kinds:
         rivals = [other for place, name, other in kinds if (place, name) == (world, algorithm)]
-        apart = [name for name in settings if any(rival.get(name) != settings[name] for rival in rivals)]
+        apart = [name for name in settings if 2 * sum(rival.get(name) != settings[name] for rival in rivals) >= len(rivals)]
         found.append(", ".join([algorithm, *(f"{name} {short(settings[name])}" for name in apart)]))
     return found
 
