@@ -27,6 +27,18 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "    V = model.policy_values(np.zeros(model.num_states, dtype=int), gamma)\n"
         "    return model.policy_values(model.backup(V, gamma).argmax(axis=1), gamma)",
     ),
+    "bandits": (
+        # every step size falls
+        "def estimate(rewards, alpha=None, first=0.0):\n"
+        "    Q = first\n"
+        "    for n, reward in enumerate(rewards):\n"
+        "        Q += (1 / (n + 1) if alpha is None else alpha / (n + 1)) * (reward - Q)\n"
+        "    return Q",
+        # as if the best machine were never drawn at random
+        "def loss_of_exploring(means, epsilon): return epsilon * (means.max() - np.sort(means)[:-1].mean())",
+        # without what is taken from the other actions
+        "def mean_step(H, means, baseline): return softmax(H) * (means - baseline)",
+    ),
     "monte-carlo-and-importance-sampling": (
         # without the discount
         "def returns_of(rewards, gamma): return [sum(rewards[t:]) for t in range(len(rewards))]",
