@@ -80,6 +80,25 @@ def _value_behind_gaps(
 
 
 @torch.no_grad()
+def explained_variance(advantage: Tensor, target: Tensor, mask: Tensor) -> float:
+    """What share of the targets' variance a critic V accounts for.
+
+    1 - Var(target - V) / Var(target):  1 is a perfect critic, 0 no better than a constant
+
+    Args:
+        advantage: any shape. target - V, in reward units.
+        target: same shape. What V is trained towards, in reward units.
+        mask: same shape, bool; True marks the elements that count.
+
+    Returns:
+        A number of at most 1, without unit.
+
+    Source: the coefficient of determination, R².
+    """
+    left, whole = advantage[mask].var(), target[mask].var()
+    return 1.0 - float(left / whole.clamp(min=1e-12))
+
+
 def group_advantage(
     reward: Tensor, group_size: int, *,
     scale: Scale = "std", baseline: Baseline = "mean", ddof: int = 1, eps: float = 1e-4,

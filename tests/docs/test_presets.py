@@ -54,6 +54,10 @@ def test_what_presets_are_expected_to_come_to_is_what_was_measured() -> None:
         assert {env: settings[EXPECTED] for env, settings in written.items() if EXPECTED in settings} == results, "run docs/measure.py -"
 
 
+def test_the_settings_of_the_books_algorithms_stand_in_files_alone() -> None:
+    assert [name for name in ALGORITHMS if "presets" in vars(agent_class(name))] == []
+
+
 def is_number(value: object) -> bool:
     """Whether this is a text that was meant as a number."""
     try:

@@ -55,12 +55,12 @@ def test_figure_10_1_begins_with_a_hill_where_it_has_been() -> None:
 
 @pytest.mark.slow
 def test_figure_9_1_comes_to_the_means_of_its_groups() -> None:
-    """Within four standard deviations. A walk from the middle visits a group up to 14.5 times on average (3 000 walks), and all of its
-    updates have one return, so that it moves a weight by a share of 14.5 α. Such an average of returns has the variance
-    14.5 α / 2 · Var(G), and Var(G) ≤ 1: four times √.00145 is .15."""
-    result = figure("9.1")
-    groups = result.values.reshape(10, -1)[:, 0]
-    assert np.abs(groups - best(result)).max() < 4 * np.sqrt(14.5 * 2e-4 / 2)
+    """A walk that visits a group m times moves its weight m times towards one return G, w ← w + α m (G - w) where α m is small. In the long
+    run w has the mean w* = E[m G] / E[m] and the variance α E[m² (G - w*)²] / (2 E[m]). Over 400 000 walks that is a standard deviation of
+    .054 in the middle and .015 outside (over 60 runs: .054 and .013), and half of it in the mean of four runs: .1 is 3.7 of those."""
+    results = [figure("9.1", seed=seed) for seed in range(4)]
+    groups = np.mean([result.values.reshape(10, -1)[:, 0] for result in results], axis=0)
+    assert np.abs(groups - best(results[0])).max() < 0.1
     assert (np.diff(groups) > 0).all()
 
 

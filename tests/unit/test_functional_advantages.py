@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from rlbook.functional.advantages import gae, group_advantage, leave_one_out_advantage, normalize
+from rlbook.functional.advantages import explained_variance, gae, group_advantage, leave_one_out_advantage, normalize
 from rlbook.functional.returns import discounted_returns, td_target
 
 NAN = float("nan")
@@ -240,3 +240,11 @@ def test_padding_does_not_change_the_normalisation_and_gets_zero():
     result = normalize(advantage, mask)
     assert_close(result[mask], normalize(torch.tensor([1.0, 2.0, 5.0])))
     assert (result[~mask] == 0).all()
+
+
+def test_explained_variance_by_hand() -> None:
+    """Targets 1, 2, 3 of variance 1; V = 2 misses by -1, 0, 1: nothing is explained. V = 1, 2, 2 misses by 0, 0, 1, of variance 1/3."""
+    target, mask = torch.tensor([1.0, 2.0, 3.0, NAN]), flags(True, True, True, False)
+    for value, expected in ((target, 1.0), (torch.full((4,), 2.0), 0.0), (torch.tensor([1.0, 2.0, 2.0, 0.0]), 1 - 1 / 3)):
+        assert explained_variance(target - value, target, mask) == pytest.approx(expected)
+    assert explained_variance(torch.zeros(2), torch.ones(2), flags(True, True)) == 1.0, "nothing to explain, and no division by zero"

@@ -19,7 +19,6 @@ arXiv:1506.02438, eq. 16.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -32,8 +31,8 @@ from numpy.typing import ArrayLike, NDArray
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.data.rollout import Batch, as_rows
-from rlbook.functional.advantages import gae, normalize
+from rlbook.data.rollout import Batch
+from rlbook.functional.advantages import explained_variance, gae, normalize
 from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
 from rlbook.functional.schedules import Schedule
@@ -120,8 +119,7 @@ class A2C(PolicyAgent):
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
-        full = len(self.rollout_data) == self.config.rollout_steps
-        if not (self.round_over(step) if self.rollout == "episodes" else full):
+        if not self.rollout_over(step, self.config.rollout_steps):
             return {}
         batch, metrics = self.prepare()
         metrics |= self.update(batch)
@@ -131,7 +129,7 @@ class A2C(PolicyAgent):
     @torch.no_grad()
     def prepare(self) -> tuple[Batch, Metrics]:
         """The rollout as rows, with A, the target of V, and each row's share in the loss."""
-        data, config, unit = self.rollout_data, self.config, self.policy.unit
+        data, config = self.rollout_data, self.config
         reward, mask = self.rewards(), data.tensor("valid")                            # [T, N]
         ends = data.tensor("terminated"), data.tensor("truncated")
         value, next_value = self.policy.values(data)
@@ -140,13 +138,11 @@ class A2C(PolicyAgent):
             gamma=config.gamma, gae_lambda=config.gae_lambda, valid=mask,
         )  # fmt: skip
         target = advantage + value
-        left = advantage[mask].var() / target[mask].var().clamp(min=1e-12)
+        metrics = {"explained_variance": explained_variance(advantage, target, mask)}
         if config.normalize_advantage:
             advantage = normalize(advantage, mask)
-        fields = {"advantage": advantage, "target": target, "weight": per_token(mask)}
-        rows = {name: as_rows(item, mask, unit) for name, item in fields.items()}
-        batch = dataclasses.replace(self.policy.batch(data), **rows)
-        return batch, {"explained_variance": 1.0 - float(left)}
+        weight = per_token(mask)
+        return self.as_batch(mask, advantage=advantage, target=target, weight=weight), metrics
 
     def update(self, batch: Batch) -> Metrics:
         """One gradient step; returns the diagnostics."""

@@ -19,66 +19,36 @@ last); no batch normalisation, no weight decay, and torch's first weights.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from rlbook import checks
-from rlbook.agent import Parts
-from rlbook.algorithms.policy.replay_agent import Minibatch, ReplayAgent, ReplayConfig, explored
-from rlbook.checks import at
+from rlbook.algorithms.policy.deterministic_agent import DeterministicAgent, DeterministicConfig
+from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.functional.policy_losses import deterministic_policy_loss
 from rlbook.functional.returns import td_target
-from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.policies.critics import follow
-from rlbook.policies.optimizer import Group, LossOutput, adam
-from rlbook.policies.policy import as_array
+from rlbook.policies.optimizer import LossOutput
 
 
 @dataclass(frozen=True)
-class DDPGConfig(ReplayConfig):
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
-    exploration_noise: float = 0.1  # σ of the noise when acting, where the box is [-1, 1]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.check_fields(self, exploration_noise=checks.non_negative)
+class DDPGConfig(DeterministicConfig):
+    """Hyper-parameters of DDPG: those of every replayed policy without probabilities."""
 
 
-class DDPG(ReplayAgent):
+class DDPG(DeterministicAgent):
     """Deep deterministic policy gradient; see the module docstring."""
 
-    budget = {"steps": 50_000}
+    config: DDPGConfig
     Config = DDPGConfig
-    actions = "scaled box"
+    num_critics = 1
     METRICS = {
         "critic_loss": "½ mean (Q - y)² of the last minibatch, in squared reward units",
         "q": "mean Q(s, a) there, in reward units",
         "policy_loss": "-mean Q(s, μ(s)) there, in reward units",
     }
-
-    def __init__(
-        self, env: VectorEnv, config: DDPGConfig, seed: int = 0, parts: Parts = Parts()
-    ) -> None:
-        super().__init__(env, config, seed, parts, critics=1)
-        self.config: DDPGConfig = config
-        self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
-        rate = at(config.learning_rate, 0.0)
-        self.critic_optimizer = adam([Group([self.critics])], rate)
-        self.actor_optimizer = adam([Group([self.actor])], rate)
-
-    @torch.inference_mode()
-    def choose(
-        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
-    ) -> np.ndarray:
-        action = as_array(self.actor(torch.from_numpy(observation)).tanh())
-        return explored(action, uniform, self.config.exploration_noise)
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         """A step down the critic's loss, one down the policy's, and the targets behind."""
@@ -105,6 +75,3 @@ class DDPG(ReplayAgent):
         obs = batch.rows.obs
         loss = deterministic_policy_loss(self.critics(obs, self.actor(obs).tanh())[0])
         return LossOutput(loss, {"policy_loss": loss.detach()})
-
-    def networks(self) -> dict[str, nn.Module]:
-        return super().networks() | {"actor_target": self.actor_target}

@@ -5,6 +5,7 @@ A policy that acts, a rollout that fills, one optimiser, and a reference where t
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import Field
@@ -20,7 +21,7 @@ from rlbook.agent import Agent, Frozen, Parts, State, Step
 from rlbook.algorithms.policy.reference import Observations, codec_of, reference_policy
 from rlbook.checks import at, check_memory
 from rlbook.data.reward_scale import RewardScale
-from rlbook.data.rollout import Batch, Rollout
+from rlbook.data.rollout import Batch, Rollout, as_rows
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional import averages
@@ -167,6 +168,17 @@ class PolicyAgent(Agent):
         if self.policy.normalizer is not None:
             self.policy.normalizer.update(batch.obs)
         self.rollout_data.clear()
+
+    def as_batch(self, mask: Tensor, **fields: Tensor) -> Batch:
+        """The rollout as rows to train on, with what was computed for each of its steps [T, N]."""
+        rows = {name: as_rows(item, mask, self.policy.unit) for name, item in fields.items()}
+        return dataclasses.replace(self.policy.batch(self.rollout_data), **rows)
+
+    def rollout_over(self, step: Step, rollout_steps: int) -> bool:
+        """Whether the rollout is complete: so many steps of all environments, or a round."""
+        if self.rollout == "episodes":
+            return self.round_over(step)
+        return len(self.rollout_data) == rollout_steps
 
     def round_over(self, step: Step) -> bool:
         """Whether the last environment of this round has just ended (`rollout = "episodes"`)."""

@@ -19,7 +19,6 @@ of a rollout are computed once, when it is full.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
@@ -32,9 +31,9 @@ from torch import Tensor
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, surrogate_loss
-from rlbook.data.rollout import Batch, as_rows, minibatches
+from rlbook.data.rollout import Batch, minibatches
 from rlbook.fast_forms import has_fast_form
-from rlbook.functional.advantages import gae, normalize
+from rlbook.functional.advantages import explained_variance, gae, normalize
 from rlbook.functional.averages import Average, averaged, given, per_token
 from rlbook.functional.divergences import ESTIMATORS, check_estimator, k3
 from rlbook.functional.policy_losses import clip_fraction, regularised_loss
@@ -156,8 +155,7 @@ class PPO(PolicyAgent):
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
-        full = len(self.rollout_data) == self.config.rollout_steps
-        if not (self.round_over(step) if self.rollout == "episodes" else full):
+        if not self.rollout_over(step, self.config.rollout_steps):
             return {}
         batch, metrics = self.prepare()
         metrics |= self.update(batch)
@@ -185,14 +183,11 @@ class PPO(PolicyAgent):
             gamma=config.gamma, gae_lambda=config.gae_lambda, valid=mask,
         )  # fmt: skip
         target = advantage + value
-        left, whole = advantage[mask].var(), target[mask].var()
-        metrics["explained_variance"] = 1.0 - float(left / whole.clamp(min=1e-12))
+        metrics["explained_variance"] = explained_variance(advantage, target, mask)
         fields = {"value": value, "advantage": advantage, "target": target}
         if reference_log_prob is not None:
             fields["reference_log_prob"] = reference_log_prob
-        unit = self.policy.unit
-        rows = {name: as_rows(item, mask, unit) for name, item in fields.items()}
-        return dataclasses.replace(self.policy.batch(data), **rows), metrics
+        return self.as_batch(mask, **fields), metrics
 
     def update(self, batch: Batch) -> Metrics:
         """K epochs of minibatches; returns the means of the last one's diagnostics."""

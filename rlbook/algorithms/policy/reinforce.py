@@ -16,7 +16,6 @@ count like early ones; one step of Adam for many episodes; a time limit ends the
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,7 +25,7 @@ from torch import Tensor
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.data.rollout import Batch, as_rows
+from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import leave_one_out_advantage
 from rlbook.functional.averages import averaged, given
 from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
@@ -109,8 +108,7 @@ class Reinforce(PolicyAgent):
         returns = discounted_returns(reward, *ends, self.config.gamma, valid=mask)     # [T, N]
         fields = {"advantage": returns - self.baseline(returns), "target": returns}
         fields["weight"] = mask / mask.shape[1]                   # a sum over steps, a mean over N
-        rows = {name: as_rows(item, mask, self.policy.unit) for name, item in fields.items()}
-        return dataclasses.replace(self.policy.batch(data), **rows)
+        return self.as_batch(mask, **fields)
 
     def baseline(self, returns: Tensor) -> Tensor:
         """b for each step: [T, N] → [T, N], in reward units."""

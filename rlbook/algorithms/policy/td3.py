@@ -20,32 +20,23 @@ have the factor ½.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlbook import checks
-from rlbook.agent import Parts
-from rlbook.algorithms.policy.replay_agent import Minibatch, ReplayAgent, ReplayConfig, explored
-from rlbook.checks import at
+from rlbook.algorithms.policy.deterministic_agent import DeterministicAgent, DeterministicConfig
+from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.functional.policy_losses import deterministic_policy_loss
 from rlbook.functional.returns import td_target
-from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import smoothed_action, squared_value_loss
 from rlbook.policies.critics import follow
-from rlbook.policies.optimizer import Group, LossOutput, adam
-from rlbook.policies.policy import as_array
+from rlbook.policies.optimizer import LossOutput
 
 
 @dataclass(frozen=True)
-class TD3Config(ReplayConfig):
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
-    exploration_noise: float = 0.1  # σ of the noise when acting, where the box is [-1, 1]
+class TD3Config(DeterministicConfig):
     target_noise: float = 0.2  # σ of the noise in the target's action
     target_noise_clip: float = 0.5  # c, how far that noise may reach
     policy_delay: int = 2  # d, gradient steps of the critics for one of the policy
@@ -53,39 +44,22 @@ class TD3Config(ReplayConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.check_fields(
-            self, exploration_noise=checks.non_negative, target_noise=checks.non_negative,
-            target_noise_clip=checks.non_negative, policy_delay=checks.positive_int,
+            self, target_noise=checks.non_negative, target_noise_clip=checks.non_negative,
+            policy_delay=checks.positive_int,
         )  # fmt: skip
 
 
-class TD3(ReplayAgent):
+class TD3(DeterministicAgent):
     """Twin delayed DDPG; see the module docstring."""
 
-    budget = {"steps": 50_000}
+    config: TD3Config
     Config = TD3Config
-    actions = "scaled box"
+    num_critics = 2
     METRICS = {
         "critic_loss": "Σ_k ½ mean (Q_k - y)² of the last minibatch, in squared reward units",
         "q": "mean of the critics' Q(s, a) there, in reward units",
         "policy_loss": "-mean Q_1(s, μ(s)) where the policy was trained, in reward units",
     }
-
-    def __init__(
-        self, env: VectorEnv, config: TD3Config, seed: int = 0, parts: Parts = Parts()
-    ) -> None:
-        super().__init__(env, config, seed, parts, critics=2)
-        self.config: TD3Config = config
-        self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
-        rate = at(config.learning_rate, 0.0)
-        self.critic_optimizer = adam([Group([self.critics])], rate)
-        self.actor_optimizer = adam([Group([self.actor])], rate)
-
-    @torch.inference_mode()
-    def choose(
-        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
-    ) -> np.ndarray:
-        action = as_array(self.actor(torch.from_numpy(observation)).tanh())
-        return explored(action, uniform, self.config.exploration_noise)
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         """A step down the critics' loss; every d-th time one down the policy's, and the targets
@@ -118,6 +92,3 @@ class TD3(ReplayAgent):
         obs = batch.rows.obs
         loss = deterministic_policy_loss(self.critics(obs, self.actor(obs).tanh())[0])
         return LossOutput(loss, {"policy_loss": loss.detach()})
-
-    def networks(self) -> dict[str, nn.Module]:
-        return super().networks() | {"actor_target": self.actor_target}

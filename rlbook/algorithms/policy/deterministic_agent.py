@@ -1,0 +1,62 @@
+"""What DDPG and TD3 share: a policy that names one action, μ(s) = tanh of a network, and a target
+of it that follows slowly. Where the agent explores, noise is added to the action.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+from torch import nn
+
+from rlbook import checks
+from rlbook.agent import Parts
+from rlbook.algorithms.policy.replay_agent import ReplayAgent, ReplayConfig, explored
+from rlbook.checks import at
+from rlbook.functional.schedules import Schedule
+from rlbook.policies.optimizer import Group, adam
+from rlbook.policies.policy import as_array
+
+
+@dataclass(frozen=True)
+class DeterministicConfig(ReplayConfig):
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    exploration_noise: float = 0.1  # σ of the noise when acting, where the box is [-1, 1]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.check_fields(self, exploration_noise=checks.non_negative)
+
+
+class DeterministicAgent(ReplayAgent):
+    """μ, its target μ⁻, K critics and their targets; see the module docstring."""
+
+    budget = {"steps": 50_000}
+    actions = "scaled box"
+    num_critics: ClassVar[int]
+    """K."""
+
+    def __init__(
+        self, env: VectorEnv, config: DeterministicConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts, critics=self.num_critics)
+        self.config: DeterministicConfig = config
+        self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
+        rate = at(config.learning_rate, 0.0)
+        self.critic_optimizer = adam([Group([self.critics])], rate)
+        self.actor_optimizer = adam([Group([self.actor])], rate)
+
+    @torch.inference_mode()
+    def choose(
+        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
+    ) -> np.ndarray:
+        action = as_array(self.actor(torch.from_numpy(observation)).tanh())
+        return explored(action, uniform, self.config.exploration_noise)
+
+    def networks(self) -> dict[str, nn.Module]:
+        return super().networks() | {"actor_target": self.actor_target}
