@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +35,7 @@ def evaluate(
         seed: gives the base; None is the run's own generator for evaluation.
         explore: act as in training: a policy samples, an ε-greedy agent tries things. A copy of the agent does, with a copy of its RNGs.
         env_kwargs: arguments for an `env` given by its id.
-        options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`).
+        options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`, `workers`).
 
     Raises:
         RequestError: `episodes` below 1, a negative seed, an agent without `env`, an environment the agent does not fit, or an option
@@ -50,7 +51,8 @@ def evaluate(
         return play(target, recipe, episodes, seed or 0, explore=explore)
     run = target if isinstance(target, Run) else load(target, env=env, **options)
     recipe = recipe or run.request.recipe.for_evaluation()
-    return play(run.agent, recipe, episodes, run.request.seed if seed is None else seed, explore=explore)
+    with run.workers or contextlib.nullcontext():
+        return play(run.agent, recipe, episodes, run.request.seed if seed is None else seed, explore=explore, workers=run.workers)
 
 
 def _check_options(

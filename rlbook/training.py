@@ -34,8 +34,8 @@ def train(
         env_kwargs: arguments for an environment given by its id.
         on_report: called after each report with the run, for progress bars.
         settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes, passes, seed, num_envs, eval_every,
-            eval_episodes, stop_at_return, data, expert, teacher, reference, reward_model, model, device), and hyper-parameters, the
-            fields of the algorithm's config. Without steps, episodes and passes: a sensible budget for the pair.
+            eval_episodes, stop_at_return, workers, data, expert, teacher, reference, reward_model, model, device), and hyper-parameters,
+            the fields of the algorithm's config. Without steps, episodes and passes: a sensible budget for the pair.
 
     Returns:
         The finished run: `run.agent`, `run.metrics`, `run.folder`, `run.steps`, `run.episode_returns`, `run.episode_lengths`.
@@ -52,7 +52,8 @@ def train(
         raise RequestError("resume needs the folder of the run to continue")
     own = {"algorithm": algorithm} if isinstance(algorithm, type) else {}
     data = {} if isinstance(options.get("data"), str | Path | None) else {"data": options["data"]}
-    run = load(Path(folder), allow_import=allow_import, env=None if isinstance(env, str) else env, **own, **data)
+    where = None if isinstance(env, str) else env
+    run = load(Path(folder), allow_import=allow_import, env=where, workers=options.get("workers"), **own, **data)
     given = [name for name, value in options.items() if value is not None and name not in data]
     request.check_continues(run.request, [*given, *settings, *(env_kwargs or {})])
     return run.resume(on_report=on_report)

@@ -139,7 +139,8 @@ def train(words: Sequence[str]) -> int:
             with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
                 run = _resumed(training, folder, on_report) if training.resume else _started(training, folder, on_report)
     except KeyboardInterrupt as stop:
-        return interrupted(signal_of(stop), folder, as_json=training.run.json, allow_import=training.run.allow_import)
+        again = {"allow_import": training.run.allow_import, "workers": training.options.get("workers")}
+        return interrupted(signal_of(stop), folder, as_json=training.run.json, **again)
     except TrainingError as error:
         raise TrainingError(f"{error}; {last_good(folder)}") from error
     result = trained(run, folder, time.monotonic() - start)
@@ -173,7 +174,7 @@ def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None])
     import rlbook
     from rlbook.cli.train import check_unchanged
 
-    run = rlbook.load(folder, allow_import=training.run.allow_import)
+    run = rlbook.load(folder, allow_import=training.run.allow_import, workers=training.options.get("workers"))
     check_unchanged(training, run.request, folder)
     return run.resume(on_report=on_report)
 
@@ -183,7 +184,8 @@ def evaluate(words: Sequence[str]) -> int:
     from rlbook.cli.options import Evaluate, integer, parse, word
 
     options = parse(Evaluate, words, "rlbook evaluate")
-    counts: dict[str, Any] = {name: value for name in ("episodes", "seed") if (value := integer(name, getattr(options, name))) is not None}
+    asked = {name: integer(name, getattr(options, name)) for name in ("episodes", "seed", "workers")}
+    counts: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     folder = str(word(options.folder))
     import rlbook
 

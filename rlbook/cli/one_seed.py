@@ -3,7 +3,7 @@
 import sys
 
 from rlbook.cli.main import main
-from rlbook.runs.side_by_side import end_with_parent
+from rlbook.interaction.processes import end_with_parent
 
 if __name__ == "__main__":
     end_with_parent()

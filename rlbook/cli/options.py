@@ -92,6 +92,7 @@ class Evaluate:
     episodes: Number = None  # how many episodes (default: 100)
     seed: Number = None  # decides the episodes' starts (default: the run's seed)
     explore: Flag = False  # act as in training instead of greedily: a policy samples
+    workers: Number = None  # processes that step the environments, for slow ones (default: 1)
     checkpoint: Word = None  # a step, or best (default: the last one)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     allow_import: Flag = False  # let an environment id of the form module:Name import that module

@@ -45,8 +45,8 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     whole = sum(run.seconds.values())
     if whole:
         lines.append("time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items()))
-    trust = request.recipe.module is not None
-    commands = _typed("evaluate", folder, trust), _typed("watch", folder, trust), _typed("plot", folder)
+    trust = () if request.recipe.module is None else ("--allow-import",)
+    commands = _typed("evaluate", folder, *trust), _typed("watch", folder, *trust), _typed("plot", folder)
     return facts, "\n".join([*lines, "", *(f"  {command}" for command in commands)])
 
 
@@ -86,19 +86,20 @@ def aligned(table: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table)
 
 
-def _typed(command: str, folder: Path, allow_import: bool = False) -> str:
+def _typed(command: str, folder: Path, *options: str) -> str:
     """A command as it can be pasted into a shell."""
-    return shlex.join(["rlbook", *command.split(), str(folder), *(["--allow-import"] if allow_import else [])])
+    return shlex.join(["rlbook", *command.split(), str(folder), *options])
 
 
-def interrupted(signum: int, folder: Path, *, as_json: bool, allow_import: bool = False) -> int:
+def interrupted(signum: int, folder: Path, *, as_json: bool, allow_import: bool = False, workers: int | None = None) -> int:
     """Says how to go on; returns the exit code, 128 + the signal's number."""
     from rlbook.runs.checkpoints import latest
 
+    options = [*(() if workers is None else ("--workers", str(workers))), *(["--allow-import"] if allow_import else [])]
     step = latest(folder)
     if step is None:
         return fail(128 + signum, "interrupted before the first checkpoint", as_json)
-    return fail(128 + signum, f"interrupted at step {step}; continue with: {_typed('train --resume', folder, allow_import)}", as_json)
+    return fail(128 + signum, f"interrupted at step {step}; continue with: {_typed('train --resume', folder, *options)}", as_json)
 
 
 def last_good(folder: Path) -> str:

@@ -20,7 +20,7 @@ from rlbook.cli.options import CommandOptions, Given, Word, convert, integer, me
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.files import read_file
-from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RETURNS, SeveralSeeds
+from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RETURNS, UNWRITTEN, SeveralSeeds
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
@@ -147,7 +147,7 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
         raise RequestError(str(error)) from None
     kept |= vars(held.config)
     for name, value in asked.items():
-        if value != kept[name]:
+        if name not in UNWRITTEN and value != kept[name]:
             raise RequestError(f"{folder} was started with {name} {kept[name]}; --resume cannot make it {value}")
 
 

@@ -90,6 +90,8 @@ class Rollout:
         if self.stores == "first" and self.steps:
             step = step._replace(obs=None)
             self.steps[-1] = self.steps[-1]._replace(next_obs=None)
+        if step.info is not None:            # in the log by now; a NaN, for no number, cannot be saved
+            step = step._replace(info=None)
         self.steps.append(step)
         self.log_probs.append(log_prob)
 

@@ -18,6 +18,7 @@ from rlbook.interaction.spaces import Adaptation, AdaptedEnv, AdaptedVectorEnv, 
 from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.threads import single_threaded
 from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.workers import Workers, WorkerVector
 from rlbook.seeding import rng_for
 
 MAX_ENVS = 512             # episodes played side by side
@@ -47,8 +48,10 @@ class Evaluation:
         return self.mean - half, self.mean + half
 
 
-def play(agent: Agent, recipe: Recipe, episodes: int, seed: int, *, explore: bool = False) -> Evaluation:
-    """Episodes in a fresh environment; see `evaluate`.
+def play(
+    agent: Agent, recipe: Recipe, episodes: int, seed: int, *, explore: bool = False, workers: Workers | None = None
+) -> Evaluation:
+    """Episodes in a fresh environment; see `evaluate`. An agent that takes many has `workers` step them, where there are some.
 
     Raises:
         RequestError: the agent does not act, or not in such an environment.
@@ -61,7 +64,10 @@ def play(agent: Agent, recipe: Recipe, episodes: int, seed: int, *, explore: boo
         agent = copy.deepcopy(agent)
         agent.begin()
     with single_threaded():
-        result = (_play_many if agent.batched else _play_one)(agent, recipe, episodes, base, explore)
+        if agent.batched:
+            result = _play_many(agent, recipe, episodes, base, explore, workers)
+        else:
+            result = _play_one(agent, recipe, episodes, base, explore)
     if not np.isfinite(result.returns).all():
         raise TrainingError(f"the return of an evaluation episode is not finite: {result.returns[~np.isfinite(result.returns)][0]}")
     return result
@@ -80,8 +86,8 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: b
     return Evaluation(np.array(returns), np.array(lengths))
 
 
-def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool) -> Evaluation:
-    env = adapted_vector(type(agent), recipe, min(episodes, MAX_ENVS), agent.config)
+def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool, workers: Workers | None) -> Evaluation:
+    env = adapted_vector(type(agent), recipe, min(episodes, MAX_ENVS), agent.config, workers)
     _check_spaces(agent, recipe, env.adaptation)
     returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
     for first in range(0, episodes, env.num_envs):
@@ -92,6 +98,8 @@ def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: 
             if not interaction.valid[:count].any():
                 break
         returns[first : first + count], lengths[first : first + count] = interaction.returns[:count], interaction.lengths[:count]
+    if workers is not None:
+        env.close()
     return Evaluation(returns, lengths)
 
 
@@ -107,9 +115,12 @@ def _check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:
         raise RequestError(f"{recipe.name} takes {found.action_space} as actions, but the agent chooses among {made.action_space}")
 
 
-def adapted_vector(agent: type[Agent], recipe: Recipe, num_envs: int, config: object) -> AdaptedVectorEnv:
-    """`num_envs` copies of an environment, as an agent class wants them: the native vector form where there is one."""
+def adapted_vector(
+    agent: type[Agent], recipe: Recipe, num_envs: int, config: object, workers: Workers | None = None
+) -> AdaptedVectorEnv:
+    """`num_envs` copies of an environment, as an agent class wants them: the native vector form where there is one; else stepped in turn,
+    or by `workers`, where there are some."""
     env = recipe.make_native_vector(num_envs)
     if env is None:
-        env = SyncVector(recipe.make_many(num_envs))
+        env = SyncVector(recipe.make_many(num_envs)) if workers is None else WorkerVector(workers, recipe, num_envs)
     return AdaptedVectorEnv(env, adapt_to(agent, env, config))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -17,6 +17,18 @@ from rlbook.interaction.guards import METRICS, number
 from rlbook.interaction.resumable import ResumableEnv
 
 
+class Advanced(NamedTuple):
+    """What a step of N environments has come to."""
+
+    rows: list[Any]
+    """The N observations, as the environments gave them."""
+    rewards: NDArray[np.float64]             # [N]
+    terminated: NDArray[np.bool_]            # [N]
+    truncated: NDArray[np.bool_]             # [N]
+    named: dict[int, dict[str, float]]
+    """The named numbers of single environments, where they have any: row → name → number."""
+
+
 class SyncVector(VectorEnv):
     """N environments stepped in turn. One whose episode has ended waits, its action ignored, until it is reset.
 
@@ -28,30 +40,29 @@ class SyncVector(VectorEnv):
 
     def __init__(self, envs: Sequence[gymnasium.Env]) -> None:
         self.envs = [ResumableEnv(env) for env in envs]
-        self.num_envs = len(envs)
-        self.metadata = dict(envs[0].metadata) | {"autoreset_mode": AutoresetMode.DISABLED}
-        self.render_mode = envs[0].render_mode
-        self.single_observation_space, self.single_action_space = envs[0].observation_space, envs[0].action_space
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        describe(self, envs[0], len(envs))
         self._discrete = isinstance(self.single_action_space, spaces.Discrete)
         self._terminated, self._truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
         """Resets the environments of `options["reset_mask"]` [N] bool (all if left out); returns all observations, and {}."""
-        mask = (options or {}).get("reset_mask")
-        options = {key: value for key, value in (options or {}).items() if key != "reset_mask"}
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed or [None] * self.num_envs
-        rows = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
-        self._terminated, self._truncated = self._terminated.copy(), self._truncated.copy()   # a step that was returned keeps its flags
-        for i in rows:
-            self.envs[i].reset(seed=seeds[i], options=options or None)
-            self._terminated[i] = self._truncated[i] = False
-        return self._stacked(), {}
+        return stacked(self.single_observation_space, self.restart(*what_to_reset(self.num_envs, seed, options))), {}
+
+    def restart(self, mask: NDArray[np.bool_], seeds: Sequence[int | None], options: dict[str, Any] | None) -> list[Any]:
+        """Resets the environments of `mask` [N], each from its seed; returns all observations one by one."""
+        self._terminated, self._truncated = self._terminated & ~mask, self._truncated & ~mask   # a step that was returned keeps its flags
+        for i in np.flatnonzero(mask).tolist():
+            self.envs[i].reset(seed=seeds[i], options=options)
+        return [recorder.obs for recorder in self.envs]
 
     def step(self, actions: NDArray[Any]) -> Any:
         """One step of every environment whose episode goes on: observations [N, ...], rewards [N], terminated [N], truncated [N], and a
         dict with the environments' named numbers, where they have any (see `guards.named_numbers`)."""
+        rows, rewards, terminated, truncated, named = self.advance(actions)
+        return stacked(self.single_observation_space, rows), rewards, terminated, truncated, columns(named, self.num_envs)
+
+    def advance(self, actions: NDArray[Any]) -> Advanced:
+        """As `step`, with the observations and the named numbers one by one."""
         actions = actions.tolist() if self._discrete else actions                # spaces check Python's integers faster than numpy's
         rewards, terminated, truncated = np.zeros(self.num_envs), self._terminated.copy(), self._truncated.copy()
         waiting, named = (terminated | truncated).tolist(), {}
@@ -63,26 +74,7 @@ class SyncVector(VectorEnv):
                 if METRICS in info:
                     named[i] = info[METRICS]
         self._terminated, self._truncated = terminated, truncated
-        return self._stacked(), rewards, terminated, truncated, {METRICS: self._columns(named)} if named else {}
-
-    def _columns(self, named: dict[int, dict[str, float]]) -> dict[str, np.ndarray]:
-        """Named numbers of single environments as name → [N], NaN where there is none."""
-        columns: dict[str, np.ndarray] = {}
-        for row, numbers in named.items():
-            for name, value in numbers.items():
-                columns.setdefault(name, np.full(self.num_envs, np.nan))[row] = value
-        return columns
-
-    def _stacked(self) -> Any:
-        """The current observations of all environments, in fresh arrays."""
-        rows = [recorder.obs for recorder in self.envs]
-        space = self.single_observation_space
-        if space.shape is None or space.dtype is None:
-            return concatenate(space, rows, create_empty_array(space, self.num_envs))
-        stacked = np.empty((self.num_envs, *space.shape), space.dtype)
-        for i, row in enumerate(rows):
-            stacked[i] = row
-        return stacked
+        return Advanced([recorder.obs for recorder in self.envs], rewards, terminated, truncated, named)
 
     def snapshot(self) -> State:
         """Everything that continuing needs, in the middle of episodes too."""
@@ -98,3 +90,42 @@ class SyncVector(VectorEnv):
         """Closes the environments."""
         for env in self.envs:
             env.close()
+
+
+def describe(vector: VectorEnv, env: gymnasium.Env, num_envs: int) -> None:
+    """Says of a vector environment what `num_envs` environments like `env` have in common."""
+    vector.num_envs = num_envs
+    vector.metadata = dict(env.metadata) | {"autoreset_mode": AutoresetMode.DISABLED}
+    vector.render_mode = env.render_mode
+    vector.single_observation_space, vector.single_action_space = env.observation_space, env.action_space
+    vector.observation_space = batch_space(env.observation_space, num_envs)
+    vector.action_space = batch_space(env.action_space, num_envs)
+
+
+def what_to_reset(
+    num_envs: int, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
+) -> tuple[NDArray[np.bool_], Sequence[int | None], dict[str, Any] | None]:
+    """Which environments a `reset` is for [N], their N seeds, and the options that are the environments'."""
+    mask = (options or {}).get("reset_mask")
+    rest = {key: value for key, value in (options or {}).items() if key != "reset_mask"}
+    seeds = [seed + i for i in range(num_envs)] if isinstance(seed, int) else seed or [None] * num_envs
+    return np.ones(num_envs, dtype=bool) if mask is None else np.asarray(mask, dtype=bool), seeds, rest or None
+
+
+def stacked(space: spaces.Space, rows: Sequence[Any]) -> Any:
+    """Observations of a space as one, [N, ...], in fresh arrays."""
+    if space.shape is None or space.dtype is None:
+        return concatenate(space, rows, create_empty_array(space, len(rows)))
+    whole = np.empty((len(rows), *space.shape), space.dtype)
+    for i, row in enumerate(rows):
+        whole[i] = row
+    return whole
+
+
+def columns(named: dict[int, dict[str, float]], num_envs: int) -> dict[str, Any]:
+    """Named numbers of single environments as an info: name → [N], NaN where there is none; {} where nobody has any."""
+    found: dict[str, np.ndarray] = {}
+    for row, numbers in named.items():
+        for name, value in numbers.items():
+            found.setdefault(name, np.full(num_envs, np.nan))[row] = value
+    return {METRICS: found} if found else {}

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from rlbook.agent import Agent, Metrics
 from rlbook.errors import TrainingError
 from rlbook.interaction.playing import play
+from rlbook.interaction.workers import Workers
 from rlbook.runs.exact_evaluation import ExactEvaluation
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
 
-def evaluated(agent: Agent, request: Request, exact: ExactEvaluation | None, step: int) -> Metrics:
+def evaluated(agent: Agent, request: Request, exact: ExactEvaluation | None, step: int, workers: Workers | None = None) -> Metrics:
     """`eval_return` of an agent that seeks it, and how far its table is from the exact one, where that is known.
 
     Args:
@@ -21,6 +22,7 @@ def evaluated(agent: Agent, request: Request, exact: ExactEvaluation | None, ste
         request: says where it plays, how many greedy episodes, and from which seed.
         exact: the answer that a table is compared with.
         step: for the message of an error.
+        workers: step the environments, where there are some.
 
     Raises:
         TrainingError: a return or an observation is not finite, or the environment failed.
@@ -29,7 +31,7 @@ def evaluated(agent: Agent, request: Request, exact: ExactEvaluation | None, ste
     if not agent.seeks_return or not agent.plays():
         return found
     try:
-        mean = play(agent, request.recipe.for_evaluation(), request.eval_episodes, request.seed).mean
+        mean = play(agent, request.recipe.for_evaluation(), request.eval_episodes, request.seed, workers=workers).mean
     except FloatingPointError as error:
         raise TrainingError(f"an observation of the evaluation at step {step} is not finite: {error}") from None
     except TrainingError as error:

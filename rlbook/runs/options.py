@@ -17,7 +17,10 @@ Folder = Any
 """A path as text or Path, or what would be found there."""
 
 LEAST = {"AtLeast0": 0, "AtLeast1": 1}
-MOST = {"num_envs": 2**20, "eval_episodes": 10_000_000, "seed": None, "seeds": 10_000, "jobs": 1_024}        # others: what 64 bits hold
+MOST = {"num_envs": 2**20, "eval_episodes": 10_000_000, "seed": None, "workers": 1_024, "seeds": 10_000, "jobs": 1_024}
+"""Of the others: what 64 bits hold."""
+UNWRITTEN = ("workers",)
+"""Options that nothing in a run depends on: they stand in no config.yaml, and a run may be resumed with others."""
 DEVICES = ("cpu", "cuda", "auto")
 
 
@@ -33,6 +36,7 @@ class RunOptions:
     eval_every: AtLeast0 = None  # steps between greedy evaluations; 0 for none (default: ten in the run)
     eval_episodes: AtLeast1 = None  # episodes of each evaluation (default: 20)
     stop_at_return: Return = None  # end the training at the first evaluation whose mean return is at least this
+    workers: AtLeast1 = None  # processes that step the environments, for slow ones; the results are the same with any number (default: 1)
     data: Folder = None  # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
     expert: Folder = None  # run that demonstrates (default: the exact answer, where there is one)
     teacher: Folder = None  # run whose probabilities are to be learned

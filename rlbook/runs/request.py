@@ -19,7 +19,7 @@ from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.loop import Budget
 from rlbook.policies.model_spec import ModelSpec
 from rlbook.registry import agent_class, check_class, name_of, preset
-from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RunOptions
+from rlbook.runs.options import COUNTS, FOLDERS, NAMES, UNWRITTEN, RunOptions
 from rlbook.runs.plain_yaml import parse_yaml
 
 EVAL_EPISODES = 20
@@ -69,6 +69,7 @@ class Request:
         held = {"seed": 0, "num_envs": agent.default_num_envs, "eval_episodes": EVAL_EPISODES} | held
         options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.given()}
         _check_stop(agent, whole := RunOptions(**options))
+        _check_workers(agent, whole)
         config = _config(agent, {**settings, **(hyperparameters or {})})
         return cls(agent, recipe, whole, config, _plain(vars(config)), dict(digests or {}))
 
@@ -112,7 +113,7 @@ class Request:
         hyper-parameters, of `env_kwargs`) differs from what is `held` in its folder."""
         mine, theirs = self._flat(), held._flat()
         for name in ("algorithm", "env", *names):
-            if mine.get(name) != theirs.get(name):
+            if name not in UNWRITTEN and mine.get(name) != theirs.get(name):
                 raise RequestError(f"the run was started with {name} {theirs.get(name)}; resuming cannot make it {mine.get(name)}")
 
     def _flat(self) -> dict[str, Any]:
@@ -132,7 +133,7 @@ class Request:
         named = {name: str(value) if isinstance(value, Path) else value for name, value in self.options.given().items()}
         entries = {
             "algorithm": self.algorithm, "env": env_id, "env_kwargs": {} if env_id is None else _plain(self.recipe.kwargs),
-            **{name: named.get(name) for name in COUNTS},
+            **{name: named.get(name) for name in COUNTS if name not in UNWRITTEN},
             **{name: value for name, value in named.items() if name not in COUNTS and isinstance(value, str | float)},
             **({} if self.options.model is None else {"model": self.options.model.given()}),
             **({"digests": self.digests} if self.digests else {}), "hyperparameters": self.hyperparameters,
@@ -222,6 +223,17 @@ def _check_stop(agent: type[Agent], asked: RunOptions) -> None:
         raise RequestError(f"{name_of(agent)} is not evaluated while it learns, so it has no use for stop_at_return")
     if asked.eval_every == 0:
         raise RequestError("stop_at_return needs evaluations on the way; give eval_every")
+
+
+def _check_workers(agent: type[Agent], asked: RunOptions) -> None:
+    """Raises RequestError where several workers would have no environments, or only one, to step."""
+    if asked.workers in (None, 1):
+        return
+    name, sources = name_of(agent), agent.sources()
+    if sources[0] != "environment" or "model" in sources or (asked.data is not None and "data" in sources):
+        raise RequestError(f"{name} steps no environments here while it learns; workers must be 1, got {asked.workers}")
+    if not agent.batched:
+        raise RequestError(f"{name} learns from one environment; workers must be 1, got {asked.workers}")
 
 
 def _check_paid(agent: type[Agent], asked: RunOptions, sources: tuple[str, ...]) -> None:

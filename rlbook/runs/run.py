@@ -18,6 +18,7 @@ from rlbook.interaction.environments import EnvLike
 from rlbook.interaction.episodes import Episode
 from rlbook.interaction.loop import Budget
 from rlbook.interaction.threads import repeatable, single_threaded
+from rlbook.interaction.workers import Workers
 from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
 from rlbook.runs.evaluating import evaluated
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
@@ -60,13 +61,16 @@ class Run:
         self._log: MetricsLog | None = None
         self._untouched = True                                 # nothing was learned or restored yet
         self._sealed: str | None = None                        # the seal of the config.yaml in the folder
+        count = request.options.workers or 1
+        self.workers = Workers(count) if count > 1 else None
+        """The processes that step the environments, where this one does not."""
         with single_threaded():
-            ready = set_up(request, lambda folder: load(folder).agent)
+            ready = set_up(request, lambda folder: load(folder).agent, self.workers)
         self.agent, self._source, self.notes = ready
         """`notes`: what was done to make the environment suit the agent, and where the run learns from."""
 
     def open(self) -> Run:
-        """Reads what training needs and acting does not, such as recorded data; checks that it is what the run was started with.
+        """Reads and starts what training needs and acting does not, such as recorded data; checks that it is what the run was started with.
 
         Raises:
             RequestError: it cannot be read, or has changed, or the device is not here.
@@ -75,6 +79,11 @@ class Run:
         found = digests_of(self.request, self._recorded())
         check_digests(self.request.digests, found)
         self.request = dataclasses.replace(self.request, digests=found)
+        if self.workers is not None and isinstance(self._source, EnvironmentSource):
+            if self.workers.count > self.request.num_envs:
+                raise RequestError(f"workers must be at most num_envs, {self.request.num_envs}, got {self.workers.count}")
+            env: Any = self._source.interaction.env.unwrapped
+            env.start()
         return self
 
     def _recorded(self) -> Data | None:
@@ -201,6 +210,7 @@ class Run:
         """
         self._untouched = False
         with contextlib.ExitStack() as stack:
+            stack.enter_context(self.workers or contextlib.nullcontext())
             stack.enter_context(single_threaded())
             stack.enter_context(repeatable(device_of(self.request.options.device)))
             if self.folder is not None:
@@ -333,7 +343,7 @@ class Run:
     def _evaluate(self) -> Metrics:
         if self.request.eval_every == 0:
             return {}
-        return evaluated(self.agent, self.request, self._exact_evaluation, self.steps)
+        return evaluated(self.agent, self.request, self._exact_evaluation, self.steps, self.workers)
 
     @cached_property
     def _exact_evaluation(self) -> ExactEvaluation | None:
@@ -407,7 +417,7 @@ class Run:
 
 def load(
     folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: EnvLike | None = None,
-    algorithm: type[Agent] | None = None, data: Data | None = None,
+    algorithm: type[Agent] | None = None, data: Data | None = None, workers: int | None = None,
 ) -> Run:  # fmt: skip
     """A run from its folder, ready to evaluate or to `resume`.
 
@@ -418,6 +428,7 @@ def load(
         env: the environment, for a run whose environment was made without an id or in wrappers.
         algorithm: the class, for a run of a class that cannot be imported.
         data: the data set, for a run that learned from one that lay in no file.
+        workers: how many processes step the environments of a run that is resumed or evaluated; 1 where left out.
 
     Raises:
         RequestError: no such folder, or a config that is not valid.
@@ -427,7 +438,7 @@ def load(
     config, sealed = read_config(folder)
     # before torch is imported, so that a damaged one is refused at once
     step, state = load_checkpoint(folder, checkpoint, config=sealed)  # type: ignore[arg-type]
-    given = {} if data is None else {"data": data}
+    given = {name: value for name, value in (("data", data), ("workers", workers)) if value is not None}
     request = Request.from_yaml(config, allow_import=allow_import, env=env, algorithm=algorithm, **given)
     run = Run(request)
     run.folder, run._sealed = folder, sealed

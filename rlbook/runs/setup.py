@@ -22,6 +22,7 @@ from rlbook.interaction.playing import adapted_vector
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.workers import Workers
 from rlbook.registry import check_teachable
 from rlbook.runs.parts import agent_of, parts_of
 from rlbook.runs.sources import DataSource, EnvironmentSource, ModelSource, Source
@@ -42,8 +43,8 @@ class Ready(NamedTuple):
     """What was done to make the environment suit the agent, and where the run learns from."""
 
 
-def set_up(request: Request, load: Callable[[Path], Agent]) -> Ready:
-    """Makes the environment, the agent and its source. `load` reads a run's agent from its folder.
+def set_up(request: Request, load: Callable[[Path], Agent], workers: Workers | None = None) -> Ready:
+    """Makes the environment, the agent and its source. `load` reads a run's agent from its folder; `workers` step the environments.
 
     Raises:
         RequestError: the pair does not train, with the reason, or something that was named is not there.
@@ -52,9 +53,11 @@ def set_up(request: Request, load: Callable[[Path], Agent]) -> Ready:
         asked_library()
     except ValueError as error:
         raise RequestError(str(error)) from None
+    if workers is not None and request.recipe.make_native_vector(1) is not None:
+        raise RequestError(f"{request.recipe.name} steps all its copies at once in one process; workers must be 1, got {workers.count}")
     model = agent_of("reward_model", request.options.reward_model, load)
     try:
-        env = _environment(request, model)
+        env = _environment(request, model, workers)
     except RequestError as error:
         raise RequestError(_refusal(request, error)) from None
     parts = parts_of(request, load)
@@ -87,10 +90,10 @@ def _refusal(request: Request, error: Exception) -> str:
     return f"{request.algorithm} does not train on {request.recipe.name}: {error}"
 
 
-def _environment(request: Request, model: Agent | None) -> Adapted:
+def _environment(request: Request, model: Agent | None, workers: Workers | None) -> Adapted:
     """The environment that the agent learns in; `model`, where there is one, pays in it."""
     if request.agent.batched:
-        env = adapted_vector(request.agent, request.recipe, request.num_envs, request.config)
+        env = adapted_vector(request.agent, request.recipe, request.num_envs, request.config, workers)
         if model is None:
             return env
         _check_pays(request, model, env.env)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from typing import IO, NamedTuple
+
+from rlbook.interaction.processes import start_module
 
 LOOK_EVERY = 0.05                            # seconds
 
@@ -35,7 +33,7 @@ def side_by_side(module: str, commands: Sequence[Sequence[str]], jobs: int) -> G
     """Runs `python -m module ARGUMENTS` for each list of arguments, in their order, at most `jobs` at a time.
 
     Yields each when it has ended. Where the iterator is closed before, as by an interrupt, those that run get a SIGTERM and are
-    waited for; a second interrupt kills them. Their standard input is open for as long as this process lives: see `end_with_parent`.
+    waited for; a second interrupt kills them.
     """
     waiting = deque(enumerate(commands))
     running: dict[int, _Running] = {}
@@ -53,23 +51,9 @@ def side_by_side(module: str, commands: Sequence[Sequence[str]], jobs: int) -> G
         _stop([item.process for item in running.values()])
 
 
-def end_with_parent() -> None:
-    """Has this process get a SIGTERM when the one that started it is gone, whatever ended it."""
-
-    def watch() -> None:
-        while os.read(0, 1):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def _start(module: str, arguments: Sequence[str]) -> _Running:
-    """The process finds its modules where this one does."""
     out, err = (tempfile.TemporaryFile("w+", errors="replace") for _ in range(2))  # noqa: SIM115 - closed when it has ended
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    command = [sys.executable, "-P", "-m", module, *arguments]
-    return _Running(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=environment), out, err)
+    return _Running(start_module(module, arguments, out=out, err=err), out, err)
 
 
 def _ended(index: int, item: _Running) -> Ended:

@@ -1,0 +1,80 @@
+"""The process of a worker: environments that another process asks for, steps and resets; see `rlbook.interaction.workers`.
+
+    python -m rlbook.interaction.worker NUMBER        of the open file that is one end of a pipe
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.processes import end_with_parent
+from rlbook.interaction.sync_vector import SyncVector
+from rlbook.interaction.threads import single_threaded
+
+
+def serve(connection: Connection) -> None:
+    """Does what it is asked, until nobody can ask any more: (key, method, arguments) → (whether it failed, answer or exception)."""
+    vectors: dict[int, SyncVector] = {}
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            key, method, arguments = connection.recv()
+            try:
+                with single_threaded():
+                    answer = False, _done(vectors, key, method, arguments)
+            except Exception as error:
+                answer = True, _sendable(error)
+            connection.send(answer)
+    for vector in vectors.values():
+        vector.close()
+
+
+def _done(vectors: dict[int, SyncVector], key: int, method: str, arguments: tuple[Any, ...]) -> object:
+    if method == "make":
+        vectors[key] = _made(*arguments)
+    elif method == "drop":
+        vectors.pop(key).close()
+    else:
+        return getattr(vectors[key], method)(*arguments)
+    return None
+
+
+def _made(recipe: Recipe, spec: EnvSpec | None, count: int) -> SyncVector:
+    """`count` environments; what the other process has registered is registered here too."""
+    if spec is not None:
+        gymnasium.registry.setdefault(spec.id, spec)
+    return SyncVector(recipe.make_many(count))
+
+
+def _sendable(error: Exception) -> Exception | tuple[str, str, str]:
+    """The exception with its traceback as a note, or its name, its text and the traceback where it would not survive the way."""
+    note = f"In the worker process:\n{traceback.format_exc()}"
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps(error))  # type: ignore[attr-defined]
+    except Exception:
+        return type(error).__name__, str(error), note
+    error.add_note(note)
+    return error
+
+
+def main() -> None:
+    """Signals are left to the process that asks: it saves what is here, and then ends this one."""
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
+    end_with_parent(signal.SIGKILL)
+    os.dup2(2, 1)                            # what an environment prints is no result
+    serve(Connection(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
