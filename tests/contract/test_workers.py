@@ -80,7 +80,7 @@ def test_workers_answer_what_one_process_answers_and_take_up_what_it_left() -> N
 
 @pytest.mark.parametrize(("algorithm", "env", "options"), [
     ("ppo", SIGNS, {"steps": 400, "rollout_steps": 20, "workers": 3}),
-    ("reinforce", "CartPole-v1", {"steps": 1500, "num_envs": 4, "eval_episodes": 3}),
+    pytest.param("reinforce", "CartPole-v1", {"steps": 1500, "num_envs": 4, "eval_episodes": 3}, marks=pytest.mark.slow),
     pytest.param("ppo", "CartPole-v1", {"steps": 3000, "num_envs": 8}, marks=pytest.mark.slow),
     pytest.param("a2c", "Acrobot-v1", {"steps": 3000, "num_envs": 3}, marks=pytest.mark.slow),
     pytest.param("dqn", "MountainCar-v0", {"steps": 1500, "num_envs": 2, "learning_starts": 200}, marks=pytest.mark.slow),
@@ -129,7 +129,7 @@ def test_an_environment_without_an_id_is_sent_as_it_is() -> None:
 # ---- what goes wrong
 
 
-@pytest.mark.parametrize("how", ["raise", "own", "bad"])
+@pytest.mark.parametrize("how", ["own", *(pytest.param(how, marks=pytest.mark.slow) for how in ("raise", "bad"))])
 def test_what_an_environment_raises_is_said_as_in_one_process(how: str) -> None:
     said = []
     for workers in (1, 2):
@@ -140,7 +140,9 @@ def test_what_an_environment_raises_is_said_as_in_one_process(how: str) -> None:
     assert not children(os.getpid())
 
 
-@pytest.mark.parametrize(("how", "fate"), [("kill", "was ended by SIGKILL"), ("exit", "ended with exit code 7")])
+@pytest.mark.parametrize(("how", "fate"), [
+    ("kill", "was ended by SIGKILL"), pytest.param("exit", "ended with exit code 7", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_worker_that_dies_ends_the_run_and_leaves_its_checkpoint(
     how: str, fate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,7 +174,10 @@ def test_workers_that_would_have_nothing_to_do_are_refused(
 # ---- signals
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(("signum", "code"), [
+    (signal.SIGINT, 130),
+    pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_workers_end_with_the_command_that_started_them(signum: signal.Signals, code: int, tmp_path: Path) -> None:
     words = ["ppo", SIGNS, "--allow-import", "--steps", "1000000", "--num-envs", "2", "--workers", "2", "--env.seconds", "0.01"]
     command = [sys.executable, "-m", "rlbook", "train", *words, "--eval-every", "0", "--out", str(tmp_path / "run")]
