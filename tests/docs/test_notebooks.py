@@ -55,6 +55,18 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # chooses and judges with the same numbers
         "def double_estimate(first, second): return first.max(axis=1)",
     ),
+    "tile-coding-mountain-car": (
+        # every tiling in the same place
+        "def tiles_of(number, K, B): return [t * (B + 1) + int(number * B) for t in range(K)]",
+        # as in a table: all or nothing
+        "def moved(tiles_s, tiles_o, alpha, delta): return alpha * delta * np.array_equal(tiles_s, tiles_o)",
+        # accumulating traces
+        "def trace_step(w, z, x, action, delta, alpha, decay):\n"
+        "    z[action, x] += 1.0\n"
+        "    w += alpha / len(x) * delta * z\n"
+        "    z *= decay\n"
+        "    return w",
+    ),
     "td-lambda": (
         # the estimate behind the rewards is not discounted
         "def n_step_return(rewards, values, n, gamma):\n"
