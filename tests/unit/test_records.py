@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 
 import pytest
 
@@ -42,3 +43,14 @@ def test_a_field_that_is_missing_or_too_many_is_refused() -> None:
         TracedTable(1.0, trace=2.0)
     with pytest.raises(TypeError):
         Table(1.0, q=2.0)
+
+
+def test_a_collection_of_garbage_meanwhile_does_no_harm() -> None:
+    """The class that the methods are taken from must live until all are taken."""
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        made = type("Made", (Traces,), {"__annotations__": {"pending": int}})
+    finally:
+        gc.set_threshold(*before)
+    assert made._fields == ("trace", "pending")

@@ -34,9 +34,9 @@ class Record(tuple[Any, ...]):
     def __init_subclass__(cls) -> None:
         records = [base for base in reversed(cls.__mro__) if issubclass(base, Record)]
         fields = [name for base in records[1:] for name in inspect.get_annotations(base)]
-        made = vars(namedtuple(cls.__name__, fields))
+        made = namedtuple(cls.__name__, fields)          # held: its dictionary goes when it goes
         for name in (*METHODS, *fields):
-            setattr(cls, name, made[name])
+            setattr(cls, name, vars(made)[name])
 
     if TYPE_CHECKING:
 
