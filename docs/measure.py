@@ -306,6 +306,12 @@ MEASUREMENTS = {
     "world_model_pendulum": Measurement(
         "Pendulum-v1, 3 000 steps", "world_model Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"
     ),
+    "mbpo_pendulum": Measurement(
+        "Pendulum-v1, 3 000 steps", "mbpo Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"
+    ),
+    "mbpo_without": Measurement(
+        "Pendulum-v1, 3 000 steps, nothing imagined", "mbpo Pendulum-v1 --model-ratio 0", mean_return, seeds=3, evaluate="--episodes 50"
+    ),
     "dqn_maze": Measurement("the maze", "dqn Maze-v0", optimal(3.0), seeds=5),
     "dqn_cartpole": Measurement(
         "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--checkpoint best --episodes 50"

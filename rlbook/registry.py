@@ -49,6 +49,7 @@ ALGORITHMS = {
     "gradient_td": "rlbook.algorithms.value.gradient_td:GradientTD",
     "semi_gradient_sarsa": "rlbook.algorithms.value.semi_gradient_sarsa:SemiGradientSarsa",
     "world_model": "rlbook.algorithms.model_based.world_model:WorldModelAgent",
+    "mbpo": "rlbook.algorithms.model_based.mbpo:MBPO",
     "dqn": "rlbook.algorithms.value.dqn:DQN",
     "fitted_q": "rlbook.algorithms.value.fitted_q:FittedQ",
     "cql": "rlbook.algorithms.value.cql:CQL",

@@ -8,11 +8,26 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rlbook.checks import check_memory
-from rlbook.data.replay import Transitions
+from rlbook.data.replay import ReplayBuffer, Transitions
+from rlbook.policies.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
+
+MODEL_METRICS = {
+    "model_loss": "mean over the last training: ½ squared errors of the standardised "
+    "differences and rewards, summed, and the cross-entropy of the terminations",
+    "one_step_error": "of the steps since the last training, before the model has seen them: "
+    "RMS error of s', in standard deviations of s' - s; 1 is no better than the mean",
+    "reward_error": "of the same steps: RMS error of r, in reward units",
+    "rollout_error": "of the same steps: RMS error of the state after `horizon` predicted "
+    "steps with the actions that were taken, in standard deviations of s",
+    "grad_norm": "L2 norm of the model's gradient before clipping",
+}
+"""What the functions of this file say of a model, by name."""
 
 
 class Prediction(NamedTuple):
@@ -74,6 +89,7 @@ class WorldModel(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.members, self.observation_size = members, observation_size
+        self.action_size = action_size
         inputs, outputs = observation_size + action_size, observation_size + 1
         self.ensemble = Ensemble(members, (inputs, *hidden_sizes, outputs + 1), generator)
         for name, size in (("input", inputs), ("output", outputs)):
@@ -111,10 +127,66 @@ class WorldModel(nn.Module):
         """What `outputs` should say of the difference and the reward: [..., O + 1]."""
         return (_outputs(rows) - self.output_mean) / self.output_std
 
+    def encoded(self, action: Tensor) -> Tensor:
+        """Actions as the networks take them: integers one-hot, [..., A]; others as they are."""
+        whole = not action.is_floating_point()
+        return F.one_hot(action, self.action_size).float() if whole else action.float()
+
 
 def _outputs(rows: Transitions) -> Tensor:
     difference = rows.next_obs.float() - rows.obs.float()
     return torch.cat([difference, rows.reward.float()[..., None]], dim=-1)
+
+
+def model_loss(model: WorldModel, batch: Transitions) -> LossOutput:
+    """½ |Δ̂ - (s' - s)|² + ½ (r̂ - r)² - log P̂(terminated or not), the sum over the members.
+
+    Args:
+        model: differences and rewards are compared as it standardises them.
+        batch: K · B transitions: the first B for the first member, and so on.
+    """
+    rows = Transitions(*(field.unflatten(0, (model.members, -1)) for field in batch))
+    out = model.outputs(rows.obs.float(), model.encoded(rows.action))              # [K, B, O + 2]
+    error = out[..., :-1] - model.targets(rows)
+    ending = F.binary_cross_entropy_with_logits(out[..., -1], rows.terminated.float())
+    loss = 0.5 * error.square().sum(-1).mean() + ending
+    return LossOutput(loss * model.members, {"model_loss": loss.detach()})
+
+
+def fit_model(
+    model: WorldModel, optimizer: Optimizer, replay: ReplayBuffer, rng: np.random.Generator, *,
+    batch_size: int, gradient_steps: int, max_grad_norm: float | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """`gradient_steps` minibatches of `batch_size` for each member, drawn from all stored steps.
+
+    Returns:
+        The means of the loss's metrics and of the gradient's norm.
+    """
+    rows = replay.rows_at(replay.newest(replay.size))
+    model.standardise(rows, model.encoded(rows.action))
+    metrics = [
+        gradient_step(
+            optimizer, lambda batch: model_loss(model, batch),
+            replay.sample(model.members * batch_size, rng), max_grad_norm=max_grad_norm,
+        )
+        for _ in range(gradient_steps)
+    ]  # fmt: skip
+    return mean_metrics(metrics)
+
+
+def model_errors(
+    model: WorldModel, rows: Transitions, num_envs: int, horizon: int
+) -> dict[str, float]:
+    """How far the model is off on some steps: `one_step_errors` and `rollout_errors`.
+
+    Args:
+        model, num_envs, horizon: as there.
+        rows: stored steps in their order; of the oldest moment some environments may be missing.
+    """
+    rows = Transitions(*(field[len(rows.reward) % num_envs :] for field in rows))
+    actions = model.encoded(rows.action)
+    rolled = rollout_errors(model, rows, actions, num_envs, horizon)
+    return one_step_errors(model, rows, actions) | rolled
 
 
 @torch.no_grad()

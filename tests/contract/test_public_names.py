@@ -64,7 +64,7 @@ def test_algorithms_and_environments_are_listed_by_name() -> None:
         algorithms, environments = rlbook.algorithms(), rlbook.environments()
         assert list(algorithms) == list(rlbook.registry.ALGORITHMS)
         later = {
-            "alphazero", "world_model",
+            "alphazero", "world_model", "mbpo",
             "behavior_cloning", "dagger", "gail", "reward_model", "fitted_q", "cql",
             "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
         }  # fmt: skip

@@ -54,6 +54,12 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("world_model", "CartPole-v1"): (
         {"steps": 700, "num_envs": 3, "learning_starts": 100, "train_every": 70, "gradient_steps": 5, "horizon": 5, "candidates": 10,
          "elites": 3, "buffer_size": 300, "iterations": 2, "eval_every": 300}, 230),
+    ("mbpo", "Pendulum-v1"): (
+        {"steps": 400, "learning_starts": 50, "num_envs": 2, "hidden_sizes": (16,), "buffer_size": 300, "gradient_steps": 2, "horizon": 2,
+         "members": 2, "model_every": 70, "model_steps": 5, "model_hidden_sizes": (16,)}, 200),
+    ("mbpo", "CartPole-v1"): (
+        {"steps": 400, "learning_starts": 50, "hidden_sizes": (16,), "buffer_size": 300, "gradient_steps": 2, "model_every": 70,
+         "model_steps": 5}, 400),
     ("ppo", "Maze-v0"): ({"steps": 2500, "num_envs": 5, "rollout_steps": 32, "env_kwargs": {"slip": 0.2}}, 500),
     ("ppo", "CartPole-v1"): (
         {"steps": 2500, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True, "kl_coef": 0.1}, 625),

@@ -56,6 +56,7 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
     kind = agent_class(algorithm)
     cheap = {"sampled_steps": 200, "bins": 2, "simulations": 5, "walks": 20, "demonstrations": 200, "gradient_steps": 2}
     cheap |= {"horizon": 1, "candidates": 5, "elites": 2, "iterations": 1, "greedy_simulations": 2}
+    cheap |= {"model_steps": 2, "model_batch_size": 8, "model_hidden_sizes": (8,)}
     if kind.sources() == ("data",):
         cheap["batch_size"] = 8
     monkeypatch.setattr(playing, "LONGEST", 300)

@@ -109,7 +109,7 @@ def test_what_a_chapter_works_out_by_hand_is_what_its_code_says(name):
 
 
 IN_NO_CHAPTER = {
-    "alphazero", "world_model", "bandit",
+    "alphazero", "world_model", "mbpo", "bandit",
     "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
     "behavior_cloning", "dagger", "gail", "fitted_q", "cql", "reward_model",
 }  # fmt: skip

@@ -30,7 +30,6 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, Parts, State, Step
@@ -41,10 +40,10 @@ from rlbook.algorithms.model_based.cross_entropy import (
     cross_entropy_method,
 )
 from rlbook.checks import at
-from rlbook.data.replay import ReplayBuffer, Transitions
+from rlbook.data.replay import ReplayBuffer
 from rlbook.functional.schedules import Schedule
-from rlbook.policies.dynamics import WorldModel, one_step_errors, rollout_errors
-from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.policies.dynamics import MODEL_METRICS, WorldModel, fit_model, model_errors
+from rlbook.policies.optimizer import Group, adam
 from rlbook.policies.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
@@ -91,16 +90,7 @@ class WorldModelAgent(Agent):
     batched = True
     observations = "vector"
     uses = ("device",)
-    METRICS = {
-        "model_loss": "mean over the last training: ½ squared errors of the standardised "
-        "differences and rewards, summed, and the cross-entropy of the terminations",
-        "one_step_error": "of the steps since the last training, before the model has seen them: "
-        "RMS error of s', in standard deviations of s' - s; 1 is no better than the mean",
-        "reward_error": "of the same steps: RMS error of r, in reward units",
-        "rollout_error": "of the same steps: RMS error of the state after `horizon` predicted "
-        "steps with the actions that were taken, in standard deviations of s",
-        "grad_norm": "L2 norm of the gradient before clipping",
-    }
+    METRICS = MODEL_METRICS
 
     def __init__(
         self, env: VectorEnv, config: WorldModelConfig, seed: int = 0, parts: Parts = Parts()
@@ -218,35 +208,16 @@ class WorldModelAgent(Agent):
     def errors(self) -> Metrics:
         """How far the model is off on the steps that it has not been trained on."""
         rows = self.replay.rows_at(self.replay.newest(self.unseen))
-        actions, config = self.encoded(rows.action), self.config
-        rolled = rollout_errors(self.model, rows, actions, self.num_envs, config.horizon)
-        return one_step_errors(self.model, rows, actions) | rolled
+        return model_errors(self.model, rows, self.num_envs, self.config.horizon)
 
     def train(self) -> Metrics:
         """`gradient_steps` minibatches for each member; returns the mean of the diagnostics."""
-        config, size = self.config, self.config.members * self.config.batch_size
+        config = self.config
         self.optimizer.learning_rate = at(config.learning_rate, self.progress)
-        rows = self.replay.rows_at(self.replay.newest(self.replay.size))
-        self.model.standardise(rows, self.encoded(rows.action))
-        metrics = []
-        for _ in range(config.gradient_steps):
-            batch = self.replay.sample(size, self.sampling)
-            limit = config.max_grad_norm
-            metrics.append(gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit))
-        return mean_metrics(metrics)
-
-    def loss(self, batch: Transitions) -> LossOutput:
-        """Of K · B transitions, the first B for the first member, and so on."""
-        rows = Transitions(*(field.unflatten(0, (self.config.members, -1)) for field in batch))
-        out = self.model.outputs(rows.obs.float(), self.encoded(rows.action))       # [K, B, O + 2]
-        error = out[..., :-1] - self.model.targets(rows)
-        ending = F.binary_cross_entropy_with_logits(out[..., -1], rows.terminated.float())
-        loss = 0.5 * error.square().sum(-1).mean() + ending
-        return LossOutput(loss * self.config.members, {"model_loss": loss.detach()})
-
-    def encoded(self, action: Tensor) -> Tensor:
-        """Actions as the model takes them: [..., A], one-hot where they are discrete."""
-        return F.one_hot(action, self.action_size).float() if self.discrete else action.float()
+        return fit_model(
+            self.model, self.optimizer, self.replay, self.sampling, batch_size=config.batch_size,
+            gradient_steps=config.gradient_steps, max_grad_norm=config.max_grad_norm,
+        )  # fmt: skip
 
     def state_dict(self) -> State:
         return {

@@ -1,0 +1,167 @@
+"""MBPO: a model-free learner that learns from steps which a learned model imagines.
+
+    act by π, store (s, a, r, s', terminated); the first actions are uniform
+    now and then, fit an ensemble of networks to all stored steps, as in `world_model`
+    at every step, G times
+        draw some stored states, and from each go k steps in the model:
+            a ~ π(·|s);   ŝ, r̂, terminated ← what a member of the ensemble says of s, a;   s ← ŝ
+        a minibatch: a share ρ of these imagined steps, and 1 - ρ of stored ones
+        one gradient step of SAC on it
+
+This is Dyna with networks: one update, of real steps and of imagined ones. A real step is dear and
+an imagined one is cheap, so that G can be large without training on the same few steps again and
+again. The imagined ones stay near the truth because each begins in a state that was really met,
+and because k is small: the model's errors add up with each step that follows another.
+
+With ρ = 0 no model is trained and nothing is imagined: what is left is SAC, bit for bit.
+
+Source: Janner et al. 2019, arXiv:1906.08253, algorithm 2 (MBPO); the idea: Sutton 1990,
+doi:10.1016/B978-1-55860-141-3.50030-4. Differences: the members predict a number and no
+distribution, and a termination where they find it likelier than not; terminations and rewards are
+learned too; k stays the same; imagined steps are made for one minibatch each and not stored, so
+that their actions are always those of the policy as it is now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Metrics, Parts, State
+from rlbook.algorithms.policy.replay_agent import Minibatch
+from rlbook.algorithms.policy.sac import SAC, SACConfig
+from rlbook.checks import at
+from rlbook.data.replay import Transitions
+from rlbook.functional.schedules import Schedule
+from rlbook.policies.dynamics import (
+    MODEL_METRICS,
+    Prediction,
+    WorldModel,
+    fit_model,
+    model_errors,
+)
+from rlbook.policies.optimizer import Group, adam
+from rlbook.policies.policy import as_array
+from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
+
+
+@dataclass(frozen=True)
+class MBPOConfig(SACConfig):
+    model_ratio: float = 0.95  # ρ, share of imagined steps in a minibatch; with 0 it is SAC
+    horizon: int = 1  # k, imagined steps in a row
+    gradient_steps: int = 4  # G, gradient steps of an update
+    members: int = 3  # K, networks of the ensemble
+    model_hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of a member
+    model_learning_rate: float | Schedule = 1e-3  # Adam's step size for the model, > 0
+    model_batch_size: int = 256  # transitions of the model's minibatch, for each member
+    model_every: int = 200  # environment steps between trainings of the model
+    model_steps: int = 400  # gradient steps of such a training
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.check_rates(self, model_learning_rate=checks.positive)
+        checks.check_fields(
+            self, model_ratio=checks.unit_interval, horizon=checks.positive_int,
+            members=checks.positive_int, model_hidden_sizes=checks.positive_ints,
+            model_batch_size=checks.positive_int, model_every=checks.positive_int,
+            model_steps=checks.positive_int,
+        )  # fmt: skip
+
+
+class MBPO(SAC):
+    """SAC on imagined steps; see the module docstring."""
+
+    budget = {"steps": 10_000}
+    Config = MBPOConfig
+    METRICS = SAC.METRICS | MODEL_METRICS
+
+    def __init__(
+        self, env: VectorEnv, config: MBPOConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
+        self.config: MBPOConfig = config
+        self.num_envs = env.num_envs
+        self.imagination = rng_for(seed, "model")
+        model = WorldModel(
+            self.replay.observation_size, self.num_actions, config.members,
+            tuple(config.model_hidden_sizes), torch_generator(self.imagination),
+        )  # fmt: skip
+        self.model = model.to(parts.device)
+        self.model_optimizer = adam([Group([self.model])], at(config.model_learning_rate, 0.0))
+        self.fitted_at = 0
+        """Environment steps before the model's last training; 0 where it has had none."""
+
+    def update(self) -> Metrics:
+        """As SAC's, with a model that is at most `model_every` steps old."""
+        unseen, metrics = self.steps - self.fitted_at, {}
+        due = not self.fitted_at or unseen >= self.config.model_every
+        if due and self.config.model_ratio > 0:
+            metrics = self.renew_model(unseen)
+        return metrics | super().update()
+
+    def renew_model(self, unseen: int) -> Metrics:
+        """Trains the model; returns its errors on the steps that are new to it, and its loss."""
+        config, metrics = self.config, {}
+        if self.fitted_at:
+            rows = self.replay.rows_at(self.replay.newest(min(unseen, self.replay.size)))
+            metrics = model_errors(self.model, rows, self.num_envs, config.horizon)
+        self.fitted_at = self.steps
+        self.model_optimizer.learning_rate = at(config.model_learning_rate, self.progress)
+        return metrics | fit_model(
+            self.model, self.model_optimizer, self.replay, self.imagination,
+            batch_size=config.model_batch_size, gradient_steps=config.model_steps,
+        )  # fmt: skip
+
+    def minibatches(self, count: int) -> Iterator[Minibatch]:
+        """`count` random minibatches, whose first rows are imagined."""
+        imagined = round(self.config.model_ratio * self.config.batch_size)
+        for batch in super().minibatches(count):
+            if imagined:
+                pairs = zip(self.imagine(imagined), batch.rows, strict=True)
+                rows = (torch.cat([new, stored[imagined:]]) for new, stored in pairs)
+                batch = replace(batch, rows=Transitions(*rows))
+            yield batch
+
+    @torch.no_grad()
+    def imagine(self, count: int) -> Transitions:
+        """`count` imagined steps, `horizon` in a row; behind a termination from a new state."""
+        horizon, members = self.config.horizon, self.config.members
+        width = members * math.ceil(count / (horizon * members))        # B, how many side by side
+        starts = self.replay.sample(horizon * width, self.imagination).obs.split(width)
+        steps = [self.imagined_step(starts[0])]
+        for fresh in starts[1:]:                                                       # [B, O]
+            last = steps[-1]
+            obs = torch.where(last.terminated[:, None], fresh, last.next_obs)
+            steps.append(self.imagined_step(obs))
+        return Transitions(*(torch.cat(field)[:count] for field in zip(*steps, strict=True)))
+
+    def imagined_step(self, obs: Tensor) -> Transitions:
+        """What follows the policy's action in states [B, O]; B / K of them by each member."""
+        noise = self.imagination.random((len(obs), *self.held.shape[1:]))
+        action = torch.from_numpy(self.choose(as_array(obs), noise)).to(obs.device)
+        seen = obs, self.model.encoded(action)
+        shares = (x.unflatten(0, (self.config.members, -1)) for x in seen)             # [K, B/K, ·]
+        predicted = Prediction(*(each.flatten(0, 1) for each in self.model(*shares)))
+        return Transitions(
+            obs, action, predicted.reward, predicted.next_obs, predicted.terminated > 0
+        )
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {
+            "model": dict(self.model.state_dict()), "fitted_at": self.fitted_at,
+            "model_optimizer": self.model_optimizer.state_dict(),
+            "imagination": rng_state(self.imagination),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.model.load_state_dict(state["model"])
+        self.model_optimizer.load_state_dict(state["model_optimizer"])
+        set_rng_state(self.imagination, state["imagination"])
+        self.fitted_at = checks.saved_count("fitted_at", state["fitted_at"])
