@@ -67,6 +67,18 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "    z *= decay\n"
         "    return w",
     ),
+    "dqn-step-by-step": (
+        # what follows is discounted by one step alone
+        "def earned(rewards, m, gamma): return sum(gamma**k * reward for k, reward in enumerate(rewards[:m])), gamma",
+        # the weights of rows that were drawn evenly
+        "def priorities(errors, omega, beta):\n"
+        "    p = np.abs(errors) ** omega\n"
+        "    return np.array([p / p.sum(), np.ones(len(errors))])",
+        # each return goes to the nearest atom
+        "def projected(prob, reward, gamma, atoms):\n"
+        "    nearest = np.abs(np.clip(reward + gamma * atoms, 0, 10)[None, :] - atoms[:, None]).argmin(axis=0)\n"
+        "    return np.bincount(nearest, weights=prob, minlength=len(atoms))",
+    ),
     "td-lambda": (
         # the estimate behind the rewards is not discounted
         "def n_step_return(rewards, values, n, gamma):\n"
