@@ -226,13 +226,13 @@ def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
     """An environment's curves and its optimum."""
     groups = _groups(curves)
     for index, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
-        _draw_group(axes, group, label, fraction_rgb(CURVES[index % len(CURVES)]))
+        _draw_group(axes, group, label, fraction_rgb(CURVES[index % len(CURVES)]), dashed=index >= len(CURVES))
     if any(curve.eval_steps.size for curve in curves):
         axes.plot([], [], "o", color=fraction_rgb(GREY), markersize=4.5, markerfacecolor="white", label="greedy episodes")
     planning = curves[0].unit == "sweeps"
     if not planning:                         # a planner's value is discounted, the optimum is not
         _draw_optimum(axes, curves[0])
-    axes.set_title(curves[0].world, **words(fontsize=11, pad=10))
+    axes.set_title(curves[0].world + (_seeds(groups[0]) if _alike(groups) else ""), **words(fontsize=11, pad=10))
     axes.set_xlabel(curves[0].unit, **words())
     axes.set_ylabel("value of the start (reward units)" if planning else "return of an episode (reward units)", **words())
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
@@ -270,10 +270,11 @@ def _draw_errors(axes: Axes, name: str, curves: list[Curve], above: Axes) -> Non
     axes.set_xlabel(curves[0].unit, **words(fontsize=9))
 
 
-def _draw_group(axes: Axes, group: list[Curve], label: str, colour: tuple[float, float, float]) -> None:
+def _draw_group(axes: Axes, group: list[Curve], label: str, colour: tuple[float, float, float], *, dashed: bool = False) -> None:
     mean = mean_curve([(curve.steps, curve.returns) for curve in group])
     dots = len(mean.steps) == 1 or (group[0].unit == "sweeps" and len(mean.steps) <= DOTTED)
-    axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8, marker="o" if dots else "", markersize=4, label=label)
+    style, marker = "--" if dashed else "-", "o" if dots else ""
+    axes.plot(mean.steps, mean.mean, style, color=colour, linewidth=1.8, marker=marker, markersize=4, label=label)
     if len(group) > 1:
         axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
     if all(curve.eval_steps.size for curve in group):
@@ -294,5 +295,13 @@ def _draw_optimum(axes: Axes, curve: Curve) -> None:
 def _labels(groups: list[list[Curve]]) -> list[str]:
     """The algorithm, what sets a group apart from the algorithm's other groups, and how many seeds it has."""
     named = labels([(group[0].world, group[0].algorithm, group[0].settings) for group in groups])
-    counts = [f" (mean of {len(group)} seeds, 95 % band)" if len(group) > 1 else "" for group in groups]
-    return [label + count for label, count in zip(named, counts, strict=True)]
+    return [label + ("" if _alike(groups) else _seeds(group)) for label, group in zip(named, groups, strict=True)]
+
+
+def _alike(groups: list[list[Curve]]) -> bool:
+    """Whether there are several groups of equally many seeds: the title then says once how many."""
+    return len(groups) > 1 and len({len(group) for group in groups}) == 1
+
+
+def _seeds(group: list[Curve]) -> str:
+    return f" (mean of {len(group)} seeds, 95 % band)" if len(group) > 1 else ""
