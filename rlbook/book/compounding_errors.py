@@ -69,8 +69,8 @@ def road(seed: int = 0, ends: float = 0.01) -> Road:
     return Road(TabularMDP.from_arrays(transitions, rewards, terminal=np.arange(states) == states - 1, initial=shown), right)
 
 
-def expected_returns(model: TabularMDP, policy: NDArray[np.int64], steps: int) -> Array:
-    """The undiscounted expected return of a policy [S] within 1, 2, …, `steps` steps: [steps], in reward units."""
+def expected_returns(model: TabularMDP, policy: NDArray[np.number], steps: int) -> Array:
+    """The undiscounted expected return of a policy, [S] or [S, A], within 1, 2, …, `steps` steps: [steps], in reward units."""
     chain, rewards = model.chain(policy)
     visits, paid = model.initial, []
     for _ in range(steps):
