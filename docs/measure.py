@@ -66,6 +66,7 @@ class Measurement:
     evaluate: str = "--episodes 20"
     sampled: bool = False
     record: str = ""                         # `rlbook record RECORD --out walks` comes first, with the run's seed
+    expert: str = ""                         # `rlbook train EXPERT --out runs/expert` comes before that, with the run's seed
 
     def commands(self) -> list[str]:
         """As the pages show them."""
@@ -75,7 +76,8 @@ class Measurement:
         ways = ("", " --explore")[: 1 + self.sampled] if self.evaluate else ()
         judges = [f"rlbook evaluate {folder} {self.evaluate}{how}" for how in ways]
         data = [f"rlbook record {self.record}{seed} --out walks"] if self.record else []
-        return [*data, f"rlbook train {self.arguments}{seed} --out {folder}", *judges, *more]
+        teacher = [f"rlbook train {self.expert}{seed} --out runs/expert"] if self.expert else []
+        return [*teacher, *data, f"rlbook train {self.arguments}{seed} --out {folder}", *judges, *more]
 
     def run(self) -> dict[str, Any]:
         """Runs the commands."""
@@ -86,10 +88,12 @@ class Measurement:
         return told | ({"sampled_means": [run.sampled_mean for run in runs]} if self.sampled else {})
 
     def _train(self, folder: Path, seed: int) -> Training:
-        walks, words = folder.with_name(f"walks-{seed}"), shlex.split(self.arguments)
+        made = {name: str(folder.with_name(f"{Path(name).name}-{seed}")) for name in ("walks", "runs/expert")}
+        words, played = ([made.get(word, word) for word in shlex.split(each)] for each in (self.arguments, self.record))
+        if self.expert:
+            called("train", *self.expert.split(), "--seed", str(seed), "--out", made["runs/expert"])
         if self.record:
-            called("record", *self.record.split(), "--seed", str(seed), "--out", str(walks))
-            words = [str(walks) if word == "walks" else word for word in words]
+            called("record", *played, "--seed", str(seed), "--out", made["walks"])
         facts = called("train", *words, "--seed", str(seed), "--out", str(folder))
         judged = called("evaluate", str(folder), *self.evaluate.split()) if self.evaluate else {"returns": []}
         sampled = called("evaluate", str(folder), *self.evaluate.split(), "--explore")["returns"] if self.sampled else []
@@ -149,11 +153,16 @@ def optimal(best: float) -> Callable[[list[Training]], str]:
 
 
 def mean_return(runs: list[Training]) -> str:
-    """The median over seeds of the mean return."""
+    """The median over seeds of the mean return, and the time."""
+    return f"{untimed_return(runs)}; {seconds(runs)} of training"
+
+
+def untimed_return(runs: list[Training]) -> str:
+    """The same alone: an expert was trained before, and its time is no part of the run's."""
     if len(runs) == 1:
-        return f"mean return {runs[0].mean:.4g}; {seconds(runs)} of training"
+        return f"mean return {runs[0].mean:.4g}"
     each = ", ".join(f"{run.mean:.4g}" for run in runs)
-    return f"mean return {statistics.median(run.mean for run in runs):.4g}, the median of {each}; {seconds(runs)} of training"
+    return f"mean return {statistics.median(run.mean for run in runs):.4g}, the median of {each}"
 
 
 def undefeated(runs: list[Training]) -> str:
@@ -223,6 +232,7 @@ CLIFF = "CliffWalking-v1 --epsilon 0.1 --gamma 1 --episodes 1000"
 NARROW = "CliffWalking-v1 --data walks --steps 1200 --eval-every 0"
 NARROWLY = "CliffWalking-v1 --policy optimal --epsilon 0.1 --episodes 30"
 SLIPPERY = "Maze-v0 --env.slip 0.2"
+FEW_LABELS = "--expert runs/expert --eval-every 0"
 RAINBOW = (
     "--steps 50000 --double true --dueling true --prioritized true --n-step 5 --noisy true --noise-scale 0.3 "
     "--distributional true --v-min 0 --v-max 34 --gamma 0.97 --num-envs 4 --learning-rate 2e-3 --anneal-learning-rate true "
@@ -323,6 +333,7 @@ MEASUREMENTS = {
     "fitted_q_cliff": Measurement(
         "the cliff, from a narrow recording", f"fitted_q {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
     ),
+    "offline_values": Experiment("the cliff, narrow recordings, medians of 3 seeds", "offline_values"),
     "cql_maze": Measurement("the maze, from 100 random walks", "cql Maze-v0", optimal(3.0), seeds=2),
     "cql_cliff": Measurement(
         "the cliff, from a narrow recording", f"cql {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
@@ -342,6 +353,27 @@ MEASUREMENTS = {
         "the slippery maze, a clone of 16 steps", f"behavior_cloning {SLIPPERY} --demonstrations 16 --steps 500", mean_return, seeds=3,
         evaluate="--episodes 1000",
     ),
+    "clone_cartpole": Measurement(
+        "CartPole-v1, from one episode with random actions in it", "behavior_cloning CartPole-v1 --data walks", untimed_return, seeds=3,
+        evaluate="--episodes 50", record="runs/expert --epsilon 0.3 --episodes 1", expert="ppo CartPole-v1",
+    ),
+    "clone_cartpole_greedy": Measurement(
+        "CartPole-v1, from one greedy episode", "behavior_cloning CartPole-v1 --data walks", untimed_return, seeds=3,
+        evaluate="--episodes 50", record="runs/expert --episodes 1", expert="ppo CartPole-v1",
+    ),
+    "clone_cartpole_few": Measurement(
+        "CartPole-v1, the first 16 labels of an episode", f"behavior_cloning CartPole-v1 {FEW_LABELS} --demonstrations 16 --steps 800",
+        untimed_return, seeds=3, evaluate="--episodes 50", expert="ppo CartPole-v1",
+    ),
+    "clone_cartpole_more": Measurement(
+        "CartPole-v1, the first 128 labels", f"behavior_cloning CartPole-v1 {FEW_LABELS} --demonstrations 128 --steps 800", untimed_return,
+        seeds=3, evaluate="--episodes 50", expert="ppo CartPole-v1",
+    ),
+    "dagger_cartpole": Measurement(
+        "CartPole-v1, 128 labels", f"dagger CartPole-v1 {FEW_LABELS} --steps 128 --num-envs 4 --rollout-steps 4", untimed_return,
+        seeds=3, evaluate="--episodes 50", expert="ppo CartPole-v1",
+    ),
+    "imitation_ladder": Experiment("the slippery maze, medians of 3 seeds, exactly", "imitation_ladder"),
     "compounding_errors": Experiment(
         "a road beside a field, medians of 5 seeds, 4 000 labels each; cost of T steps ~ T^p", "compounding_errors"
     ),
@@ -359,10 +391,6 @@ MEASUREMENTS = {
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
     "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--episodes 50"),
-    "ppo_cartpole_wide": Measurement(
-        "CartPole-v1, 32 environments", "ppo CartPole-v1 --steps 100000 --num-envs 32 --batch-size 512 --epochs 8 --learning-rate 3e-3 "
-        "--gae-lambda 0.9 --entropy-coef 0", mean_return, seeds=3, evaluate="--episodes 50",
-    ),
     "ppo_pendulum": Measurement("Pendulum-v1", "ppo Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "ppo_acrobot": Measurement("Acrobot-v1", "ppo Acrobot-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "ppo_addition": Measurement("two-digit sums", "ppo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
@@ -409,7 +437,7 @@ def with_results(text: str, known: dict[str, Any]) -> str:
     rows = ["| algorithm | where | result | command |", "|---|---|---|---|"]
     for name, item in known.items():
         if name in README:
-            train = next(command for command in item["commands"] if command.startswith("rlbook train"))
+            train = [command for command in item["commands"] if command.startswith("rlbook train")][-1]     # an expert's is before it
             algorithm = "none yet" if name == "addition_before" else f"`{train.split()[2]}`"
             commands = "<br>".join(f"`{command}`" for command in item["commands"] if command.startswith("rlbook"))
             rows.append(f"| {algorithm} | {item['what']} | {item['result']} | {commands} |")
@@ -484,6 +512,7 @@ README = (
     "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "semi_gradient_sarsa_mountain", "dqn_maze", "dqn_cartpole",
     "dqn_rainbow", "dqn_acrobot", "dqn_mountain", "reinforce_maze", "a2c_maze", "a2c_cartpole", "trpo_maze", "trpo_cartpole", "ppo_maze",
     "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "world_model_pendulum", "alphazero_maze", "alphazero_game",
+    "clone_cartpole", "clone_cartpole_few", "dagger_cartpole", "dagger_slippery", "gail_maze",
     "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
     "addition_before",
 )  # fmt: skip

@@ -44,7 +44,8 @@ def machine() -> str:
 def as_markdown(names: list[str]) -> str:
     """A table of measurements: what, result, command."""
     known = read()
-    algorithms = {name: known[name]["commands"][0].split()[2] for name in names if name != "addition_before"}
+    trained = {name: [words for words in known[name]["commands"] if words.startswith("rlbook train")] for name in names}
+    algorithms = {name: found[-1].split()[2] for name, found in trained.items() if found and name != "addition_before"}
     several = len(set(algorithms.values())) > 1
     lines = ["| what | result | command |", "|---|---|---|"]
     for name in names:
