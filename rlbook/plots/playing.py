@@ -99,8 +99,7 @@ def _drawn(env: gymnasium.Env) -> Any:
     try:
         return env.render()
     except DependencyNotInstalled as error:
-        needs = 'pygame: pip install "rlbook[games]"' if "pygame" in str(error) else f"a package that is not installed: {error}"
-        raise RequestError(f"drawing this environment needs {needs}") from None
+        raise RequestError(f"drawing this environment needs a package that is not installed: {error}") from None
 
 
 def render_modes(recipe: Recipe) -> list[str]:

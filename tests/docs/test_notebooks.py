@@ -92,6 +92,14 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "        V[state] += alpha * (reward + (0.0 if ended else gamma * V[next_state]) - V[state])\n"
         "    return V",
     ),
+    "cloning-and-dagger": (
+        # the bound, or half of it
+        "def cost_of_a_clone(epsilon, steps): return epsilon * steps**2 / 2",
+        # true for small ε alone
+        "def share_in_the_field(epsilon, back): return epsilon / back",
+        # the share of the recorded steps, not of the states
+        "def untried(Q, states, actions): return np.mean(Q[states].argmax(axis=1) != actions)",
+    ),
     "tree-search": (
         # without the scale
         "def uct(mean, count, low, high, c): return int(np.argmax(mean + c * np.sqrt(np.log(count.sum()) / count)))",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rlbook
+from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.book.compounding_errors import expected_returns
 from rlbook.book.imitation_ladder import LIMIT, Ladder, draw, measured, run
 from rlbook.registry import model_of
@@ -14,7 +15,7 @@ from rlbook.registry import model_of
 def test_the_expected_return_of_the_best_way_is_three_where_nothing_slips() -> None:
     """Seven steps of -1, and +10 for the eighth; who stands before a wall pays 5 a step up to the limit."""
     model = model_of(rlbook.make("Maze-v0"))
-    best = rlbook.train("policy_iteration", "Maze-v0").agent.greedy_policy()
+    best = PolicyIteration.solve(model, gamma=0.99).greedy_policy()
     assert expected_returns(model, best, LIMIT)[[6, 7, -1]] == pytest.approx([-7, 3, 3])
     assert expected_returns(model, np.zeros(model.num_states, dtype=np.int64), LIMIT)[-1] == pytest.approx(-5 * LIMIT)
 
