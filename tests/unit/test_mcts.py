@@ -167,6 +167,19 @@ def test_an_episode_that_the_environment_cuts_off_is_worth_what_the_value_functi
         assert tree.depth == 2, "nothing is simulated beyond"
 
 
+def test_a_node_that_was_cut_off_keeps_its_worth_when_simulations_come_back_to_it() -> None:
+    """Action 0 is cut off where 8 is shown, action 1 leads on, where 0 is shown: Q(0) = 1/2 · 8 after every simulation of it, also when
+    the simulation before has gone the other way. The same of a tree that was saved."""
+    agent, env = agent_in(Fork(), value=float, gamma=GAMMA, simulations=30, leaf="value", c=5.0)
+    agent.act(env.reset(seed=0)[0])
+    found = agent.tree
+    assert found is not None and found.mode == "closed"
+    assert found.values()[0] == GAMMA * 8 and min(found.counts()) > 5
+    loaded = SearchTree.from_state(found.state_dict())
+    grown = agent.search(0, np.random.default_rng(1), kept=loaded.below(0, spare=30))
+    assert grown.simulations == 60 and grown.values()[0] == GAMMA * 8
+
+
 def test_a_time_limit_does_not_end_a_simulation() -> None:
     env = gymnasium.wrappers.TimeLimit(TabularEnv(TabularMDP.from_arrays(np.ones((1, 1)), np.ones((1, 1)))), 2)
     assert searched(env, gamma=1.0, simulations=1, rollout_depth=5).values() == [6.0]
@@ -549,6 +562,25 @@ class Ladder(gymnasium.Env):
         self.rung += 1
         over = self.rung == 2
         return np.full(1, self.rung, dtype=np.float32), 1.0, over and not self.truncates, over and self.truncates, {}
+
+
+class Fork(gymnasium.Env):
+    """Action 0 is cut off and shows 8; action 1 goes on and shows 0."""
+
+    observation_space, action_space = spaces.Discrete(9), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        return (0 if action else 8), 0.0, False, not action, {}
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"rng": self.np_random.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.np_random.bit_generator.state = state["rng"]
 
 
 class Coin(gymnasium.Env):

@@ -22,7 +22,7 @@ from rlbook.algorithms.planning.search_tree import (
     find_child,
 )
 from rlbook.algorithms.planning.simulators import Simulator, content, repeats, simulator_of
-from rlbook.algorithms.planning.table_model import GOES_ON, TableModel
+from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
 from rlbook.seeding import rng_for
 
 World = TableModel | Simulator
@@ -56,6 +56,8 @@ def descend(
         known = child[edge] if closed else -1
         if known >= 0:
             after, reward, ending = known, met[known].reward, met[known].ending
+            if ending == STUCK:
+                world.show(met[known].state)
         else:
             if closed:
                 world.load(met[node].state)
@@ -75,8 +77,10 @@ def descend(
 def remember(found: SearchTree, world: World, reward: float, ending: int) -> None:
     """Notes what led to a new node; in a table, nothing need be remembered."""
     if found.met:
-        keep = found.mode == "closed" and ending == GOES_ON
-        found.met.append(Met(reward, ending, world.save() if keep else None))
+        state: object = None
+        if found.mode == "closed" and ending != TERMINATED:
+            state = world.save() if ending == GOES_ON else copy.deepcopy(world.obs)
+        found.met.append(Met(reward, ending, state))
 
 
 class SearchAgent(Agent):

@@ -223,7 +223,7 @@ class Met(NamedTuple):
 
     reward: float   # paid on the way in, in reward units
     ending: int     # whether the episode went on there; see `table_model`
-    state: Any      # where the simulator can go on from, or None
+    state: Any      # where the simulator can go on from; of a node that was cut off, what it shows
 
 
 class SearchTree:

@@ -127,6 +127,10 @@ class Simulator(ABC, Generic[S]):
     def load(self, state: S) -> None:
         """Moves the copy to a state."""
 
+    def show(self, observation: object) -> None:
+        """Shows what was seen where an episode was cut off, without a step."""
+        self.obs = observation
+
     def step(self, action: int) -> tuple[float, int]:
         """One step of the copy: the reward, and what it led to.
 

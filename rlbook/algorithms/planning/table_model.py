@@ -104,6 +104,10 @@ class TableModel:
         """Moves to a state."""
         self.state = state
 
+    def show(self, observation: object) -> None:
+        """Goes to what shows this."""
+        self.state = self._state_of(observation)
+
     def save(self) -> int:
         """The present state."""
         return self.state
