@@ -177,8 +177,8 @@ class RankedBatch(NamedTuple):
 
     def by_group(self, score: Tensor) -> tuple[Tensor, Tensor]:
         """Scores [R] of the episodes as [B, G], and a bool mask: G is the size of the largest group."""
-        mask = torch.arange(int(self.sizes.max())) < self.sizes[:, None]
-        return torch.zeros(mask.shape, dtype=score.dtype).masked_scatter(mask, score), mask
+        mask = (torch.arange(int(self.sizes.max())) < self.sizes[:, None]).to(score.device)
+        return torch.zeros(mask.shape, dtype=score.dtype, device=score.device).masked_scatter(mask, score), mask
 
 
 class Groups(DataSet[RankedBatch]):

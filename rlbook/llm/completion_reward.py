@@ -35,7 +35,7 @@ class CompletionReward(RewardNetwork):
         return score.where(_last(batch.mask), 0.0)
 
     def step_rewards(self, obs: dict[str, Tensor], action: Tensor, next_obs: dict[str, Tensor], over: Tensor) -> Tensor:
-        reward = torch.zeros(len(over))
+        reward = torch.zeros(len(over), device=over.device)
         if over.any():
             tokens = next_obs["tokens"][over]
             reward[over] = self.score(rows_of(tokens, next_obs["length"][over], tokens[:, :0]))[:, 0]

@@ -6,6 +6,7 @@ What needs no GPU to be wrong is tested without one: what a GPU is given is the 
 from __future__ import annotations
 
 import copy
+import dataclasses
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -20,6 +21,7 @@ import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.policy.policy_agent import surrogate_loss
 from rlbook.algorithms.policy.ppo import PPO
+from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
 from rlbook.fast_forms import plain_forms
@@ -48,6 +50,8 @@ CASES: list[Case] = [
     ("reinforce", "CartPole-v1", {"num_envs": 4, "baseline": "learned"}, 300, 40),
     ("dpo", "CartPole-v1", {"num_envs": 4, "group_size": 2}, 300, 40),
     ("behavior_cloning", "Maze-v0", {"demonstrations": 200}, 8, 3),
+    ("reward_model", "Maze-v0", {"walks": 40}, 8, 3),
+    ("reward_model", "Addition-v0", {"batch_size": 8, "walks": 500}, 4, 2),
     ("grpo", "Addition-v0", {"num_envs": 8, "group_size": 4, "kl_coef": 0.01}, 200, 70),
     ("ppo", "Addition-v0", {"num_envs": 8}, 100, 50),
     ("dpo", "Addition-v0", {"num_envs": 8, "group_size": 4}, 100, 50),
@@ -71,14 +75,15 @@ def numbers(run: Run) -> dict[str, bytes]:
 
 
 def network(run: Run) -> torch.nn.Module:
-    return run.agent.q if hasattr(run.agent, "q") else run.agent.policy  # type: ignore[attr-defined]
+    return next(getattr(run.agent, name) for name in ("q", "policy", "network") if hasattr(run.agent, name))
 
 
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), GPU])
 @pytest.mark.parametrize("case", params(CASES))
 def test_a_run_trains_saves_and_goes_on_bit_for_bit_on_its_device(case: Case, device: str, tmp_path: Path) -> None:
     algorithm, env, options, steps, cut = case
-    annealed = {} if algorithm == "dqn" else {"anneal_learning_rate": False}           # the cut run has a smaller budget
+    fixed = algorithm in ("dqn", "reward_model")
+    annealed = {} if fixed else {"anneal_learning_rate": False}                        # the cut run has a smaller budget
     options = {"eval_every": 0, "seed": 3, "device": device, **annealed, **options}
     whole = rlbook.train(algorithm, env, steps=steps, folder=tmp_path / "whole", **options)
     assert module_device(network(whole)).type == device
@@ -88,8 +93,13 @@ def test_a_run_trains_saves_and_goes_on_bit_for_bit_on_its_device(case: Case, de
     _, state = load_checkpoint(tmp_path / "cut")
     tensors = list(tensors_in(state))
     assert tensors and all(tensor.device.type == "cpu" for tensor in tensors)
-    returns = [rlbook.evaluate(run, episodes=4).mean for run in (tmp_path / "whole", resumed)]
-    assert returns[0] == returns[1]
+    if resumed.agent.plays():
+        returns = [rlbook.evaluate(run, episodes=4).mean for run in (tmp_path / "whole", resumed)]
+        assert returns[0] == returns[1]
+    else:
+        asked: dict[str, Any] = {"steps": 100, "num_envs": 8, "eval_every": 0, "device": device}
+        paid = [rlbook.train("reinforce", env, reward_model=str(tmp_path / name), **asked) for name in ("whole", "cut")]
+        assert numbers(paid[0]) == numbers(paid[1])
 
 
 def tensors_in(value: Any) -> list[Tensor]:
@@ -146,6 +156,17 @@ def test_an_update_of_an_mlp_stays_on_its_device(action_space: spaces.Space) -> 
     loss = surrogate_loss(log_prob, batch.log_prob, batch.advantage) - entropy.mean() + squared_value_loss(value, on_meta(16))
     assert optimizer.step(loss).is_meta and policy.value(torch.zeros(3, 4)).is_meta
     assert policy.normalizer.update(batch.obs) is None
+
+
+def test_a_reward_model_scores_on_its_device_what_was_recorded_elsewhere() -> None:
+    agent: Any = Run(Request.build("reward_model", "Maze-v0")).agent
+    agent.network.to("meta")
+    agent.parts = dataclasses.replace(agent.parts, device="meta")
+    seen = Batch(obs=torch.zeros(6, 5, 25), action=torch.zeros(6, 5).long(), log_prob=torch.zeros(6, 5), mask=torch.ones(6, 5) == 1)
+    score = agent.score(seen)
+    assert score.is_meta and score.shape == (6,)
+    assert all(part.is_meta for part in RankedBatch(seen, torch.tensor([2, 4])).by_group(score))
+    assert agent.loss((seen, seen)).loss.is_meta
 
 
 def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> None:

@@ -81,7 +81,7 @@ class RewardModel(Agent):
     seeks_return = False
     prefers = True
     data_kinds = ("Pairs", "Groups")
-    uses = ("model",)
+    uses = ("model", "device")
     budget = {"passes": 20}
     METRICS = {
         "loss": "-log of the probability of the preferences, in nats; ln 2 = 0.693 a pair where "
@@ -101,7 +101,9 @@ class RewardModel(Agent):
         self.config: RewardModelConfig = config
         self.seed = seed
         rng = rng_for(seed, "initialisation")
-        self.network = build_reward_network(env, rng, tuple(config.hidden_sizes), parts.model)
+        hidden_sizes = tuple(config.hidden_sizes)
+        network = build_reward_network(env, rng, hidden_sizes, parts.model)
+        self.network = network.to(parts.device)
         refuse_idle(self.network, config)
         group = Group([self.network], weight_decay=config.weight_decay)
         self.optimizer = adam([group], checks.at(config.learning_rate, 0.0), eps=config.adam_eps)
@@ -135,6 +137,7 @@ class RewardModel(Agent):
 
     def score(self, episodes: Batch) -> Tensor:
         """r(τ) of whole episodes: [B], in the model's own units, with gradients."""
+        episodes = episodes.to(self.parts.device)
         return self.network.rewards(episodes).where(episodes.mask, 0.0).sum(-1)
 
     @torch.no_grad()
@@ -156,8 +159,9 @@ class RewardModel(Agent):
             action: [N] or [N, A], as this agent would choose them.
             over: [N], whether the step ended its episode.
         """
-        here, there = (_tensors(value) for value in (obs, next_obs))
-        taken, ended = torch.from_numpy(action), torch.from_numpy(over)
+        device = self.parts.device
+        here, there = (_tensors(value, device) for value in (obs, next_obs))
+        taken, ended = torch.from_numpy(action).to(device), torch.from_numpy(over).to(device)
         found = self.network.step_rewards(here, taken, there, ended)
         return as_array(found).astype(np.float64)
 
@@ -176,7 +180,7 @@ def pairs_of(score: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return score[group, better], score[group, worse]
 
 
-def _tensors(value: Observations) -> Tensor | dict[str, Tensor]:
+def _tensors(value: Observations, device: torch.device | str) -> Tensor | dict[str, Tensor]:
     if isinstance(value, dict):
-        return {key: torch.from_numpy(part) for key, part in value.items()}
-    return torch.from_numpy(value)
+        return {key: torch.from_numpy(part).to(device) for key, part in value.items()}
+    return torch.from_numpy(value).to(device)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular.records import Record
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Record
 
 ACCUMULATING, REPLACING, TRUE_ONLINE, OFFLINE = range(4)
 NAMES = ("accumulating", "replacing", "true-online", "offline")
@@ -49,6 +49,14 @@ class TraceSettings(Record):
     traces: int                              # ACCUMULATING, REPLACING, TRUE_ONLINE or OFFLINE
 
 
+class TracedControlSettings(TraceSettings, ControlSettings):
+    """With what the traces do."""
+
+
+class TracedControlMemory(Traces, ControlMemory):
+    """With the traces of a table Q."""
+
+
 WithTraces = TypeVar("WithTraces", bound=Traces)
 
 
@@ -67,6 +75,13 @@ def visit(memory: Traces, kind: int, state: int, action: int, alpha: float) -> f
     else:
         memory.traces[place] += alpha
     return memory.traces[place]
+
+
+def spread(memory: TracedControlMemory, error: float) -> None:
+    """Moves every entry of Q by its trace's share of the error, in reward units."""
+    for place in range(memory.active[0]):
+        state, action = memory.traced_states[place], memory.traced_actions[place]
+        memory.q[state][action] += error * memory.traces[place]
 
 
 def fade(memory: Traces, decay: float) -> None:

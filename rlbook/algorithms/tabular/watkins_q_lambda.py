@@ -32,18 +32,16 @@ from numpy.random import Generator
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular.exploration import largest, step_size
-from rlbook.algorithms.tabular.sarsa_lambda import (
-    TracedControlMemory,
-    TracedControlSettings,
-    spread,
-)
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.traces import (
     NAMES,
+    TracedControlMemory,
+    TracedControlSettings,
     check_traces,
     fade,
     forget,
     no_traces,
+    spread,
     visit,
     with_room,
     without_spare_room,
