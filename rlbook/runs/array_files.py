@@ -8,7 +8,9 @@ Source: the format's description at https://github.com/huggingface/safetensors.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,12 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
+from rlbook.checks import is_count
 from rlbook.runs.files import refuse
 
 Arrays = dict[str, np.ndarray]
 MAX_HEADER = 32 * 2**20                      # bytes of JSON
 PIECE = 2**20                                # bytes that are hashed and written at once
 NAMES = {"bool": "BOOL", "float": "F", "int": "I", "uint": "U"}
+SIZES = {"bool": ("",), "float": ("16", "32", "64"), "int": ("8", "16", "32", "64"), "uint": ("8", "16", "32", "64")}
+DTYPES = {NAMES[name] + size: np.dtype(name + size) for name, sizes in SIZES.items() for size in sizes}
 
 
 @dataclass(frozen=True)
@@ -66,18 +71,36 @@ class ArrayFile:
                 yield content[start : start + PIECE]
 
 
-def load_arrays(blob: bytes, path: Path) -> Arrays:
-    """The arrays of a file. Raises CheckpointError, naming `path`, where it is none of arrays."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
+def load_arrays(blob: bytearray, path: Path) -> Arrays:
+    """The arrays of a file, views of its bytes: no second copy of them is made.
 
+    Raises:
+        CheckpointError: naming `path`, where it is no file of arrays.
+    """
     length = struct.unpack("<Q", blob[:8])[0] if len(blob) >= 8 else 0
     if not 2 <= length <= min(MAX_HEADER, len(blob) - 8):
         refuse(path, "the length of its header makes no sense")
     try:
-        return load(blob)
-    except (SafetensorError, ValueError, TypeError, KeyError, RecursionError):
+        entries = json.loads(blob[8 : 8 + length].decode())
+        entries.pop("__metadata__", None)
+        ends = sorted(entry["data_offsets"] for entry in entries.values())
+        whole = [0, *itertools.chain(*ends), len(blob) - 8 - length]
+        if any(end != start for end, start in zip(whole[::2], whole[1::2], strict=True)):
+            raise ValueError("the arrays overlap, or leave something out")
+        return {name: _view(blob, 8 + length, **entry) for name, entry in entries.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         refuse(path, "it is not a safetensors file of arrays")
+
+
+def _view(blob: bytearray, base: int, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
+    """The array behind one entry of the header, offsets counted from `base`. Raises ValueError or KeyError where they contradict."""
+    kind, (start, end) = DTYPES[dtype], data_offsets
+    if not all(map(is_count, (*shape, start, end))) or math.prod(shape) * kind.itemsize != end - start:
+        raise ValueError("the shape does not fit the bytes")
+    if start == end:
+        return np.zeros(shape, kind)
+    array = np.frombuffer(blob, kind, math.prod(shape), base + start).reshape(shape)
+    return array if array.flags.aligned else array.copy()
 
 
 def _dtype(dtype: np.dtype) -> str:

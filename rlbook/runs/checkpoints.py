@@ -33,6 +33,7 @@ from rlbook.runs.files import (
     lock,
     opened,
     read,
+    read_whole,
     reason,
     refuse,
     remove,
@@ -220,7 +221,7 @@ def load_checkpoint(
     with opened(directory) as descriptor:
         header = _header(read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / HEADER)
         description = header["blobs"][BLOB]
-        blob = read(descriptor, BLOB, description["size"])
+        blob = read_whole(descriptor, BLOB, description["size"])
     if len(blob) != description["size"] or hashlib.sha256(blob).hexdigest() != description["sha256"]:
         refuse(directory / BLOB, "it is damaged, its bytes do not match their checksum")
     if directory.name.isdigit() and int(directory.name) != header["step"]:
@@ -243,7 +244,7 @@ def _frozen(directory: Path, sha256: str, sizes: dict[str, int]) -> Arrays:
     if name not in sizes or not _FROZEN.fullmatch(name):
         raise StateError(f"the frozen part {sha256[:12]} is not one of its files")
     with opened(directory) as descriptor:
-        blob = read(descriptor, name, sizes[name])
+        blob = read_whole(descriptor, name, sizes[name])
     if hashlib.sha256(blob).hexdigest() != sha256:
         refuse(directory / name, "it has been changed, its bytes do not match the sha256 in its name")
     return load_arrays(blob, directory / name)

@@ -150,6 +150,14 @@ def read(directory: int, name: str, limit: int) -> bytes:
     return _bytes(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), name, limit)
 
 
+def read_whole(directory: int, name: str, limit: int) -> bytearray:
+    """As `read`, in memory that arrays can be laid over and written to."""
+    with open(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), "rb") as file:
+        content = bytearray(_size(file, name, limit))
+        del content[file.readinto(content) :]
+    return content
+
+
 def digest(directory: int, name: str) -> str:
     """The sha256 of a regular file."""
     with open(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), "rb") as file:
@@ -201,10 +209,15 @@ def _regular(path: str | Path, flags: int, directory: int | None = None) -> int:
 
 def _bytes(descriptor: int, name: str, limit: int) -> bytes:
     with open(descriptor, "rb") as file:
-        size = os.fstat(descriptor).st_size
-        if size > limit:
-            raise OSError(errno.EFBIG, f"it has {size} bytes where at most {limit} are expected", name)
-        return file.read(limit)
+        return file.read(_size(file, name, limit))       # room for `limit` bytes would be taken at once
+
+
+def _size(file: BinaryIO, name: str, limit: int) -> int:
+    """The bytes of a file that has at most `limit`. Raises OSError where it has more."""
+    size = os.fstat(file.fileno()).st_size
+    if size > limit:
+        raise OSError(errno.EFBIG, f"it has {size} bytes where at most {limit} are expected", name)
+    return size
 
 
 def refuse(path: Path, reason: str) -> NoReturn:

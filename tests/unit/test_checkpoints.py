@@ -9,21 +9,25 @@ import os
 import pickle
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rlbook.runs import checkpoints
+from rlbook.runs.array_files import load_arrays
 from rlbook.runs.checkpoints import (
     CheckpointError,
     discard_after,
@@ -686,3 +690,34 @@ def test_a_second_writer_is_turned_away(tmp_path: Path) -> None:
 def test_the_lock_does_not_hide_the_errors_of_its_body(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError), lock(tmp_path):
         raise BlockingIOError
+
+
+def test_a_file_of_arrays_is_read_as_safetensors_reads_it() -> None:
+    arrays = {name: np.arange(6).reshape(2, 3).astype(name) for name in DTYPES}
+    arrays |= {"none": np.zeros((0, 4), np.float32), "one": np.array(7.5)}
+    found = load_arrays(bytearray(safetensors.numpy.save(arrays, metadata={"format": "np"})), Path("file"))
+    assert found.keys() == arrays.keys() and all(same(found[name], arrays[name]) for name in arrays)
+
+
+@pytest.mark.parametrize("entry", [
+    {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}, {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]},
+    {"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]}, {"dtype": "F32", "shape": [2], "data_offsets": [0, 8, 8]},
+    {"dtype": "O", "shape": [1], "data_offsets": [0, 8]}, {"dtype": "F32", "shape": 2, "data_offsets": [0, 8]},
+    {"dtype": "F32", "shape": [2.0], "data_offsets": [0.0, 8.0]}, {"dtype": "F32", "shape": [2]}, [], None,
+    {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], "more": 1}, {"dtype": "F32", "shape": [2**62, 2], "data_offsets": [0, 8]},
+])  # fmt: skip
+def test_a_header_of_arrays_that_contradicts_its_bytes_is_refused(entry: Any) -> None:
+    for entries in ({"a": entry}, {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": entry}, [entry]):
+        text = json.dumps(entries).encode()
+        with pytest.raises(CheckpointError, match="it is not a safetensors file of arrays"):
+            load_arrays(bytearray(struct.pack("<Q", len(text)) + text + bytes(8)), Path("file"))
+
+
+def test_loading_takes_the_memory_of_the_arrays_and_no_more(tmp_path: Path) -> None:
+    state = {str(index): np.ones(2**18) for index in range(8)}                         # 16 MiB
+    save_checkpoint(tmp_path, 1, state)
+    tracemalloc.start()
+    _, found = load_checkpoint(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert same(found, state) and peak < 1.2 * 2**24
