@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,9 @@ class Page(SphinxDirective):
                 self.env.note_dependency(str((ROOT / source_path(self.arguments[0])).with_suffix(suffix)))
         return self.parse_text_to_nodes(self.markdown(self.arguments[0]), allow_section_headings=True)
 
+    @abstractmethod
     def markdown(self, argument: str) -> str:
-        raise NotImplementedError
+        """What stands there instead of the directive."""
 
 
 class Pseudocode(Page):

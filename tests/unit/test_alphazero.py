@@ -11,12 +11,9 @@ import torch
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.model_based.alphazero import (
-    AlphaZero,
-    AlphaZeroConfig,
-    Positions,
-)
+from rlbook.algorithms.model_based.alphazero import AlphaZero, AlphaZeroConfig
 from rlbook.algorithms.planning.search_tree import select_puct, visit_policy, with_noise
+from rlbook.data.positions import Positions
 from rlbook.envs.tic_tac_toe import boards, finished, number, perfect_values, positions
 from rlbook.functional.policy_losses import cross_entropy_loss
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
@@ -110,7 +107,7 @@ def test_a_prior_is_a_softmax_over_the_moves_that_are_allowed() -> None:
 def test_the_loss_by_hand() -> None:
     """-(0.25 log 0.5 + 0.75 log 0.5) = log 2 while p is uniform; ½ ((6 - 4) / 2 - 0)² = 0.5."""
     agent, _ = agent_in("Maze-v0", value_coef=3.0)
-    agent.center, agent.deviation = 4.0, 2.0
+    agent.estimates.center, agent.estimates.deviation = 4.0, 2.0
     for parameter in agent.network.parameters():
         parameter.data.zero_()
     target = torch.tensor([[0.25, 0.75, 0.0, 0.0]])
@@ -210,24 +207,25 @@ def test_only_the_last_states_are_kept_and_values_are_told_in_reward_units() -> 
     for _ in range(2):
         played(agent, (0, 3, 1, 4, 2), env)
     np.testing.assert_allclose(agent.kept.z, [-1, 1, 1, -1, 1, -1, 1])
-    assert (agent.center, agent.deviation) == (pytest.approx(1 / 7), pytest.approx(math.sqrt(1 - 1 / 49)))
+    assert (agent.estimates.center, agent.estimates.deviation) == (pytest.approx(1 / 7), pytest.approx(math.sqrt(1 - 1 / 49)))
     empty = np.zeros((1, 9), dtype=np.int64)
     with torch.no_grad():
-        raw = agent.network(agent._vector(empty))[1].item()
-    assert agent.value(empty)[0] == pytest.approx(1 / 7 + agent.deviation * raw) == pytest.approx(agent.expect(empty[0])[1])
+        raw = agent.network(agent.estimates.vector(empty))[1].item()
+    assert agent.value(empty)[0] == pytest.approx(1 / 7 + agent.estimates.deviation * raw) == pytest.approx(agent.expect(empty[0])[1])
 
 
 def test_a_minibatch_is_turned_together_with_what_was_recommended() -> None:
     """Each image stays the game it was: π, the cells that are free, still says which those are; all eight images come up."""
     agent, _ = against_itself()
     board = np.array([1, 2, 0, 0, 1, 0, 0, 0, 2])
-    rows = Positions(agent._vector(np.tile(board, (400, 1))), torch.tensor(board == 0).float().expand(400, 9), torch.zeros(400))
-    turned = agent.turned(rows)
+    rows = Positions(agent.estimates.vector(np.tile(board, (400, 1))), torch.tensor(board == 0).float().expand(400, 9), torch.zeros(400))
+    assert agent._symmetries is not None
+    turned = rows.minibatch(400, np.random.default_rng(0), agent._symmetries)
     seen = turned.obs.reshape(400, 9, 3).argmax(dim=2)
     assert torch.equal((seen == 0).float(), turned.target)
     assert len(torch.unique(seen, dim=0)) == 8
     agent, _ = against_itself(symmetries=False)
-    assert agent.turned(rows) is rows
+    assert agent._symmetries is None and torch.equal(rows.minibatch(9, np.random.default_rng(0), None).obs, rows.obs[:9])
 
 
 def test_playing_somebody_it_searches_the_game_and_not_its_opponent() -> None:

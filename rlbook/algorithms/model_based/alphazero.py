@@ -37,16 +37,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor, nn
 
 from rlbook import checks
 from rlbook.agent import Metrics, State, Step
+from rlbook.algorithms.planning.network_estimates import NetworkEstimates
 from rlbook.algorithms.planning.search_agent import SearchAgent, World, descend
 from rlbook.algorithms.planning.search_tree import (
     SearchTree,
@@ -55,16 +55,16 @@ from rlbook.algorithms.planning.search_tree import (
     visit_policy,
     with_noise,
 )
-from rlbook.algorithms.planning.simulators import Snapshots, content
+from rlbook.algorithms.planning.simulators import Snapshots
 from rlbook.algorithms.planning.table_model import TERMINATED
 from rlbook.checks import at
-from rlbook.functional.bandits import softmax
+from rlbook.data.positions import Positions
 from rlbook.functional.policy_losses import cross_entropy_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.interaction.spaces import as_vector
-from rlbook.policies.mlp import MLP, with_second_head
 from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.policies.policy_value_network import PolicyValueNetwork
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 
@@ -107,34 +107,6 @@ class AlphaZeroConfig:
         )  # fmt: skip
 
 
-class PolicyValueNetwork(nn.Module):
-    """Logits of p(·|s) and a standardised V(s), two heads on the same hidden layers."""
-
-    def __init__(
-        self, size: int, num_actions: int, hidden: tuple[int, ...], generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        body = (size, *hidden)
-        self.policy = MLP((*body, num_actions), generator, activation="relu", out_gain=0.01)
-        self.judge = MLP((body[-1], 1), generator, out_gain=0.01)
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, O] → [B, A], [B]."""
-        logits, value = with_second_head(self.policy, self.judge, obs)
-        return logits, value.squeeze(-1)
-
-
-class Positions(NamedTuple):
-    """B states, what the search recommended there, and what followed."""
-
-    obs: Tensor     # [B, O] float32
-    target: Tensor  # [B, A] float32, π
-    z: Tensor       # [B] float32, discounted, in reward units
-
-    def __len__(self) -> int:
-        return len(self.z)
-
-
 class AlphaZero(SearchAgent):
     """AlphaZero; see the module docstring."""
 
@@ -154,25 +126,21 @@ class AlphaZero(SearchAgent):
         self.alternates = bool(getattr(env.unwrapped, "alternates", False))
         super().__init__(env, config, seed)
         self.config: AlphaZeroConfig = config
-        self._mask = getattr(env.unwrapped, "action_mask", None)
         ways = getattr(env.unwrapped, "symmetries", None) if config.symmetries else None
         self._symmetries = None if ways is None else torch.from_numpy(ways)      # [K, A]
-        size, self._encode = as_vector(env.observation_space, [])
+        size, encode = as_vector(env.observation_space, [])
         checks.check_memory("buffer_size", config.buffer_size, 4 * (size + self._num_actions + 1))
         generator = torch_generator(rng_for(seed, "initialisation"))
         hidden = tuple(config.hidden_sizes)
         self.network = PolicyValueNetwork(size, self._num_actions, hidden, generator)
+        mask = getattr(env.unwrapped, "action_mask", None)
+        self.estimates = NetworkEstimates(self.network, encode, mask)
         group = Group([self.network], weight_decay=config.weight_decay)
         self.optimizer = adam([group], at(config.learning_rate, 0.0))
         self.sampling = rng_for(seed, "minibatches")
         self.discount = -config.gamma if self.alternates else config.gamma
         """What the next state's value counts for the side that moves."""
-        self.kept = Positions(
-            torch.zeros(0, size), torch.zeros(0, self._num_actions), torch.zeros(0)
-        )
-        self.episodes = 0
-        self.center, self.deviation = 0.0, 1.0           # of the z that are kept
-        self._known: dict[int, tuple[list[float], float]] = {}       # what the network said
+        self.kept, self.episodes = Positions.none(size, self._num_actions), 0
         self._noise: NDArray[np.float64] | None = None   # [A], at the root of the next search
         self._recommended = np.zeros(self._num_actions)  # [A], π of the last search
         self._episode: list[tuple[NDArray[np.float32], NDArray[np.float64], float, float]] = []
@@ -227,31 +195,18 @@ class AlphaZero(SearchAgent):
 
     def expect(self, observation: object) -> tuple[list[float], float]:
         """What the network says of one observation: P [A], and V in reward units."""
-        key = content(observation)
-        if key not in self._known:
-            with torch.inference_mode():
-                logits, value = self.network(self._vector(observation)[None])
-            scores = logits[0].double().numpy()
-            if self._mask is not None and (allowed := self._mask(observation)).any():
-                scores = np.where(allowed, scores, -np.inf)
-            self._known[key] = softmax(scores).tolist(), self.center + self.deviation * float(value)
-        return self._known[key]
-
-    def _vector(self, observation: object) -> Tensor:
-        return torch.from_numpy(np.asarray(self._encode(observation), dtype=np.float32))
+        return self.estimates(observation)
 
     def value(self, observations: ArrayLike) -> NDArray[np.float32]:
         """V of the environment's observations, to the side to move: [N, ...] → [N]."""
-        with torch.inference_mode():
-            value = self.network(self._vector(observations))[1]
-        return self.center + self.deviation * value.numpy()
+        return self.estimates.values(observations)
 
     def learn(self, step: Step) -> Metrics:
         assert self.tree is not None
         best = self.tree.best_actions()
         value = self.tree.values()[best[0]]
         instead = math.nan if int(step.action) in best else value
-        vector = self._vector(step.obs).numpy()
+        vector = self.estimates.vector(step.obs).numpy()
         self._episode.append((vector, self._recommended, float(step.reward), instead))
         if not (step.terminated or step.truncated):
             return {}
@@ -259,56 +214,37 @@ class AlphaZero(SearchAgent):
         for _, _, reward, instead in reversed(self._episode):
             after = reward + self.discount * after if math.isnan(instead) else instead
             z.append(after)
-        self.keep(z[::-1])
+        obs, target, *_ = zip(*self._episode, strict=True)
+        self.kept = self.kept.followed_by(obs, target, z[::-1], self.config.buffer_size)
         self._episode, self.episodes = [], self.episodes + 1
         if self.episodes % self.config.train_every:
             return {}
         return self.update() | {
             "root_value": value,
             "positions": len(self.kept),
-            "deviation": self.deviation,
+            "deviation": self.estimates.deviation,
         }
-
-    def keep(self, z: list[float]) -> None:
-        """Puts the episode's states behind those that are kept, of which the oldest go."""
-        obs, target, *_ = zip(*self._episode, strict=True)
-        new = (np.stack(obs), np.stack(target), np.array(z))
-        joined = [
-            torch.cat([kept, torch.from_numpy(rows).float()])[-self.config.buffer_size :]
-            for kept, rows in zip(self.kept, new, strict=True)
-        ]
-        self.kept = Positions(*joined)
 
     def update(self) -> Metrics:
         """Several minibatches; returns the mean of the diagnostics."""
         self.optimizer.learning_rate = at(self.config.learning_rate, self.progress)
-        self.center = float(self.kept.z.mean())
-        self.deviation = max(float(self.kept.z.std(correction=0)), 1e-3)
+        self.estimates.standardise(self.kept.z)
         metrics = []
         for _ in range(self.config.gradient_steps):
-            drawn = self.sampling.integers(len(self.kept), size=self.config.batch_size)
-            rows = torch.from_numpy(drawn)
-            batch = self.turned(Positions(*(field[rows] for field in self.kept)))
+            size = self.config.batch_size
+            batch = self.kept.minibatch(size, self.sampling, self._symmetries)
             limit = self.config.max_grad_norm
             metrics.append(gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit))
-        self._known = {}
+        self.estimates.forget()
         return mean_metrics(metrics)
-
-    def turned(self, batch: Positions) -> Positions:
-        """Each state and its π under a symmetry of the environment, all alike likely."""
-        if self._symmetries is None:
-            return batch
-        way = torch.from_numpy(self.sampling.integers(len(self._symmetries), size=len(batch)))
-        cells = self._symmetries[way]                                                    # [B, A]
-        shown = batch.obs.unflatten(1, (self._num_actions, -1))              # [B, A, O / A]
-        obs = torch.take_along_dim(shown, cells[:, :, None], dim=1).flatten(1)
-        return Positions(obs, torch.take_along_dim(batch.target, cells, dim=1), batch.z)
 
     def loss(self, batch: Positions) -> LossOutput:
         """How far p is from π, and v from z."""
         logits, value = self.network(batch.obs)
         policy_loss = cross_entropy_loss(torch.log_softmax(logits, dim=-1), batch.target)
-        value_loss = squared_value_loss(value, (batch.z - self.center) / self.deviation)
+        value_loss = squared_value_loss(
+            value, (batch.z - self.estimates.center) / self.estimates.deviation
+        )
         parts = {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
         return LossOutput(policy_loss + self.config.value_coef * value_loss, parts)
 
@@ -319,7 +255,7 @@ class AlphaZero(SearchAgent):
         return {
             "network": dict(self.network.state_dict()), "optimizer": self.optimizer.state_dict(),
             "kept": self.kept._asdict(), "random": self._random, "episodes": self.episodes,
-            "standard": [self.center, self.deviation],
+            "standard": [self.estimates.center, self.estimates.deviation],
             "rngs": [rng_state(self.rng), rng_state(self.sampling)],
             "episode": [list(item) for item in self._episode],
         }  # fmt: skip
@@ -328,9 +264,9 @@ class AlphaZero(SearchAgent):
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.kept, self._random = Positions(**state["kept"]), bool(state["random"])
-        self.center, self.deviation = state["standard"]
+        self.estimates.center, self.estimates.deviation = state["standard"]
         self.episodes = state["episodes"]
         for rng, saved in zip((self.rng, self.sampling), state["rngs"], strict=True):
             set_rng_state(rng, saved)
         self._episode = [(*item,) for item in state["episode"]]
-        self._known = {}
+        self.estimates.forget()

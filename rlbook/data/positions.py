@@ -1,0 +1,62 @@
+"""States with what a search recommended there and what followed: what AlphaZero learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class Positions(NamedTuple):
+    """B states, what the search recommended there, and what followed."""
+
+    obs: Tensor     # [B, O] float32
+    target: Tensor  # [B, A] float32, π
+    z: Tensor       # [B] float32, discounted, in reward units
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    @classmethod
+    def none(cls, size: int, num_actions: int) -> Positions:
+        """B = 0."""
+        return cls(torch.zeros(0, size), torch.zeros(0, num_actions), torch.zeros(0))
+
+    def minibatch(
+        self, size: int, rng: np.random.Generator, symmetries: Tensor | None
+    ) -> Positions:
+        """Some of them, each under a random one of the symmetries [K, A], where there are any."""
+        rows = torch.from_numpy(rng.integers(len(self), size=size))
+        drawn = Positions(*(field[rows] for field in self))
+        if symmetries is None:
+            return drawn
+        return drawn.turned(symmetries, torch.from_numpy(rng.integers(len(symmetries), size=size)))
+
+    def followed_by(
+        self, obs: Sequence[NDArray[np.float32]], target: Sequence[NDArray[np.float64]],
+        z: Sequence[float], most: int,
+    ) -> Positions:  # fmt: skip
+        """With an episode's states behind them; of more than `most` the oldest go."""
+        new = (np.stack(obs), np.stack(target), np.array(z))
+        joined = [
+            torch.cat([kept, torch.from_numpy(rows).float()])[-most:]
+            for kept, rows in zip(self, new, strict=True)
+        ]
+        return Positions(*joined)
+
+    def turned(self, symmetries: Tensor, way: Tensor) -> Positions:
+        """Each state and its π under a symmetry of the environment.
+
+        Args:
+            symmetries: int64 [K, A]; by each of them, which cell comes to stand where. An
+                observation has O / A numbers a cell.
+            way: int64 [B]; which symmetry each state is seen under.
+        """
+        cells = symmetries[way]                                                          # [B, A]
+        shown = self.obs.unflatten(1, (symmetries.shape[1], -1))             # [B, A, O / A]
+        obs = torch.take_along_dim(shown, cells[:, :, None], dim=1).flatten(1)
+        return Positions(obs, torch.take_along_dim(self.target, cells, dim=1), self.z)
