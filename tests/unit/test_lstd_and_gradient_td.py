@@ -13,7 +13,7 @@ from rlbook.book import baird
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.errors import RequestError
-from rlbook.functional.linear_td import tdc_update
+from rlbook.functional.linear_td import least_squares_solution, tdc_update
 from rlbook.registry import agent_class
 
 WALK: dict[str, Any] = {"length": 9, "left_reward": -1.0}
@@ -70,7 +70,7 @@ def test_with_a_table_lstd_is_the_value_in_the_model_that_counting_gives() -> No
 def test_with_fewer_features_lstd_comes_to_tds_fixed_point() -> None:
     """Three groups; the fixed point from the model: within 0.05 after 1 500 walks (its own deviation is about 0.01)."""
     from rlbook.envs.random_walk import random_walk_model
-    from rlbook.functional.linear_td import least_squares_solution, td_system
+    from rlbook.functional.linear_td import td_system
 
     model, gamma = random_walk_model(9, 1, -1.0, 1.0), 0.9
     chain, rewards = model.chain(np.full((11, 2), 0.5))
@@ -92,10 +92,29 @@ def test_a_time_limit_is_no_termination_and_ends_the_trace() -> None:
     learner.begin()
     learner.learn(Step(4, 1, 1.0, 5, False, True))
     learner.begin()
-    metrics = learner.learn(Step(5, 1, 3.0, 0, True, False))
-    np.testing.assert_allclose(learner.values()[4:6], [3.7, 3.0], atol=1e-12)
     first = np.array([1.0, -0.9]) / 1.81                     # the shortest w with w₄ - .9 w₅ = 1
-    assert metrics["weight_change"] == pytest.approx(np.linalg.norm(np.array([3.7, 3.0]) - first))
+    np.testing.assert_allclose(learner.weights[4:6, 0], first, atol=1e-12)
+    learner.learn(Step(5, 1, 3.0, 0, True, False))
+    np.testing.assert_allclose(learner.values()[4:6], [3.7, 3.0], atol=1e-12)
+
+
+def test_lstd_solves_when_it_is_asked_and_then_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    solved: list[int] = []
+
+    def counted(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        solved.append(len(b))
+        return least_squares_solution(a, b)
+
+    monkeypatch.setattr("rlbook.algorithms.value.lstd.least_squares_solution", counted)
+    learner = taught("lstd", features=GROUPS)
+    assert not solved
+    values = learner.values()
+    assert learner.value(np.arange(11)).tolist() == values.tolist() and solved == [3]
+    again = agent("lstd", features=GROUPS)
+    again.load_state_dict(learner.state_dict())
+    assert again.values().tolist() == values.tolist() and solved == [3]
+    again.learn(Step(4, 1, 5.0, 5, False, True))
+    assert again.values().tolist() != values.tolist() and solved == [3, 3]
 
 
 @pytest.mark.parametrize("features", [baird.baird_features(), "table"], ids=["rows", "table"])

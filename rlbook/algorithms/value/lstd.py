@@ -5,7 +5,7 @@
         a ← an action of π(·|s)
         take a, see r and s'
         A ← A + x(s) [ x(s) - γ x(s') ]ᵀ;   b ← b + r x(s)
-        at an episode's end: w ← the solution of A w = b          v(s) = w·x(s)
+    when values are asked for: w ← the solution of A w = b        v(s) = w·x(s)
 
 x(s') counts as 0 where the episode terminated. There is no step size, nothing is forgotten, and
 all that was seen is used in full: with a feature for each state, w is the value in the model that
@@ -26,7 +26,7 @@ from typing import ClassVar
 
 import gymnasium
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.tabular.given_policy import (
@@ -39,10 +39,10 @@ from rlbook.algorithms.value.linear import LinearPrediction
 from rlbook.checks import at_least, check_fields, saved_array, unit_interval
 from rlbook.errors import RequestError
 from rlbook.functional.linear_td import least_squares_solution
-from rlbook.interaction.features import FeatureConfig, linear
+from rlbook.interaction.features import FeatureConfig
 
-MOST = 1_000
-"""Features: a solution of so many takes a second or two, and there is one an episode."""
+MOST = 2_000
+"""Features: A takes 32 MB then, in memory and in each checkpoint, and a solution some seconds."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,7 @@ class LSTD(LinearPrediction):
     """Least-squares TD; see the module docstring. Acts in one environment."""
 
     Config = LSTDConfig
-    METRICS: ClassVar[dict[str, str]] = {
-        "weight_change": "L2 norm of what the last episode changed in w, in reward units",
-    }
+    METRICS: ClassVar[dict[str, str]] = {}   # w is not known while it learns
 
     def __init__(self, env: gymnasium.Env, config: LSTDConfig, seed: int = 0) -> None:
         """Raises ValueError where there are too many features, or the policy does not fit."""
@@ -93,22 +91,19 @@ class LSTD(LinearPrediction):
         difference = x if step.terminated else x - self.config.gamma * next_x
         self.a += np.outer(self.trace, difference)
         self.b += step.reward * self.trace
-        if not (step.terminated or step.truncated):
-            return {}
-        before, self.weights = self.weights, self.solution()
-        return {"weight_change": float(np.linalg.norm(self.weights - before))}
+        self._solution = None
+        return {}
 
-    def solution(self) -> NDArray[np.float64]:
+    @property
+    def weights(self) -> NDArray[np.float64]:  # type: ignore[override]  # here it is computed
         """w of all steps so far, those of an unfinished episode included: [d, 1]."""
-        return least_squares_solution(self.a, self.b)[:, None]
+        if self._solution is None:
+            self._solution = least_squares_solution(self.a, self.b)[:, None]
+        return self._solution
 
-    def value(self, observations: ArrayLike) -> NDArray[np.float64]:
-        """v of the environment's observations: [N, ...] → [N], in reward units."""
-        return linear(self.solution(), self.features(self.adapted(observations)))[..., 0]
-
-    def values(self) -> NDArray[np.float64]:
-        """v(s): [S], in reward units, where states can be counted."""
-        return linear(self.solution(), self.features(self.states()))[..., 0]
+    @weights.setter
+    def weights(self, weights: NDArray[np.float64]) -> None:
+        self._solution: NDArray[np.float64] | None = weights
 
     def state_dict(self) -> State:
         sums = {"a": self.a.copy(), "b": self.b.copy(), "trace": self.trace.copy()}
