@@ -335,16 +335,21 @@ def doctor(words: Sequence[str]) -> int:
 
 def _symptoms(folder: Path, allow_import: bool) -> dict[str, str]:
     """What the log of a sound folder says about the learning."""
+    from rlbook.interaction.environments import Recipe
     from rlbook.plots.optimum import optimal_return
     from rlbook.runs.folder import read_config
     from rlbook.runs.request import Request
-    from rlbook.runs.symptoms import symptoms
+    from rlbook.runs.symptoms import observation_scales, symptoms
 
     try:
-        recipe = Request.from_yaml(read_config(folder)[0], allow_import=allow_import).recipe
+        request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import)
     except RequestError:                     # an environment that was made without an id
         return symptoms(folder)
-    return symptoms(folder, time_limit=recipe.time_limit, best=optimal_return(recipe))
+    recipe, settings = request.recipe, vars(request.config)
+    usual = Recipe(recipe.id).time_limit if recipe.id is not None else None
+    scales = observation_scales(recipe) if settings.get("normalize_observation") is False else ()
+    best = optimal_return(recipe)
+    return symptoms(folder, time_limit=recipe.time_limit, usual_limit=usual, best=best, settings=settings, scales=scales)
 
 
 def verify(words: Sequence[str]) -> int:

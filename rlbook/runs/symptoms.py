@@ -1,19 +1,32 @@
 """What a run's log says about how it learned: signs that something is wrong, each with what to try.
 
 A rule looks at the last third of the reports, so that the noise of a beginning is not taken for a fault, and keeps silent where the log
-lacks what it reads. The bounds are rules of thumb; each is provoked by a real run in `tests/unit/test_doctor.py`.
+lacks what it reads. The bounds are rules of thumb. `docs/why-it-does-not-learn.md` has an entry for each rule, with a run that provokes it.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from gymnasium.spaces import Box
+
+from rlbook.interaction.environments import Recipe
 from rlbook.runs.log import read_episodes, read_metrics
 
+WORSE = -0.05                                # explained variance under which a critic is worse than a constant, and not by chance
 CLIPPED = 0.3                                # share of samples out of PPO's bounds from which on the step is too large
+FAR = 0.05                                   # nats from the old policy to the new one, from which on the step is too large
+UNMOVED = 0.001                              # nats within which an entropy has not changed
+ROSE = 0.3                                   # of the range of returns, by which a run that learns gets better
+STILL = 0.15                                 # of the range of returns, by which they still grow at the end of a run that is too short
+SWAMPED = 100                                # times max_grad_norm, beyond which clipping leaves nothing but a direction
+LARGE = 100.0                                # squared reward units, of a critic's loss that comes from the size of the rewards
+UNEVEN = 30                                  # ratio of the scales of two components from which on a network hardly sees the smaller
+PLAYED = 1_000                               # random steps that tell the scales of observations
 COLLAPSED = 0.02                             # of the entropy at the start
 CUT = 0.1                                    # share of the targets' probability that a distribution over returns may lose at its ends
 BEHIND = 0.25                                # of the range of returns seen, by which evaluation may lag behind training
@@ -27,7 +40,10 @@ class Log:
     reports: list[dict[str, float | None]]
     episodes: list[tuple[int, float, int]]   # step, return, length
     time_limit: int | None                   # in environment steps
+    usual_limit: int | None                  # of the environment as it is registered
     best: float | None                       # the optimal return, where it is known
+    settings: Mapping[str, object]           # the hyper-parameters
+    scales: Sequence[float]                  # standard deviation of each component of an observation, where that is known
 
     def values(self, name: str) -> list[float]:
         """One number of all reports that have it."""
@@ -42,25 +58,77 @@ class Log:
         """Whether a mean return is as good as optimal."""
         return self.best is not None and value >= self.best - 0.02 * max(1.0, abs(self.best))
 
+    @property
+    def done(self) -> bool:
+        """Whether the last greedy episodes were as good as optimal."""
+        greedy = self.values("eval_return")
+        return bool(greedy) and self.solved(greedy[-1])
 
-def symptoms(folder: Path, *, time_limit: int | None = None, best: float | None = None) -> dict[str, str]:
+    @property
+    def stuck(self) -> bool:
+        """Whether the last third of the episodes is hardly better than the first ones, and not as good as optimal."""
+        returns = [item[1] for item in self.episodes]
+        if len(returns) < 2 * FEW or self.done:
+            return False
+        start = statistics.fmean(returns[: max(FEW, len(returns) // 20)])
+        end = statistics.fmean(returns[-(len(returns) // 3) :])
+        return end - start <= ROSE * (max(returns) - min(returns)) and not self.solved(end)
+
+    def rise(self, name: str) -> tuple[float, float, float] | None:
+        """Of returns, the means of the last two fifths, and what they differ by, as a share of the range of all; None of too few."""
+        values, seen = self.values(name), [*self.values("return"), *self.values("eval_return")]
+        part = len(values) // 5
+        if len(values) < FEW:
+            return None
+        before, end = statistics.fmean(values[-2 * part : -part]), statistics.fmean(values[-part:])
+        return before, end, (end - before) / max(max(seen) - min(seen), 1e-9)
+
+    def number(self, name: str) -> float | None:
+        """A hyper-parameter that is a number."""
+        value = self.settings.get(name)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def symptoms(
+    folder: Path, *, time_limit: int | None = None, usual_limit: int | None = None, best: float | None = None,
+    settings: Mapping[str, object] | None = None, scales: Sequence[float] = (),
+) -> dict[str, str]:  # fmt: skip
     """Rule → sentence, for each rule that has something to say about the log in a folder.
 
     Args:
         folder: a sound run folder.
         time_limit: of an episode, in environment steps, where there is one.
+        usual_limit: the same of the environment as it is registered.
         best: the optimal return, where it is known.
+        settings: the run's hyper-parameters, by name.
+        scales: as `observation_scales` gives them.
     """
-    log = Log(read_metrics(folder), read_episodes(folder), time_limit, best)
+    log = Log(read_metrics(folder), read_episodes(folder), time_limit, usual_limit, best, settings or {}, scales)
     return {name: sentence for name, rule in RULES.items() if (sentence := rule(log)) is not None}
 
 
+def observation_scales(recipe: Recipe) -> list[float]:
+    """The standard deviation of each component of an environment's observations, acting at random; empty where they are no vector."""
+    env = recipe.make()
+    try:
+        if not isinstance(env.observation_space, Box) or len(env.observation_space.shape) != 1:
+            return []
+        env.action_space.seed(0)
+        seen = [env.reset(seed=0)[0]]
+        for _ in range(PLAYED):
+            obs, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            seen.append(env.reset()[0] if terminated or truncated else obs)
+        return np.std(np.array(seen, dtype=float), axis=0).tolist()
+    finally:
+        env.close()
+
+
 def critic_worse_than_the_mean(log: Log) -> str | None:
-    """`explained_variance` below 0: a constant would be the better V."""
-    late, greedy = log.late("explained_variance"), log.values("eval_return")
-    if not late or statistics.median(late) >= 0.0:
+    """`explained_variance` below 0: a constant would be the better V. Where returns are all alike, there is nothing left to explain."""
+    late, returns = log.late("explained_variance"), log.values("return")
+    if not late or statistics.median(late) >= WORSE or log.done:
         return None
-    if greedy and log.solved(greedy[-1]):    # where returns vary no more, there is nothing to explain
+    if len(returns) >= FEW and not log.stuck and statistics.pstdev(log.late("return")) < 0.1 * (max(returns) - min(returns)):
         return None
     told = f"explained_variance is {statistics.median(late):.2g} at the end"
     return f"{told}: the critic is worse than a constant; lower learning_rate, raise value_coef, or scale the rewards (normalize_reward)"
@@ -98,7 +166,8 @@ def capped_by_the_time_limit(log: Log) -> str | None:
     if min(lengths) >= log.time_limit and len(set(returns)) == 1:
         told = f"all {len(lengths)} episodes ran into the time limit of {log.time_limit} steps with the same return {returns[0]:.4g}"
         return f"{told}: no reward has told one behaviour from another; explore more, or choose a denser reward"
-    if min(lengths) >= log.time_limit or at_limit < 0.8:
+    longest_is_best = statistics.fmean(returns[-len(late) :]) >= max(returns) - 0.01 * (max(returns) - min(returns))
+    if min(lengths) >= log.time_limit or at_limit < 0.8 or (log.time_limit == log.usual_limit and longest_is_best):
         return None
     told = f"{at_limit:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps"
     return f"{told}: returns cannot show what is learned beyond it; where they are as good as they can be, the run is longer than needed"
@@ -109,8 +178,8 @@ def evaluation_far_under_training(log: Log) -> str | None:
     returns, greedy = log.values("return"), log.values("eval_return")
     if len(returns) < FEW or not greedy:
         return None
-    now, then = greedy[-1], statistics.fmean(log.late("return"))
-    if then - now <= BEHIND * max(max(returns) - min(returns), 1e-9) or log.solved(now):
+    now, then, noise = greedy[-1], statistics.fmean(log.late("return")), statistics.pstdev(log.late("return"))
+    if then - now <= max(BEHIND * (max(returns) - min(returns)), 2 * noise, 1e-9) or log.solved(now):
         return None
     told = f"greedy episodes return {now:.4g}, training episodes {then:.4g}"
     return f"{told}: what was learned depends on exploring; judge it with evaluate --explore, or train until the policy is sure"
@@ -145,6 +214,115 @@ def returns_outside_of_the_atoms(log: Log) -> str | None:
     return f"{told}: returns lie outside of v_min and v_max and are cut; widen them (rewards of at most r come to at most r / (1 - gamma))"
 
 
+def time_limit_as_ending(log: Log) -> str | None:
+    """The critic is told that nothing follows where the clock alone has run out."""
+    lengths = [item[2] for item in log.episodes]
+    late = lengths[-(len(lengths) // 3) :]
+    if log.settings.get("truncation") != "terminal" or log.time_limit is None or len(lengths) < FEW:
+        return None
+    cut = sum(length >= log.time_limit for length in late) / len(late)
+    if cut < 0.5:
+        return None
+    told = f"{cut:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps, and truncation is terminal"
+    return f"{told}: the critic takes the limit for an ending that no observation announces; set truncation to bootstrap"
+
+
+def learning_rate_too_high(log: Log) -> str | None:
+    """Updates move the policy too far, or errors grow."""
+    moved, errors = log.values("approx_kl"), log.values("td_error")
+    third = len(errors) // 3
+    if len(moved) >= FEW and statistics.fmean(moved) > FAR and not log.done:
+        told = f"approx_kl is {statistics.fmean(moved):.2g} nats an update on average"
+        return f"{told}: each update leaves the policy that collected its data; lower learning_rate, or set target_kl"
+    if third < 2 or not log.stuck:
+        return None
+    early, late = statistics.fmean(errors[:third]), statistics.fmean(errors[-third:])
+    if late <= 3 * early or late <= 10 * statistics.fmean(abs(item[1]) / item[2] for item in log.episodes):
+        return None
+    told = f"td_error grew from {early:.2g} to {late:.2g}, and returns did not"
+    return f"{told}: each step overshoots its target; lower the step size (alpha or learning_rate)"
+
+
+def learning_rate_too_low(log: Log) -> str | None:
+    """The policy is what it was at the start, though returns differ and could have taught it something."""
+    entropy, returns = log.values("entropy"), [item[1] for item in log.episodes]
+    if len(entropy) < FEW or max(entropy) - min(entropy) >= UNMOVED or not log.stuck:
+        return None
+    if max(returns.count(value) for value in set(returns)) > 0.9 * len(returns):
+        return None
+    told = f"entropy has stayed at {entropy[-1]:.3g} nats, and returns are no better than at the start"
+    return f"{told}: the policy does not move; raise learning_rate tenfold"
+
+
+def exploration_too_little(log: Log) -> str | None:
+    """A value learner that never tries anything else, and gets no better."""
+    epsilon = log.values("epsilon")
+    if len(epsilon) < FEW or max(epsilon) > 0.01 or not log.stuck or learning_rate_too_high(log) or discount_too_low(log):
+        return None
+    told = f"epsilon is {max(epsilon):.2g} from the start, and returns are no better than there"
+    return f"{told}: actions that are never tried are never learned; begin with epsilon near 1 and let it fall"
+
+
+def rewards_too_large(log: Log) -> str | None:
+    """The critic's gradient is so large that clipping leaves nothing of the policy's."""
+    norms, explained, limit = log.late("grad_norm"), log.late("explained_variance"), log.number("max_grad_norm")
+    if not norms or not explained or not limit or not log.stuck:
+        return None
+    norm, share, losses = statistics.median(norms), statistics.median(explained), log.late("value_loss")
+    if norm <= SWAMPED * limit or share > 0.2 or not losses or statistics.median(losses) < LARGE:
+        return None
+    told = f"grad_norm is {norm:.3g} before it is clipped to {limit:g}, and explained_variance {share:.2g}"
+    return f"{told}: returns are too large for the critic; set normalize_reward, or scale the rewards"
+
+
+def observations_unnormalised(log: Log) -> str | None:
+    """Components of an observation are measured in units that do not go together."""
+    spread = [scale for scale in log.scales if scale > 0]
+    if log.settings.get("normalize_observation") is not False or not log.stuck or len(spread) < 2 or max(spread) <= UNEVEN * min(spread):
+        return None
+    told = f"components of the observation vary by {min(spread):.2g} to {max(spread):.2g}"
+    return f"{told}: the network sees hardly more than the largest; set normalize_observation"
+
+
+def discount_too_low(log: Log) -> str | None:
+    """What an action leads to counts for nothing by the time it arrives."""
+    gamma, lengths = log.number("gamma"), [item[2] for item in log.episodes]
+    if gamma is None or gamma >= 1.0 or not log.stuck:
+        return None
+    length, horizon = statistics.median(lengths[-(len(lengths) // 3) :]), 1 / (1 - gamma)
+    if length <= 20 * horizon:
+        return None
+    told = f"gamma {gamma:g} looks about {horizon:.2g} steps ahead, and episodes last {length:g}"
+    return f"{told}: rewards further off are not seen; raise gamma"
+
+
+def replay_too_small(log: Log) -> str | None:
+    """The buffer holds so few episodes that the network forgets what it does not see at the moment."""
+    size, lengths = log.number("buffer_size"), [item[2] for item in log.episodes]
+    if size is None or len(lengths) < FEW or log.done:
+        return None
+    length = statistics.fmean(lengths[-(len(lengths) // 3) :])
+    if size >= 10 * length or log.episodes[-1][0] < 10 * size:
+        return None
+    told = f"buffer_size {size:g} holds {size / length:.2g} of the last episodes"
+    return f"{told}: what is older is forgotten; raise buffer_size"
+
+
+def budget_too_short(log: Log) -> str | None:
+    """Returns still grow when the run ends: those of greedy episodes, or where none are played those of training."""
+    if log.episodes and len(log.episodes) < FEW and not log.done:
+        return f"only {len(log.episodes)} episodes have ended: nothing can be learned from so few; raise steps or episodes"
+    if log.done or log.stuck:
+        return None
+    trained, greedy = log.rise("return"), log.rise("eval_return")
+    both = [rise for rise in (trained, greedy) if rise is not None]
+    if not both or both[-1][2] <= STILL or both[0][2] <= 0.1 * STILL:
+        return None
+    before, end, _ = both[-1]
+    told = f"returns grew from {before:.4g} to {end:.4g} between the last two fifths of the run"
+    return f"{told}: it ended while it was learning; raise steps"
+
+
 RULES: Mapping[str, Callable[[Log], str | None]] = {
     "critic worse than the mean": critic_worse_than_the_mean,
     "clip fraction too high": clip_fraction_too_high,
@@ -154,4 +332,13 @@ RULES: Mapping[str, Callable[[Log], str | None]] = {
     "gradient zero": gradient_zero,
     "groups without spread": groups_without_spread,
     "returns outside of the atoms": returns_outside_of_the_atoms,
+    "time limit as ending": time_limit_as_ending,
+    "learning rate too high": learning_rate_too_high,
+    "learning rate too low": learning_rate_too_low,
+    "exploration too little": exploration_too_little,
+    "rewards too large": rewards_too_large,
+    "observations unnormalised": observations_unnormalised,
+    "discount too low for the horizon": discount_too_low,
+    "replay too small": replay_too_small,
+    "budget too short": budget_too_short,
 }
