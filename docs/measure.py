@@ -3,6 +3,7 @@
     python docs/measure.py                   everything: about three quarters of an hour on two cores
     python docs/measure.py ppo_maze grpo     only what begins so; the rest stays as it was
     python docs/measure.py figure            the book's figures, into docs/figures; figure_6 draws those of chapter 6
+    python docs/measure.py curves            the learning curves in the chapters, into docs/figures; curves_ladder draws those of the ladder
     python docs/measure.py -                 nothing: only write what follows from the results that there are
 
 The README's table, and what presets are expected to come to (the YAML files beside the algorithms), are written anew from the results.
@@ -165,6 +166,12 @@ def untimed_return(runs: list[Training]) -> str:
     return f"mean return {statistics.median(run.mean for run in runs):.4g}, the median of {each}"
 
 
+def mean_return_and_steps(runs: list[Training]) -> str:
+    """The same, with the environment steps of training, where it is episodes that are counted."""
+    steps = f"{statistics.median(run.facts['steps'] for run in runs):,.0f}".replace(",", " ")
+    return f"{mean_return(runs)}, {steps} steps"
+
+
 def undefeated(runs: list[Training]) -> str:
     """Games against somebody who cannot be beaten."""
     games, lost = len(runs[0].returns), ", ".join(str(run.returns.count(-1.0)) for run in runs)
@@ -238,6 +245,7 @@ RAINBOW = (
     "--distributional true --v-min 0 --v-max 34 --gamma 0.97 --num-envs 4 --learning-rate 2e-3 --anneal-learning-rate true "
     "--hidden-sizes 128 --train-every 32 --gradient-steps 8 --target-period 128 --eval-every 5000 --eval-episodes 5"
 )
+EPISODES = "CartPole-v1 --num-envs 4 --episodes 600 --learning-rate 3e-3 --anneal-learning-rate true"
 ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
 
 MEASUREMENTS = {
@@ -345,6 +353,14 @@ MEASUREMENTS = {
         evaluate="",
     ),
     "reinforce_maze": Measurement("the maze", "reinforce Maze-v0", optimal(3.0), seeds=10),
+    "reinforce_plain": Measurement(
+        "CartPole-v1, no baseline, 600 episodes", f"reinforce {EPISODES} --baseline none", mean_return_and_steps, seeds=3,
+        evaluate="--episodes 50",
+    ),
+    "reinforce_learned": Measurement(
+        "CartPole-v1, learned baseline, 600 episodes", f"reinforce {EPISODES} --baseline learned", mean_return_and_steps, seeds=3,
+        evaluate="--episodes 50",
+    ),
     "a2c_maze": Measurement("the maze", "a2c Maze-v0", optimal(3.0), seeds=10),
     "a2c_cartpole": Measurement("CartPole-v1", "a2c CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "dagger_maze": Measurement("the maze", "dagger Maze-v0", optimal(3.0), seeds=3),
@@ -510,8 +526,8 @@ def path_beside(algorithm: str) -> Path:
 README = (
     "value_iteration_maze", "value_iteration_pole", "policy_iteration_cars", "mcts_maze", "mc_control_maze", "td_lambda_walk",
     "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "semi_gradient_sarsa_mountain", "dqn_maze", "dqn_cartpole",
-    "dqn_rainbow", "dqn_acrobot", "dqn_mountain", "reinforce_maze", "a2c_maze", "a2c_cartpole", "trpo_maze", "trpo_cartpole", "ppo_maze",
-    "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "world_model_pendulum", "alphazero_maze", "alphazero_game",
+    "dqn_rainbow", "dqn_acrobot", "dqn_mountain", "reinforce_maze", "reinforce_learned", "a2c_maze", "a2c_cartpole", "trpo_maze",
+    "trpo_cartpole", "ppo_maze", "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "world_model_pendulum", "alphazero_maze", "alphazero_game",
     "clone_cartpole", "clone_cartpole_few", "dagger_cartpole", "dagger_slippery", "gail_maze",
     "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
     "addition_before",
@@ -536,6 +552,37 @@ def measure_figures(wanted: list[str]) -> None:
         path.write_text(json.dumps({"machine": machine(), "figures": known}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+CURVES = {
+    "ladder": (
+        f"reinforce {EPISODES} --baseline none", f"reinforce {EPISODES} --baseline learned", "a2c CartPole-v1", "ppo CartPole-v1",
+    ),
+    "swing": ("ddpg Pendulum-v1", "td3 Pendulum-v1", "sac Pendulum-v1"),
+    "target-entropy": ("sac CartPole-v1 --steps 20000", "sac CartPole-v1 --steps 20000 --target-entropy 0.679"),
+}  # fmt: skip
+"""Picture → what is trained, each with three seeds."""
+
+
+def curve_commands(name: str) -> list[str]:
+    """As the pages show them."""
+    folders = [f"runs/{name}-{number}" for number in range(1, len(CURVES[name]) + 1)]
+    trained = [f"rlbook train {arguments} --seeds 3 --out {folder}" for arguments, folder in zip(CURVES[name], folders, strict=True)]
+    return [*trained, f"rlbook compare {' '.join(folders)} --out {name}.png"]
+
+
+def measure_curves(wanted: list[str]) -> None:
+    """Draws the learning curves by `rlbook compare`."""
+    for name in CURVES:
+        if wanted and not any(f"curves_{name}".startswith(beginning) for beginning in wanted):
+            continue
+        print(f"curves {name}", file=sys.stderr)
+        picture = HERE / "figures" / f"curves-{name}.png"
+        with tempfile.TemporaryDirectory() as folder:
+            for command in curve_commands(name):
+                words = shlex.split(command.replace("runs/", f"{folder}/").replace(f"{name}.png", str(picture)))[1:]
+                called(*words, *(("--jobs", "1") if words[0] == "train" else ()))
+        shrink(picture)
+
+
 def shrink(picture: Path) -> None:
     """Rewrites a PNG with at most 96 colours, which takes a third of the room."""
     from PIL import Image
@@ -548,6 +595,7 @@ def shrink(picture: Path) -> None:
 def main(wanted: list[str]) -> None:
     """Measures, and writes after each measurement."""
     measure_figures(wanted)
+    measure_curves(wanted)
     for name, measurement in MEASUREMENTS.items():
         if wanted and not any(name.startswith(beginning) for beginning in wanted):
             continue

@@ -6,6 +6,12 @@
     :tests: tests/unit/test_q_learning.py::test_the_scripted_updates_give_the_recorded_table
                                                 one or more
     The equation, and a sentence about it.
+
+And what turns one function into another, beside what changes in the equation:
+
+    {difference} rlbook/book/ladder.py a2c ppo
+    :tests: tests/unit/test_ladder.py::test_each_rung_is_the_librarys_update
+    The equation, and a sentence about it.
 """
 
 from __future__ import annotations
@@ -45,6 +51,31 @@ class Beside(SphinxDirective):
         return [nodes.container("", equation, right, classes=["beside"]), *folded]
 
 
+class Difference(SphinxDirective):
+    """A file and two functions."""
+
+    required_arguments = 3
+    has_content = True
+    option_spec: ClassVar[dict[str, Any]] = {"tests": directives.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        path, old, new = self.arguments
+        try:
+            lines = excerpts.difference(path, old, new)
+            tests = {reference: excerpts.source_of_test(reference) for reference in self.options["tests"].split()}
+        except (ValueError, KeyError) as error:
+            raise self.error(f"difference: {error}") from None
+        for file in (path, *(reference.split("::")[0] for reference in tests)):
+            self.env.note_dependency(str(excerpts.ROOT / file))
+        equation = nodes.container("", *self.parse_text_to_nodes("\n".join(self.content)), classes=["beside-equation"])
+        where = f"<code>{path}</code>, from <code>{old}</code> to <code>{new}</code>: {excerpts.changes(lines)} lines"
+        caption = nodes.raw("", f'<p class="beside-where">{where}</p>', format="html")
+        code = "\n".join(lines)
+        right = nodes.container("", nodes.literal_block(code, code, language="diff"), caption, classes=["beside-code"])
+        folded = [node for reference, source in tests.items() for node in _folded(reference, source)]
+        return [nodes.container("", equation, right, classes=["beside", "difference"]), *folded]
+
+
 def _folded(reference: str, source: str) -> list[nodes.Node]:
     path, name = reference.split("::")
     words = html.escape(name.removeprefix("test_").replace("_", " "))
@@ -55,4 +86,5 @@ def _folded(reference: str, source: str) -> list[nodes.Node]:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("beside", Beside)
+    app.add_directive("difference", Difference)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+DIFFERENCE = re.compile(r"^```\{difference\} (\S+) (\S+) (\S+)\n((?::\w+: [^\n]*\n)+)(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 BESIDE = re.compile(r"^```\{beside\} (\S+) (\S+)\n((?::\w+: [^\n]*\n)+)(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -45,6 +47,26 @@ def excerpt(path: str, name: str, first: str | None = None, last: str | None = N
     return textwrap.dedent("\n".join(lines[begin:end]))
 
 
+def body(path: str, name: str) -> list[str]:
+    """The lines of a function behind its signature and its docstring, dedented."""
+    lines = lines_of(path, name)
+    definition: ast.AST = ast.parse("\n".join(lines)).body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    first = definition.body[1 if ast.get_docstring(definition) is not None else 0]
+    return textwrap.dedent("\n".join(lines[first.lineno - 1 :])).splitlines()
+
+
+def difference(path: str, old: str, new: str) -> list[str]:
+    """What turns the body of one function into that of another: all lines, each behind " ", "-" or "+"."""
+    whole = difflib.unified_diff(body(path, old), body(path, new), n=10_000, lineterm="")
+    return list(whole)[3:]  # behind the three lines of a patch's head
+
+
+def changes(lines: list[str]) -> int:
+    """How many lines of a difference go or come."""
+    return sum(line[0] in "-+" for line in lines)
+
+
 def _find(lines: list[str], beginning: str, start: int, where: str) -> int:
     for number in range(start, len(lines)):
         if lines[number].strip().startswith(beginning):
@@ -65,4 +87,12 @@ def besides(page: str) -> list[tuple[str, str, dict[str, str], str]]:
     return [
         (path, name, dict(re.findall(r"^:(\w+): (.*)$", options, flags=re.MULTILINE)), text)
         for path, name, options, text in BESIDE.findall(page)
+    ]
+
+
+def differences(page: str) -> list[tuple[str, str, str, dict[str, str], str]]:
+    """(path, old name, new name, options, text) of each difference on a page of Markdown."""
+    return [
+        (path, old, new, dict(re.findall(r"^:(\w+): (.*)$", options, flags=re.MULTILINE)), text)
+        for path, old, new, options, text in DIFFERENCE.findall(page)
     ]

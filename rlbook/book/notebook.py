@@ -1,12 +1,14 @@
 """What the book's notebooks need beside the library: the lines that compute an equation, and a check of an exercise's answer.
 
     lines(TabularMDP.backup)                 shows the function, without its docstring
+    difference(ladder.a2c, ladder.ppo)       what turns one function into another
     check("exercise 1", answer, exact)       prints "exercise 1: right", "not right, off by ..." or "not yet"
 """
 
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
 import textwrap
 from collections.abc import Callable
@@ -44,14 +46,14 @@ def verdict(answer: ArrayLike | None, exact: ArrayLike, tolerance: float) -> str
 class Lines:
     """Source code that a notebook shows as such."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, language: str = "python") -> None:
+        self.text, self.language = text, language
 
     def __repr__(self) -> str:
         return self.text
 
     def _repr_markdown_(self) -> str:
-        return f"```python\n{self.text}\n```"
+        return f"```{self.language}\n{self.text}\n```"
 
 
 def lines(function: Callable[..., Any]) -> Lines:
@@ -64,3 +66,9 @@ def lines(function: Callable[..., Any]) -> Lines:
         kept[body[0].lineno - 1 : body[0].end_lineno] = []
     where = f"# {function.__module__.replace('.', '/')}.py"
     return Lines("\n".join([where, *kept[definition.lineno - 1 :]]))
+
+
+def difference(old: Callable[..., Any], new: Callable[..., Any]) -> Lines:
+    """All lines of two functions, as `lines` has them: those that go behind "-", those that come behind "+", the others behind " "."""
+    before, after = (lines(function).text.splitlines() for function in (old, new))
+    return Lines("\n".join(list(difflib.unified_diff(before, after, n=len(before), lineterm=""))[3:]), "diff")

@@ -132,6 +132,22 @@ def test_beside_each_equation_stand_lines_that_exist_and_tests_that_exist(page):
             assert re.search(r"\bassert(_\w+)?\b", excerpts.source_of_test(reference)), reference
 
 
+def test_the_ladder_has_three_rungs_of_at_most_25_lines_each():
+    page = (DOCS / "ladder.md").read_text()
+    found = excerpts.differences(page)
+    assert [(old, new) for _, old, new, _, _ in found] == [
+        ("reinforce", "reinforce_with_baseline"), ("reinforce_with_baseline", "a2c"), ("a2c", "ppo"),
+    ]  # fmt: skip
+    for path, old, new, options, text in found:
+        lines = excerpts.difference(path, old, new)
+        assert [line[1:] for line in lines if line[0] != "+"] == excerpts.body(path, old)
+        assert [line[1:] for line in lines if line[0] != "-"] == excerpts.body(path, new)
+        assert 0 < excerpts.changes(lines) <= 25 and all(len(line) <= 95 for line in lines)
+        assert "$$" in text
+        for reference in options["tests"].split():
+            assert re.search(r"\bassert(_\w+)?\b", excerpts.source_of_test(reference)), reference
+
+
 def test_an_excerpt_is_found_by_what_it_says():
     path, name = "docs/ext/excerpts.py", "excerpt"
     assert excerpts.excerpt(path, name, "begin =") == excerpts.excerpt(path, name, "begin =", "end =").splitlines()[0]
@@ -166,6 +182,15 @@ def test_every_measurement_on_a_page_was_made_and_can_be_made_again(page):
         for name in names.split():
             assert name in measure.MEASUREMENTS
             assert results.read()[name]["commands"] == measure.MEASUREMENTS[name].commands(), f"measure {name} again"
+
+
+@pytest.mark.parametrize("name", measure.CURVES)
+def test_learning_curves_stand_on_a_page_with_the_commands_that_draw_them(name):
+    pages = [page.read_text() for page in PAGES if f"figures/curves-{name}.png)" in page.read_text()]
+    assert pages
+    assert (DOCS / "figures" / f"curves-{name}.png").stat().st_size < 80_000
+    for command in measure.curve_commands(name):
+        assert all(f"\n{command}\n" in page for page in pages), command
 
 
 @pytest.mark.parametrize("name", [name for name, item in measure.MEASUREMENTS.items() if "Addition-v0" in item.arguments])
