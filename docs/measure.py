@@ -245,7 +245,7 @@ RAINBOW = (
     "--distributional true --v-min 0 --v-max 34 --gamma 0.97 --num-envs 4 --learning-rate 2e-3 --anneal-learning-rate true "
     "--hidden-sizes 128 --train-every 32 --gradient-steps 8 --target-period 128 --eval-every 5000 --eval-episodes 5"
 )
-EPISODES = "CartPole-v1 --num-envs 4 --episodes 600 --learning-rate 3e-3 --anneal-learning-rate true"
+EPISODES = "CartPole-v1 --num-envs 4 --episodes 600 --learning-rate 3e-3"
 ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
 
 MEASUREMENTS = {
@@ -552,20 +552,22 @@ def measure_figures(wanted: list[str]) -> None:
         path.write_text(json.dumps({"machine": machine(), "figures": known}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-CURVES = {
+CURVES: dict[str, tuple[int, tuple[str, ...]]] = {
     "ladder": (
-        f"reinforce {EPISODES} --baseline none", f"reinforce {EPISODES} --baseline learned", "a2c CartPole-v1", "ppo CartPole-v1",
+        3,
+        (f"reinforce {EPISODES} --baseline none", f"reinforce {EPISODES} --baseline learned", "a2c CartPole-v1", "ppo CartPole-v1"),
     ),
-    "swing": ("ddpg Pendulum-v1", "td3 Pendulum-v1", "sac Pendulum-v1"),
-    "target-entropy": ("sac CartPole-v1 --steps 20000", "sac CartPole-v1 --steps 20000 --target-entropy 0.679"),
-}  # fmt: skip
-"""Picture → what is trained, each with three seeds."""
+    "swing": (1, ("ddpg Pendulum-v1", "td3 Pendulum-v1", "sac Pendulum-v1")),
+    "target-entropy": (3, ("sac Maze-v0", "sac Maze-v0 --target-entropy 1.36")),
+}
+"""Picture → seeds, and what is trained with each."""
 
 
 def curve_commands(name: str) -> list[str]:
     """As the pages show them."""
-    folders = [f"runs/{name}-{number}" for number in range(1, len(CURVES[name]) + 1)]
-    trained = [f"rlbook train {arguments} --seeds 3 --out {folder}" for arguments, folder in zip(CURVES[name], folders, strict=True)]
+    seeds, trainings = CURVES[name]
+    folders = [f"runs/{name}-{number}" for number in range(1, len(trainings) + 1)]
+    trained = [f"rlbook train {arguments} --seeds {seeds} --out {folder}" for arguments, folder in zip(trainings, folders, strict=True)]
     return [*trained, f"rlbook compare {' '.join(folders)} --out {name}.png"]
 
 

@@ -7,7 +7,7 @@
                                                 one or more
     The equation, and a sentence about it.
 
-And what turns one function into another, beside what changes in the equation:
+And what turns one function into another, below the equation that changes with it:
 
     {difference} rlbook/book/ladder.py a2c ppo
     :tests: tests/unit/test_ladder.py::test_each_rung_is_the_librarys_update

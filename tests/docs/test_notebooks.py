@@ -1,4 +1,4 @@
-"""The notebooks of part I: they run, their solutions pass the checks, and a plausible wrong answer does not."""
+"""The notebooks with exercises: they run, their solutions pass the checks, and a plausible wrong answer does not."""
 
 from __future__ import annotations
 
@@ -111,6 +111,14 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "    if depth == 0:\n"
         "        return 0.0\n"
         "    return max(r[state, action] + gamma * search(int(P[state, action].argmax()), depth - 1) for action in range(4))",
+    ),
+    "reinforce-a2c-ppo": (
+        # the own return is in the mean
+        "def advantage_of(returns): return returns - returns.mean()",
+        # takes the clip for a bound on both sides
+        "def slope(ratio, advantage, clip): return advantage * (abs(ratio - 1) < clip)",
+        # the expected reward
+        "def best_baseline(pi, reward): return pi @ reward",
     ),
 }
 """Notebook → an answer to each exercise with a mistake that is easily made."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlbook.book.notebook import check, lines
+from rlbook.book import ladder
+from rlbook.book.notebook import check, difference, lines
 from rlbook.envs.mdp import TabularMDP
 
 
@@ -39,3 +40,11 @@ def test_lines_shows_a_method_without_its_docstring():
     assert "action_values = self.expectation(values)\n    action_values *= gamma\n" in shown
     assert '"""' not in shown
     assert lines(TabularMDP.backup)._repr_markdown_() == f"```python\n{shown}\n```"
+
+
+def test_a_difference_shows_both_functions_whole():
+    shown = difference(ladder.a2c, ladder.ppo)
+    rows = repr(shown).splitlines()
+    for function, gone in ((ladder.a2c, "+"), (ladder.ppo, "-")):
+        assert [row[1:] for row in rows if row[0] != gone] == repr(lines(function)).splitlines()
+    assert shown._repr_markdown_() == f"```diff\n{shown}\n```"
