@@ -167,9 +167,9 @@ def untimed_return(runs: list[Training]) -> str:
 
 
 def mean_return_and_steps(runs: list[Training]) -> str:
-    """The same, with the environment steps of training, where it is episodes that are counted."""
+    """The same, with the environment steps of training in the place of its time, where it is episodes that are counted."""
     steps = f"{statistics.median(run.facts['steps'] for run in runs):,.0f}".replace(",", " ")
-    return f"{mean_return(runs)}, {steps} steps"
+    return f"{mean_return(runs).rpartition('; ')[0]}; {steps} steps of training"
 
 
 def undefeated(runs: list[Training]) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 RESAMPLES = 2_000
 POINTS = 200                                 # of a curve that is the mean of several
 ROUNDING = 1e-9                              # reward units; a smaller error is none
+TWO_COLUMNS = 36                             # letters of a label up to which two of them stand side by side
 DOTTED = 40                                  # sweeps up to which each has a dot
 
 
@@ -236,9 +237,11 @@ def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
     axes.set_xlabel(curves[0].unit, **words())
     axes.set_ylabel("value of the start (reward units)" if planning else "return of an episode (reward units)", **words())
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
+    axes.locator_params(axis="x", nbins=6)
     axes.margins(x=0.02)
+    columns = 2 if max(map(len, axes.get_legend_handles_labels()[1])) <= TWO_COLUMNS else 1
     text = {"prop": {"family": words()["family"], "size": 9}, "labelcolor": words()["color"]}
-    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, columnspacing=1.8, **text)
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns, columnspacing=1.8, **text)
 
 
 def _groups(curves: list[Curve]) -> list[list[Curve]]:

@@ -236,3 +236,18 @@ def test_a_policys_return_within_the_time_limit_counts_every_step() -> None:
     left, right = np.full(3, 2), np.full(3, 3)
     np.testing.assert_allclose(horizon_values(model, 4, left), [4 * -5, -1 + 3 * -5, 0])    # bumps; a step, then bumps
     np.testing.assert_allclose(horizon_values(model, 4, right), [-1 + 10, 10, 0])
+
+
+def test_a_legend_of_long_labels_stays_within_the_figure(tmp_path: Path) -> None:
+    """Two of them side by side would be wider than the picture."""
+    runs = []
+    for baseline in ("none", "learned", "leave-one-out"):
+        settings = {"algorithm": "reinforce", "hyperparameters": {"baseline": baseline}}
+        runs += [write_run(tmp_path / f"{baseline}-{seed}", rising(1.0), seed=seed, **settings) for seed in (0, 1)]
+    figure = plot_curves(runs)
+    figure.draw_without_rendering()
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert all("baseline" in text.get_text() for text in legend.get_texts()[:3])
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 and box.x1 <= figure.bbox.width
