@@ -557,8 +557,6 @@ CURVES: dict[str, tuple[int, tuple[str, ...]]] = {
         3,
         (f"reinforce {EPISODES} --baseline none", f"reinforce {EPISODES} --baseline learned", "a2c CartPole-v1", "ppo CartPole-v1"),
     ),
-    "swing": (1, ("ddpg Pendulum-v1", "td3 Pendulum-v1", "sac Pendulum-v1")),
-    "target-entropy": (3, ("sac Maze-v0", "sac Maze-v0 --target-entropy 1.36")),
 }
 """Picture → seeds, and what is trained with each."""
 

@@ -250,4 +250,4 @@ def test_a_legend_of_long_labels_stays_within_the_figure(tmp_path: Path) -> None
     assert legend is not None
     assert all("baseline" in text.get_text() for text in legend.get_texts()[:3])
     box = legend.get_window_extent()
-    assert 0 <= box.x0 and box.x1 <= figure.bbox.width
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width
