@@ -407,6 +407,10 @@ MEASUREMENTS = {
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
     "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--episodes 50"),
+    "ppo_cartpole_wide": Measurement(
+        "CartPole-v1, 32 environments", "ppo CartPole-v1 --steps 100000 --num-envs 32 --batch-size 512 --epochs 8 --learning-rate 3e-3 "
+        "--gae-lambda 0.9 --entropy-coef 0", mean_return, seeds=3, evaluate="--episodes 50",
+    ),
     "ppo_pendulum": Measurement("Pendulum-v1", "ppo Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "ppo_acrobot": Measurement("Acrobot-v1", "ppo Acrobot-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "ppo_addition": Measurement("two-digit sums", "ppo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),

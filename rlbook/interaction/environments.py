@@ -14,6 +14,8 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
+from rlbook.envs.extras import make as make_one
+from rlbook.envs.extras import provide
 from rlbook.envs.registration import register
 from rlbook.errors import RequestError
 
@@ -67,6 +69,7 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
         except Exception as error:  # whatever the user's module does
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise RequestError(f"environment module {module!r} cannot be imported ({reason})") from error
+    provide(env_id)
     for name in (f"rlbook/{env_id}", env_id):
         if name in gymnasium.registry:
             return gymnasium.registry[name]
@@ -123,6 +126,7 @@ class Recipe:
         spec = env.spec
         if spec is None or spec.id not in gymnasium.registry or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
             return cls(None, {}, env)
+        provide(spec.id)
         settings = dict(spec.kwargs)
         if spec.max_episode_steps != gymnasium.registry[spec.id].max_episode_steps:
             settings["max_episode_steps"] = spec.max_episode_steps or UNLIMITED
@@ -165,7 +169,7 @@ class Recipe:
         if self.id is None:
             assert self.instance is not None
             return self.instance
-        return self._guarded(lambda: gymnasium.make(self._source(), **self.kwargs))
+        return self._guarded(lambda: make_one(self._source(), **self.kwargs))
 
     def make_many(self, count: int) -> list[gymnasium.Env]:
         """`count` environments; of an instance that no recipe can make again, the instance and copies of it."""

@@ -106,8 +106,8 @@ def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object)
 
 
 def is_image(space: spaces.Space) -> bool:
-    """Whether observations are images: bytes along three axes, one of them the channels."""
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+    """Whether observations are images: bytes or truth values along three axes, one of them the channels."""
+    return isinstance(space, spaces.Box) and space.dtype in (np.uint8, np.bool_) and len(space.shape) == 3
 
 
 def image_size(space: spaces.Space) -> tuple[int, int, int]:
@@ -117,9 +117,10 @@ def image_size(space: spaces.Space) -> tuple[int, int, int]:
 
 
 def channels_first(space: spaces.Space) -> bool:
-    """Whether an image is [C, H, W]; [H, W, C] where its first axis is not shorter than its last."""
-    first, _, last = _three_axes(space)
-    return first < last
+    """Whether an image is [C, H, W] rather than [H, W, C]: two equal axes are the sides; of three different ones, the shortest of the outer
+    two is the channels."""
+    first, middle, last = _three_axes(space)
+    return first < last if (first == middle) == (middle == last) else middle == last
 
 
 def _three_axes(space: spaces.Space) -> tuple[int, int, int]:

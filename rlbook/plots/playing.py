@@ -99,7 +99,8 @@ def _drawn(env: gymnasium.Env) -> Any:
     try:
         return env.render()
     except DependencyNotInstalled as error:
-        raise RequestError(f"drawing this environment needs a package that is not installed: {error}") from None
+        needs = 'pygame: pip install "rlbook[games]"' if "pygame" in str(error) else f"a package that is not installed: {error}"
+        raise RequestError(f"drawing this environment needs {needs}") from None
 
 
 def render_modes(recipe: Recipe) -> list[str]:

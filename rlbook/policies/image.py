@@ -1,6 +1,6 @@
 """A small convolutional network over images, with the layers of an MLP behind it.
 
-Shapes: an image is uint8 [H, W, C] or [C, H, W]; [..., H, W, C] stands for both.
+Shapes: an image is uint8 or bool, [H, W, C] or [C, H, W]; [..., H, W, C] stands for both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SMALLEST = 36
 
 
 class ConvolutionalNetwork(nn.Module):
-    """[..., H, W, C] uint8 → [..., out]: filters with ReLU between them, then an MLP.
+    """[..., H, W, C] → [..., out]: filters with ReLU between them, then an MLP.
 
     Args:
         space: of the images.
@@ -47,6 +47,7 @@ class ConvolutionalNetwork(nn.Module):
         height, width, channels = image_size(space)
         kinds = LARGE_FILTERS if min(height, width) >= SMALLEST else SMALL_FILTERS
         self.channels_first = channels_first(space)
+        self.largest = 1.0 if space.dtype == bool else 255.0
         inputs = (channels, *(kind[0] for kind in kinds))
         self.filters = nn.ModuleList(
             _filter(fan, *kind, generator, orthogonal)
@@ -74,7 +75,7 @@ class ConvolutionalNetwork(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """What the filters see, in one row: [..., H, W, C] → [..., F]."""
-        x = images.to(next(self.parameters())) / 255.0
+        x = images.to(next(self.parameters())) / self.largest
         x = x.reshape(-1, *images.shape[-3:])                                  # [N, H, W, C]
         x = x if self.channels_first else x.movedim(-1, 1)                      # [N, C, H, W]
         for layer in self.filters:
@@ -99,7 +100,7 @@ class ImagePolicy(MLPPolicy):
     A V that is `shared` sees the policy's last hidden layer, filters and all.
     """
 
-    idle = {"normalize_observation": "the numbers of an image are divided by 255"}
+    idle = {"normalize_observation": "the numbers of an image lie in [0, 1] anyway"}
 
     def __init__(
         self, space: spaces.Space, action_space: spaces.Space, generator: torch.Generator, *,

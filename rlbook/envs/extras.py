@@ -1,0 +1,89 @@
+"""Environments of packages that come with an extra of rlbook's: MuJoCo, MinAtar, MiniGrid."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from rlbook.errors import RequestError
+
+VIEWS = ("planes", "image")
+
+
+class Family(NamedTuple):
+    """Environments of one package."""
+
+    name: str
+    beginnings: tuple[str, ...]              # of their ids, or of their entry points where gymnasium itself registers them
+    modules: tuple[str, ...]                 # what must be importable
+    extra: str                               # that installs it
+
+
+FAMILIES = (
+    Family("MuJoCo", ("gymnasium.envs.mujoco",), ("imageio", "mujoco"), "mujoco"),
+    Family("MinAtar", ("MinAtar/",), ("minatar.gym",), "minatar"),
+    Family("MiniGrid", ("MiniGrid-", "BabyAI-"), ("minigrid",), "minigrid"),
+)
+
+
+def provide(env_id: str) -> None:
+    """Registers the environments of the package that an id belongs to, if it belongs to one.
+
+    Raises:
+        RequestError: the package is not installed; the extra is named.
+    """
+    family = _family(env_id)
+    if family is None:
+        return
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")             # what a package prints is no result
+    for module in family.modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            needs = f'{family.name} environments need `pip install "rlbook[{family.extra}]"`'
+            raise RequestError(f"{needs} ({' '.join(str(error).split())})") from None
+    if family.name == "MinAtar":
+        _register_games()
+
+
+def _family(env_id: str) -> Family | None:
+    spec = gymnasium.registry.get(env_id)
+    entry_point = str(spec.entry_point) if spec is not None else ""
+    return next((family for family in FAMILIES if env_id.startswith(family.beginnings) or entry_point.startswith(family.beginnings)), None)
+
+
+def _register_games() -> None:
+    """MinAtar's own registration, with the form of its games that can be saved within an episode."""
+    ours = "rlbook.envs.minatar:Game"
+    if not any(spec.entry_point == ours for spec in gymnasium.registry.values()):
+        importlib.import_module("minatar.gym").register_envs()
+        gymnasium.registry.update({
+            name: replace(spec, entry_point=ours) for name, spec in gymnasium.registry.items() if spec.entry_point == "minatar.gym:BaseEnv"
+        })  # fmt: skip
+
+
+def make(source: str | EnvSpec, *, view: str | None = None, **kwargs: Any) -> gymnasium.Env:
+    """`gymnasium.make`. A MiniGrid is shown as `view` says: "planes" (the default) or "image"; see `rlbook.envs.minigrid`.
+
+    Raises:
+        ValueError: no such view.
+        TypeError: a view of what is no MiniGrid.
+    """
+    family = _family(source if isinstance(source, str) else source.id)
+    if family is None or family.name != "MiniGrid":
+        if view is not None:
+            kwargs["view"] = view
+        return gymnasium.make(source, **kwargs)
+    if view not in (None, *VIEWS):
+        raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")
+    from rlbook.envs.minigrid import Planes, Symbols, is_raw
+
+    env = gymnasium.make(source, **kwargs)
+    if not is_raw(env):                      # the user's own wrapper says what is seen
+        return env
+    return Symbols(env) if view == "image" else Planes(env)
