@@ -17,6 +17,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -124,6 +125,68 @@ class Experiment:
         numbers = home.measured(result)
         told = "; ".join(f"{name} {value:.4g}".replace("-", "−") for name, value in numbers.items())
         return {"what": self.what, "result": told, "commands": self.commands(), "measured": numbers}
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What is measured: `ablate ARGUMENTS`, and how far each variant is from the whole."""
+
+    what: str
+    arguments: str
+    picture: str                             # name in docs/figures
+    curves: bool = False                     # the picture is that of `rlbook ablate`; else a dot for each run
+    seeds: int = 3
+
+    def commands(self) -> list[str]:
+        """As the pages show them."""
+        return [f"rlbook ablate {self.arguments} --seeds {self.seeds} --out runs/ablation"]
+
+    def run(self) -> dict[str, Any]:
+        """Runs the command; the area of a run is the mean of its evaluations, in reward units."""
+        from scipy.stats import ttest_ind
+
+        picture = HERE / "figures" / self.picture
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "all"
+            rows = called("ablate", *shlex.split(self.arguments), "--seeds", str(self.seeds), "--jobs", "1", "--out", str(out))["rows"]
+            areas = [[statistics.fmean(evaluated(Path(run))) for run in row["folders"]] for row in rows]
+            names = [Path(row["folders"][0]).parent.name for row in rows]
+            if self.curves:
+                shutil.copyfile(out / "ablation.png", picture)
+        parts: list[dict[str, Any]] = []
+        for name, area, row in zip(names, areas, rows, strict=True):
+            ends = ttest_ind(area, areas[0], equal_var=False).confidence_interval() if parts else None
+            parts.append({"name": name, "areas": area, "difference": ends and [float(end) for end in ends], "finals": row["scores"]})
+        if not self.curves:
+            draw_parts(parts, picture)
+        shrink(picture)
+        seen = [part["name"] for part in parts[1:] if part["difference"][0] > 0 or part["difference"][1] < 0]
+        told = f"{len(seen)} of {len(parts) - 1} differ from the whole: {', '.join(seen) or 'none'}"
+        return {"what": self.what, "result": told, "commands": self.commands(), "parts": parts}
+
+
+def draw_parts(parts: list[dict[str, Any]], picture: Path) -> None:
+    """A line for each variant, a dot for each run, a bar for their mean; the whole's mean is dashed through all."""
+    from rlbook.plots.colours import CURVES, GREY, fraction_rgb
+    from rlbook.plots.figure import new_figure, plain_axes, save_figure, words
+
+    figure = new_figure(6.4, 1.0 + 0.35 * len(parts))
+    axes = plain_axes(figure.subplots())
+    axes.axvline(statistics.fmean(parts[0]["areas"]), color=fraction_rgb(GREY), linestyle=(0, (5, 3)), linewidth=1.2)
+    for row, part in enumerate(parts):
+        axes.plot(part["areas"], [row] * len(part["areas"]), "o", color=fraction_rgb(CURVES[0]), alpha=0.55)
+        axes.plot(statistics.fmean(part["areas"]), row, "|", color=fraction_rgb(CURVES[1]), markersize=16, markeredgewidth=2.5)
+    axes.set_yticks(range(len(parts)), [part["name"] for part in parts])
+    axes.set_xlim(left=0)
+    axes.invert_yaxis()
+    axes.set_xlabel("mean greedy return over the run (reward units)", **words())
+    save_figure(figure, picture)
+
+
+def evaluated(folder: Path) -> list[float]:
+    """The mean return of each evaluation of a run."""
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [value for line in lines if (value := json.loads(line).get("eval_return")) is not None]
 
 
 def logged(folder: Path) -> dict[str, float]:
@@ -246,6 +309,18 @@ RAINBOW = (
     "--hidden-sizes 128 --train-every 32 --gradient-steps 8 --target-period 128 --eval-every 5000 --eval-episodes 5"
 )
 EPISODES = "CartPole-v1 --num-envs 4 --episodes 600 --learning-rate 3e-3"
+SHORT = (
+    "dqn CartPole-v1 --steps 10000 --gamma 0.97 --num-envs 4 --learning-rate 1e-3 --hidden-sizes 64 --batch-size 32 --train-every 32 "
+    "--gradient-steps 8 --target-period 128 --huber false --noise-scale 0.3 --v-min 0 --v-max 34 --eval-every 1000 --eval-episodes 5"
+)
+PLAIN = (
+    "dqn CartPole-v1 --steps 10000 --gamma 0.97 --num-envs 4 --learning-rate 2e-3 --hidden-sizes 64 --batch-size 32 --train-every 4 "
+    "--gradient-steps 1 --target-period 256 --huber false --double false --eval-every 1000 --eval-episodes 5"
+)
+SIX = "--double true --dueling true --prioritized true --n-step 5 --noisy true --distributional true"
+SLOWLY = "--epsilon 'linear(1.0, 0.05, 0.5)'"
+WITHOUT = "double,dueling,prioritized,n_step=1,noisy,distributional"
+WITH = "double=true,dueling=true,prioritized=true,n_step=5,noisy=true,distributional=true"
 ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
 
 MEASUREMENTS = {
@@ -335,6 +410,11 @@ MEASUREMENTS = {
         "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--checkpoint best --episodes 50"
     ),
     "dqn_rainbow": Measurement("CartPole-v1, all six parts", f"dqn CartPole-v1 {RAINBOW}", mean_return, seeds=3, evaluate="--episodes 50"),
+    "dqn_repairs": Ablation(
+        "both repairs, and one alone", f"{PLAIN} {SLOWLY} --off buffer_size=32,target_period=1", "dqn-repairs.png", curves=True
+    ),
+    "dqn_without": Ablation("all six parts, and all but one", f"{SHORT} {SIX} --off {WITHOUT}", "dqn-without.png"),
+    "dqn_with": Ablation("none of the parts, and one alone", f"{SHORT} {SLOWLY} --double false --off {WITH}", "dqn-with.png"),
     "dqn_acrobot": Measurement("Acrobot-v1", "dqn Acrobot-v1", mean_return, seeds=3, evaluate="--episodes 50"),
     "dqn_mountain": Measurement("MountainCar-v0", "dqn MountainCar-v0", mean_return, seeds=3, evaluate="--episodes 50"),
     "fitted_q_maze": Measurement("the maze, from 100 random walks", "fitted_q Maze-v0", optimal(3.0), seeds=2),

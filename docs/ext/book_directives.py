@@ -7,6 +7,7 @@
     {whole-file} ppo         the file, folded up
     {environment} Maze-v0    the docstring of an environment
     {measured} ppo_maze      results of docs/measure.py with their commands
+    {ablation} dqn_without   the same of `rlbook ablate`, variant by variant
     {book-figures} 6         the figures of a chapter of Sutton & Barto's book, with their numbers
 """
 
@@ -158,6 +159,13 @@ class Measured(Page):
         return results.as_markdown([*self.arguments])
 
 
+class Ablation(Page):
+    def markdown(self, argument: str) -> str:
+        if argument not in results.read():
+            raise self.error(f"not measured yet: python docs/measure.py {argument}")
+        return results.ablation_as_markdown(argument)
+
+
 class BookFigures(Page):
     """A chapter's number."""
 
@@ -189,7 +197,7 @@ class WholeFile(SphinxDirective):
 def setup(app: Sphinx) -> dict[str, Any]:
     directives = {
         "pseudocode": Pseudocode, "quick-facts": QuickFacts, "hyperparameters": Hyperparameters, "logged-numbers": LoggedNumbers,
-        "environment": Environment, "measured": Measured, "book-figures": BookFigures, "whole-file": WholeFile,
+        "environment": Environment, "measured": Measured, "ablation": Ablation, "book-figures": BookFigures, "whole-file": WholeFile,
     }  # fmt: skip
     for name, directive in directives.items():
         app.add_directive(name, directive)

@@ -54,5 +54,24 @@ def as_markdown(names: list[str]) -> str:
     return "\n".join(lines) + f"\n\nMeasured with `make measure` on {machine()}."
 
 
+def ablation_as_markdown(name: str) -> str:
+    """The variants of `rlbook ablate`: the mean of all evaluations, how far that is from the whole's, and the last evaluation."""
+    known = read()[name]
+    whole = known["parts"][0]
+    lines = ["| variant | mean of all evaluations | minus the whole's, 95 % | last evaluation |", "|---|---|---|---|"]
+    for part in known["parts"]:
+        difference, each = "", ", ".join(f"{area:.0f}" for area in part["areas"])
+        if part["difference"]:
+            low, high = part["difference"]
+            difference = f"{_mean(part['areas']) - _mean(whole['areas']):+.0f} ({low:+.0f} to {high:+.0f})".replace("-", "−")
+        lines.append(f"| `{part['name']}` | {_mean(part['areas']):.0f} ({each}) | {difference} | {_mean(part['finals']):.0f} |")
+    told = f"Greedy returns: means of {len(whole['areas'])} seeds; each seed in brackets. The interval is Welch's."
+    return "\n".join([*lines, "", f"{told} {_commands(known['commands'])}, by `make measure` on {machine()}."])
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
 def _commands(commands: list[str]) -> str:
     return "<br>".join(f"`{command}`" for command in commands)
