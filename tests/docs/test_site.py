@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CHAPTERS = ["planning", "monte-carlo", "temporal-difference", "n-step-and-lambda", "model-based", "trees"]
 CHAPTER = ["The question", "The equations", "The algorithms", "What to look at", "Notebook", "Exercises"]
-PART_TWO = ["linear-approximation", "policy-gradient", "imitation", "offline"]
+PART_TWO = ["linear-approximation", "value-networks", "policy-gradient", "imitation", "offline"]
 CHAPTER_OF_PART_TWO = [
     "The problem", "By hand", "The equations", "Watch it", "Run it", "What goes wrong", "Beside the others",
     "Notebook", "Exercises", "Read on",
@@ -110,7 +110,7 @@ def test_what_a_chapter_works_out_by_hand_is_what_its_code_says(name):
 
 IN_NO_CHAPTER = {
     "alphazero", "world_model", "mbpo", "bandit",
-    "dqn", "ddpg", "td3", "sac", "grpo", "dpo",
+    "ddpg", "td3", "sac", "grpo", "dpo",
 }  # fmt: skip
 
 
@@ -178,7 +178,7 @@ def test_links_lead_to_files_that_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 def test_every_measurement_on_a_page_was_made_and_can_be_made_again(page):
-    for names in re.findall(r"```\{measured\} (.*)\n", page.read_text()):
+    for names in re.findall(r"```\{(?:measured|ablation)\} (.*)\n", page.read_text()):
         for name in names.split():
             assert name in measure.MEASUREMENTS
             assert results.read()[name]["commands"] == measure.MEASUREMENTS[name].commands(), f"measure {name} again"
@@ -191,6 +191,14 @@ def test_learning_curves_stand_on_a_page_with_the_commands_that_draw_them(name):
     assert (DOCS / "figures" / f"curves-{name}.png").stat().st_size < 80_000
     for command in measure.curve_commands(name):
         assert all(f"\n{command}\n" in page for page in pages), command
+
+
+def test_an_ablation_becomes_a_table(monkeypatch):
+    whole = {"name": "whole", "areas": [10.0, 30.0], "difference": None, "finals": [40.0, 60.0]}
+    without = {"name": "double=false", "areas": [0.0, 8.0], "difference": [-62.4, 30.4], "finals": [0.0, 2.0]}
+    monkeypatch.setattr(results, "read", lambda: {"some": {"parts": [whole, without], "commands": ["rlbook ablate"]}})
+    rows = results.ablation_as_markdown("some").splitlines()
+    assert rows[2:4] == ["| `whole` | 20 (10, 30) |  | 50 |", "| `double=false` | 4 (0, 8) | −16 (−62 to +30) | 1 |"]
 
 
 @pytest.mark.parametrize("name", [name for name, item in measure.MEASUREMENTS.items() if "Addition-v0" in item.arguments])
