@@ -26,18 +26,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
+from rlbook.interaction.action_spaces import Code, adapt_actions, power
 from rlbook.interaction.features import FeatureConfig, interval, make_features
 from rlbook.interaction.guards import observation_check, unchecked
 
 MAX_TABLE = 10_000_000        # entries of a Q table
 MAX_VECTOR = 1_000_000        # numbers in one observation of an MLP
-MAX_ACTIONS = 4_096           # discrete actions after binning or joining
 UNBOUNDED = 3.0               # unbounded dimensions are cut into bins over [-3, 3]
 VAST = 1e6                    # bounds beyond this are as good as none
 
 Observations = NDArray[Any] | Mapping[str, "Observations"] | tuple["Observations", ...]
 """One observation or many, as their space has them."""
-Code = Callable[[Any], Any]   # batched or single: a leading [N] axis passes through
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,17 @@ class Adaptation:
     observe: Code | None
     act: Code | None
     notes: tuple[str, ...]
+
+    def seen(self, obs: Observations, check: Callable[[Any], object]) -> Any:
+        """As the agent sees it. What is translated is checked before; what is not, by whoever steps the environment."""
+        if self.observe is None:
+            return obs
+        check(obs)
+        return self.observe(obs)
+
+    def done(self, action: ArrayLike) -> Any:
+        """As the environment takes it."""
+        return action if self.act is None else self.act(action)
 
 
 def adapt(
@@ -68,7 +78,7 @@ def adapt(
         RequestError: there is no sensible way, with the reason.
     """
     notes: list[str] = []
-    adapted_actions, act = _adapt_actions(action_space, agent, action_bins, notes)
+    adapted_actions, act = adapt_actions(action_space, agent, action_bins, notes)
     if agent.observations == "any" or (agent.observations == "policy" and own_policy):
         return Adaptation(observation_space, adapted_actions, None, act, tuple(dict.fromkeys(notes)))
     if agent.observations == "index":
@@ -76,7 +86,7 @@ def adapt(
         size, observe = _index(observation_space, bins, notes)
         if size * num_actions > MAX_TABLE:
             most = f"{MAX_TABLE // num_actions:,}"
-            raise RequestError(f"a table needs one row a state, and this observation space has {_power(size)} of them (at most {most})")
+            raise RequestError(f"a table needs one row a state, and this observation space has {power(size)} of them (at most {most})")
         same = isinstance(observation_space, spaces.Discrete) and observation_space.start == 0
         return Adaptation(spaces.Discrete(size), adapted_actions, None if same else observe, act, tuple(dict.fromkeys(notes)))
     if agent.observations == "numbers":
@@ -128,10 +138,6 @@ def _three_axes(space: spaces.Space) -> tuple[int, int, int]:
     return first, middle, last
 
 
-def _power(size: int) -> str:
-    return f"{size:,}" if size < 10**12 else f"about 10^{math.floor(math.log10(size))}"
-
-
 # ---- observations as a vector
 
 def as_vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
@@ -142,7 +148,7 @@ def as_vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
     """
     size, observe = _vector(space, notes)
     if size > MAX_VECTOR:
-        raise RequestError(f"the observation flattens to {_power(size)} numbers (at most {MAX_VECTOR:,})")
+        raise RequestError(f"the observation flattens to {power(size)} numbers (at most {MAX_VECTOR:,})")
     return size, observe
 
 
@@ -283,74 +289,7 @@ def _range(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
     return np.where(has_low, low, from_high), np.where(has_high, high, from_low)
 
 
-# ---- actions
-
-def _adapt_actions(space: spaces.Space, agent: type[Agent], action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code | None]:
-    if agent.actions == "scaled box" and not isinstance(space, spaces.Box):
-        raise RequestError(f"this algorithm's actions are numbers in a box, and {type(space).__name__} actions are not")
-    if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda a: a + start)
-    if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
-        return _joint(space, notes)
-    if isinstance(space, spaces.Box) and agent.actions == "discrete":
-        return _binned(space, action_bins, notes)
-    if isinstance(space, spaces.Box) and agent.actions in ("scaled", "scaled box"):
-        return _scaled(space, notes)
-    if isinstance(space, spaces.Box):
-        notes.append("action: Gaussian, clipped to the environment's bounds")
-        return _clipped(space)
-    raise RequestError(f"{type(space).__name__} actions are neither discrete nor a box of numbers")
-
-
-def _clipped(space: spaces.Box) -> tuple[spaces.Space, Code]:
-    low, high, whole = space.low, space.high, np.issubdtype(space.dtype, np.integer)
-
-    def act(a: ArrayLike) -> np.ndarray:
-        a = np.asarray(a).reshape(*np.shape(a)[:-1], *space.shape)
-        return np.clip(np.rint(a) if whole else a, low, high).astype(space.dtype)
-
-    flat_low, flat_high = (bound.reshape(-1).astype(np.float32) for bound in (low, high))
-    return spaces.Box(flat_low, flat_high, dtype=np.float32), act
-
-
-def _scaled(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
-    """The box as [-1, 1] in every dimension."""
-    low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
-    if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise RequestError("this algorithm's actions lie between bounds, and an unbounded box has none")
-    notes.append(f"action: [-1, 1] scaled to {interval(low, high)}")
-    middle, half, (_, clipped) = (low + high) / 2, (high - low) / 2, _clipped(space)
-    return spaces.Box(-1.0, 1.0, (low.size,), np.float32), lambda a: clipped(middle + half * np.asarray(a))
-
-
-def _joint(space: spaces.MultiDiscrete | spaces.MultiBinary, notes: list[str]) -> tuple[spaces.Space, Code]:
-    binary = isinstance(space, spaces.MultiBinary)
-    radix = np.full(int(np.prod(space.shape)), 2) if binary else space.nvec.reshape(-1)
-    size = math.prod(int(n) for n in radix)
-    if size > MAX_ACTIONS:
-        raise RequestError(f"the joint action has {_power(size)} values (at most {MAX_ACTIONS:,})")
-    start = 0 if binary else space.start.reshape(-1)
-    table = np.stack(np.unravel_index(np.arange(size), radix), axis=-1) + start
-    table = table.reshape(size, *space.shape).astype(space.dtype)
-    notes.append(f"action: one of {size} combinations")
-    return spaces.Discrete(size), lambda a: table[a]
-
-
-def _binned(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code]:
-    low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
-    if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise RequestError("actions are discrete for this algorithm, and an unbounded box cannot be cut into bins")
-    size = action_bins ** low.size
-    if size > MAX_ACTIONS:
-        made = f"{action_bins} values for each of {low.size} action dimensions make {_power(size)} actions"
-        raise RequestError(f"{made} (at most {MAX_ACTIONS:,}); lower action_bins")
-    axes = [np.linspace(a, b, action_bins) if action_bins > 1 else np.array([(a + b) / 2]) for a, b in zip(low, high, strict=True)]
-    table = np.stack([axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")], axis=-1)
-    table = table.reshape(size, *space.shape).astype(space.dtype)
-    notes.append(f"action: {action_bins} values for each of {low.size} dimensions, over {interval(low, high)}")
-    return spaces.Discrete(size), lambda a: table[a]
-
+# ---- environments as an agent wants them
 
 def outermost_keeper(env: VectorEnv) -> Any:
     """The outermost environment of a chain of wrappers that has a `snapshot`; the innermost one where none has."""
@@ -380,22 +319,15 @@ class AdaptedEnv(gymnasium.Wrapper):
         self.adaptation = translation
         self.observation_space, self.action_space = translation.observation_space, translation.action_space
         self._check = observation_check(env.observation_space)
-        self.check = self._check if translation.observe is None else unchecked
+        self.check = self._check if translation.observe is None else unchecked          # for whoever steps it
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         obs, info = self.env.reset(seed=seed, options=options)
-        return self._observed(obs), info
+        return self.adaptation.seen(obs, self._check), info
 
     def step(self, action: ArrayLike) -> Any:
-        obs, reward, terminated, truncated, info = self.env.step(action if self.adaptation.act is None else self.adaptation.act(action))
-        return self._observed(obs), reward, terminated, truncated, info
-
-    def _observed(self, obs: Observations) -> Any:
-        """As the agent sees it. What is translated is checked before; what is not, by whoever steps the environment, with `check`."""
-        if self.adaptation.observe is None:
-            return obs
-        self._check(obs)
-        return self.adaptation.observe(obs)
+        obs, reward, terminated, truncated, info = self.env.step(self.adaptation.done(action))
+        return self.adaptation.seen(obs, self._check), reward, terminated, truncated, info
 
 
 class AdaptedVectorEnv(VectorWrapper):
@@ -412,15 +344,8 @@ class AdaptedVectorEnv(VectorWrapper):
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
         obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        return self._observed(obs), info
+        return self.adaptation.seen(obs, self._check), info
 
     def step(self, actions: ArrayLike) -> Any:
-        obs, reward, terminated, truncated, info = self.env.step(actions if self.adaptation.act is None else self.adaptation.act(actions))
-        return self._observed(obs), reward, terminated, truncated, info
-
-    def _observed(self, obs: Observations) -> Any:
-        """As the agent sees it. What is translated is checked before; what is not, by whoever steps the environment, with `check`."""
-        if self.adaptation.observe is None:
-            return obs
-        self._check(obs)
-        return self.adaptation.observe(obs)
+        obs, reward, terminated, truncated, info = self.env.step(self.adaptation.done(actions))
+        return self.adaptation.seen(obs, self._check), reward, terminated, truncated, info

@@ -1,0 +1,321 @@
+"""What each command of `rlbook` does: parses its words, calls the library, prints what came of it, and returns the exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlbook.cli.output import Unprinted, abandon_stdout, interrupted, last_good, note, show, trained
+from rlbook.errors import RequestError, TrainingError
+from rlbook.runs.interrupts import signal_of
+
+if TYPE_CHECKING:
+    from rlbook.cli.options import Given
+    from rlbook.cli.train import Training
+    from rlbook.runs.run import Run
+
+
+def train(words: Sequence[str]) -> int:
+    """`rlbook train`."""
+    from rlbook.cli.train import free_folder, parse_train
+    from rlbook.runs.progress import progress, tensorboard
+
+    training = parse_train(words)
+    if training.several.seeds is not None:
+        from rlbook.cli.seeds import train_seeds
+
+        return train_seeds(training, words)
+    folder = Path(training.resume or training.out or free_folder(training, str(training.options.get("seed", 0))))
+    start = time.monotonic()
+    try:
+        with progress() as display, tensorboard(folder, wanted=training.run.tensorboard) as log:
+
+            def on_report(run: Run) -> None:
+                display(run)
+                log(run)
+
+            with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+                run = _resumed(training, folder, on_report) if training.resume else _started(training, folder, on_report)
+    except KeyboardInterrupt as stop:
+        again = {"allow_import": training.run.allow_import, "workers": training.options.get("workers")}
+        return interrupted(signal_of(stop), folder, as_json=training.run.json, **again)
+    except TrainingError as error:
+        raise TrainingError(f"{error}; {last_good(folder)}") from error
+    result = trained(run, folder, time.monotonic() - start)
+    _draw_curve(run)
+    try:
+        show(training.run.json, result)
+    except Unprinted as error:
+        abandon_stdout()
+        note(f"rlbook: the run is finished and in {folder}; {error}")
+    return 0
+
+
+def _draw_curve(run: Run) -> None:
+    """A picture that cannot be drawn is no failure of the run."""
+    from rlbook.plots import save_curve
+
+    try:
+        save_curve(run)
+    except Exception as error:
+        note(f"note: the curve was not drawn: {' '.join(str(error).split()) or type(error).__name__}")
+
+
+def _started(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
+    import rlbook
+
+    options = {"folder": folder, "env_kwargs": training.env_kwargs, "allow_import": training.run.allow_import, "on_report": on_report}
+    return rlbook.train(str(training.algorithm), str(training.env), **options, **training.options, **training.hyperparameters)
+
+
+def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
+    import rlbook
+    from rlbook.cli.train import check_unchanged
+
+    run = rlbook.load(folder, allow_import=training.run.allow_import, workers=training.options.get("workers"))
+    check_unchanged(training, run.request, folder)
+    return run.resume(on_report=on_report)
+
+
+def evaluate(words: Sequence[str]) -> int:
+    """`rlbook evaluate`."""
+    from rlbook.cli.options import Evaluate, integer, parse, word
+
+    options = parse(Evaluate, words, "rlbook evaluate")
+    asked = {name: integer(name, getattr(options, name)) for name in ("episodes", "seed", "workers")}
+    counts: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    folder = str(word(options.folder))
+    import rlbook
+
+    checkpoint = _checkpoint(options.checkpoint)
+    result = rlbook.evaluate(folder, **counts, explore=options.explore, checkpoint=checkpoint, allow_import=options.allow_import)
+    low, high = result.confidence_interval
+    returns, lengths = result.returns.tolist(), result.lengths.tolist()
+    facts = {
+        "folder": folder, "episodes": len(returns), "explore": options.explore, "mean": result.mean, "confidence_interval": [low, high],
+        "mean_length": sum(lengths) / len(lengths), "returns": returns, "lengths": lengths,
+    }  # fmt: skip
+    text = (
+        f"mean return   {result.mean:.4g}   (95 % confidence interval {low:.4g} to {high:.4g})\n"
+        f"episodes      {len(returns)}, {'exploring' if options.explore else 'greedy'}\n"
+        f"mean length   {facts['mean_length']:.4g} steps"
+    )
+    show(options.json, (facts, text))
+    return 0
+
+
+def list_(words: Sequence[str]) -> int:
+    """`rlbook list`."""
+    from rlbook.cli import listing
+    from rlbook.cli.options import List, parse, word
+
+    options = parse(List, words, "rlbook list")
+    show(options.json, listing.listing(word(options.what) or "all"))
+    return 0
+
+
+def explain(words: Sequence[str]) -> int:
+    """`rlbook explain`."""
+    from rlbook.cli.options import Explain, parse, word
+
+    options = parse(Explain, words, "rlbook explain")
+    from rlbook.cli.explain import as_text, explanation
+
+    facts = explanation(str(word(options.algorithm)))
+    show(options.json, (facts, as_text(facts)))
+    return 0
+
+
+def record(words: Sequence[str]) -> int:
+    """`rlbook record`."""
+    from rlbook.cli.record import recorded
+
+    show(*recorded(words))
+    return 0
+
+
+def watch(words: Sequence[str]) -> int:
+    """`rlbook watch`."""
+    from rlbook.cli.options import Watch, integer, parse, word
+
+    options = parse(Watch, words, "rlbook watch")
+    episodes, seed = integer("episodes", options.episodes), integer("seed", options.seed)
+    folder, gif, which = str(word(options.folder)), word(options.gif), _checkpoint(options.checkpoint)
+    from rlbook.plots import watch as play
+
+    play(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
+    if gif is not None:
+        print(gif)
+    return 0
+
+
+def plot(words: Sequence[str]) -> int:
+    """`rlbook plot`."""
+    from rlbook.cli.options import Plot, parse, word
+
+    options = parse(Plot, words, "rlbook plot")
+    folders, out = list(options.folders.words), word(options.out)
+    if not folders:
+        raise RequestError("plot needs the folder of a run, or several")
+    from rlbook.runs.folder import run_folders
+
+    runs = [run for folder in folders for run in run_folders(Path(folder))]
+    if options.values and len(runs) > 1:
+        raise RequestError(f"--values draws one run, got {len(runs)} folders")
+    tree = word(options.tree)
+    if tree is not None and (len(runs) > 1 or options.values or out is not None):
+        raise RequestError("--tree draws one run, and takes neither --values nor --out")
+    from rlbook.plots import draw_search, plot_curves, plot_value_map
+    from rlbook.plots.curves import has_map, read_curve
+
+    written = []
+    if tree is not None:
+        written.append(str(draw_search(runs[0], tree)))
+        show(options.json, ({"folders": folders, "written": written}, written[0]))
+        return 0
+    if not options.values:
+        written.append(out or str(Path(folders[0]) / "curve.png"))
+        plot_curves(folders, written[0])
+    if options.values or (out is None and len(runs) == 1 and has_map(read_curve(runs[0]))):
+        written.append(out or str(Path(folders[0]) / "value_map.png"))
+        plot_value_map(runs[0], out=written[-1])
+    show(options.json, ({"folders": folders, "written": written}, "\n".join(written)))
+    return 0
+
+
+def compare(words: Sequence[str]) -> int:
+    """`rlbook compare`."""
+    from rlbook.cli.options import Compare, parse, word
+
+    options = parse(Compare, words, "rlbook compare")
+    import rlbook
+    from rlbook.cli.output import compared
+    from rlbook.runs.comparison import improvements
+
+    folders, out = list(options.folders.words), word(options.out)
+    rows = rlbook.compare(folders)
+    facts, text = compared(rows, improvements(rows))
+    facts["written"] = _drawn_curves(folders, out)
+    show(options.json, (facts, text))
+    return 0
+
+
+def _drawn_curves(folders: Sequence[str], out: str | None) -> list[str]:
+    """The file with the curves of runs; where none was asked for, compare.png in the first folder, if it can be drawn."""
+    from rlbook.plots import plot_curves
+
+    path = out or str(Path(folders[0]) / "compare.png")
+    try:
+        plot_curves(folders, path)
+    except RequestError as error:
+        if out is not None:
+            raise
+        note(f"note: the curves were not drawn: {error}")
+        return []
+    note(f"the curves are in {path}")
+    return [path]
+
+
+def doctor(words: Sequence[str]) -> int:
+    """`rlbook doctor`."""
+    from rlbook.cli.options import Doctor, parse, word
+
+    options = parse(Doctor, words, "rlbook doctor")
+    from rlbook.runs.doctor import complaints
+
+    folder = str(word(options.folder))
+    found = complaints(folder, allow_import=options.allow_import)
+    signs = {} if found else _symptoms(Path(folder), options.allow_import)
+    lines = found or [f"{folder} is sound", *(f"{rule}: {sentence}" for rule, sentence in signs.items())]
+    show(options.json, ({"folder": folder, "complaints": found, "symptoms": signs}, "\n".join(lines)))
+    return 1 if found else 0
+
+
+def _symptoms(folder: Path, allow_import: bool) -> dict[str, str]:
+    """What the log of a sound folder says about the learning."""
+    from rlbook.interaction.environments import Recipe
+    from rlbook.plots.optimum import optimal_return
+    from rlbook.runs.folder import read_config
+    from rlbook.runs.request import Request
+    from rlbook.runs.symptoms import observation_scales, symptoms
+
+    try:
+        request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import)
+    except RequestError:                     # an environment that was made without an id
+        return symptoms(folder)
+    recipe, settings = request.recipe, vars(request.config)
+    usual = Recipe(recipe.id).time_limit if recipe.id is not None else None
+    scales = observation_scales(recipe) if settings.get("normalize_observation") is False else ()
+    best = optimal_return(recipe)
+    return symptoms(folder, time_limit=recipe.time_limit, usual_limit=usual, best=best, settings=settings, scales=scales)
+
+
+def verify(words: Sequence[str]) -> int:
+    """`rlbook verify`."""
+    from rlbook.cli.verify import verified
+
+    as_json, result, good = verified(words)
+    show(as_json, result)
+    return 0 if good else 1
+
+
+def ablate(words: Sequence[str]) -> int:
+    """`rlbook ablate`."""
+    from rlbook.cli.ablate import ablated
+
+    return ablated(words)
+
+
+def animate(words: Sequence[str]) -> int:
+    """`rlbook animate`."""
+    from rlbook.cli.animate import parse_animate
+
+    asked = parse_animate(words)
+    from rlbook.plots import animate as film
+
+    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+        path = str(film(asked.algorithm, asked.env, out=asked.out, **asked.options))
+    show(asked.json, ({"algorithm": asked.algorithm, "env": asked.env, "written": [path]}, path))
+    return 0
+
+
+def figure(words: Sequence[str]) -> int:
+    """`rlbook figure`."""
+    from rlbook.book.figures import FIGURES
+    from rlbook.cli.options import Figure, integer, parse, word
+
+    options = parse(Figure, words, "rlbook figure")
+    given = {name: value for name in ("seed", "runs") if (value := integer(name, getattr(options, name))) is not None}
+    number, out = word(options.number), word(options.out)
+    if number is None:
+        if given or out:
+            raise RequestError(f"figure needs the number of a figure (known: {', '.join(FIGURES)})")
+        show(options.json, ({"figures": FIGURES}, "\n".join(f"{name:<6}{title}" for name, title in FIGURES.items())))
+        return 0
+    from rlbook.book.figures.drawn import as_text, drawn
+
+    facts = drawn(number, Path(out or f"figure-{number}.png"), given)
+    show(options.json, (facts, as_text(facts)))
+    return 0
+
+
+def _checkpoint(option: Given | None) -> int | str | None:
+    from rlbook.cli.options import word
+
+    given = word(option)
+    if given is None or given == "last":
+        return None
+    if given != "best" and not given.isdecimal():
+        raise RequestError(f"--checkpoint must be a step, best or last, got {given!r}")
+    return given if given == "best" else int(given)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "compare": compare, "doctor": doctor, "animate": animate,
+    "list": list_, "explain": explain,
+    "figure": figure, "record": record, "verify": verify, "ablate": ablate,
+}  # fmt: skip

@@ -1,0 +1,100 @@
+"""Adapts an environment's actions to an agent: joined, cut into values, clipped or scaled. Where no sensible way exists, says why.
+
+What an agent wants stands in `Agent.actions` ("discrete", "any", "scaled", "scaled box").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike
+
+from rlbook.agent import Agent
+from rlbook.errors import RequestError
+from rlbook.interaction.features import interval
+
+MAX_ACTIONS = 4_096           # discrete actions after binning or joining
+
+Code = Callable[[Any], Any]   # batched or single: a leading [N] axis passes through
+
+
+def adapt_actions(space: spaces.Space, agent: type[Agent], action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code | None]:
+    """The actions that the agent chooses from, and what turns one into the environment's (None: nothing need be done); what was done is
+    noted.
+
+    Raises:
+        RequestError: this agent cannot choose such actions.
+    """
+    if agent.actions == "scaled box" and not isinstance(space, spaces.Box):
+        raise RequestError(f"this algorithm's actions are numbers in a box, and {type(space).__name__} actions are not")
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda a: a + start)
+    if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        return _joint(space, notes)
+    if isinstance(space, spaces.Box) and agent.actions == "discrete":
+        return _binned(space, action_bins, notes)
+    if isinstance(space, spaces.Box) and agent.actions in ("scaled", "scaled box"):
+        return _scaled(space, notes)
+    if isinstance(space, spaces.Box):
+        notes.append("action: Gaussian, clipped to the environment's bounds")
+        return _clipped(space)
+    raise RequestError(f"{type(space).__name__} actions are neither discrete nor a box of numbers")
+
+
+def _clipped(space: spaces.Box) -> tuple[spaces.Space, Code]:
+    low, high, whole = space.low, space.high, np.issubdtype(space.dtype, np.integer)
+
+    def act(a: ArrayLike) -> np.ndarray:
+        a = np.asarray(a).reshape(*np.shape(a)[:-1], *space.shape)
+        return np.clip(np.rint(a) if whole else a, low, high).astype(space.dtype)
+
+    flat_low, flat_high = (bound.reshape(-1).astype(np.float32) for bound in (low, high))
+    return spaces.Box(flat_low, flat_high, dtype=np.float32), act
+
+
+def _scaled(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
+    """The box as [-1, 1] in every dimension."""
+    low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise RequestError("this algorithm's actions lie between bounds, and an unbounded box has none")
+    notes.append(f"action: [-1, 1] scaled to {interval(low, high)}")
+    middle, half, (_, clipped) = (low + high) / 2, (high - low) / 2, _clipped(space)
+    return spaces.Box(-1.0, 1.0, (low.size,), np.float32), lambda a: clipped(middle + half * np.asarray(a))
+
+
+def _joint(space: spaces.MultiDiscrete | spaces.MultiBinary, notes: list[str]) -> tuple[spaces.Space, Code]:
+    binary = isinstance(space, spaces.MultiBinary)
+    radix = np.full(int(np.prod(space.shape)), 2) if binary else space.nvec.reshape(-1)
+    size = math.prod(int(n) for n in radix)
+    if size > MAX_ACTIONS:
+        raise RequestError(f"the joint action has {power(size)} values (at most {MAX_ACTIONS:,})")
+    start = 0 if binary else space.start.reshape(-1)
+    table = np.stack(np.unravel_index(np.arange(size), radix), axis=-1) + start
+    table = table.reshape(size, *space.shape).astype(space.dtype)
+    notes.append(f"action: one of {size} combinations")
+    return spaces.Discrete(size), lambda a: table[a]
+
+
+def _binned(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code]:
+    low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise RequestError("actions are discrete for this algorithm, and an unbounded box cannot be cut into bins")
+    size = action_bins ** low.size
+    if size > MAX_ACTIONS:
+        made = f"{action_bins} values for each of {low.size} action dimensions make {power(size)} actions"
+        raise RequestError(f"{made} (at most {MAX_ACTIONS:,}); lower action_bins")
+    axes = [np.linspace(a, b, action_bins) if action_bins > 1 else np.array([(a + b) / 2]) for a, b in zip(low, high, strict=True)]
+    table = np.stack([axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")], axis=-1)
+    table = table.reshape(size, *space.shape).astype(space.dtype)
+    notes.append(f"action: {action_bins} values for each of {low.size} dimensions, over {interval(low, high)}")
+    return spaces.Discrete(size), lambda a: table[a]
+
+
+def power(size: int) -> str:
+    """A number of possibilities in words."""
+    return f"{size:,}" if size < 10**12 else f"about 10^{math.floor(math.log10(size))}"
