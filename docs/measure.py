@@ -405,6 +405,10 @@ MEASUREMENTS = {
     "mbpo_without": Measurement(
         "Pendulum-v1, 3 000 steps, nothing imagined", "mbpo Pendulum-v1 --model-ratio 0", mean_return, seeds=3, evaluate="--episodes 50"
     ),
+    "model_errors": Experiment(
+        "a pendulum pushed at random: error of a learned model's predictions, in standard deviations of the state; medians of 3 seeds",
+        "model_errors",
+    ),
     "dqn_maze": Measurement("the maze", "dqn Maze-v0", optimal(3.0), seeds=5),
     "dqn_cartpole": Measurement(
         "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--checkpoint best --episodes 50"

@@ -1,0 +1,27 @@
+"""How the errors of a learned model grow with the horizon: what is measured, on a small scale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlbook.book import model_errors
+
+
+def test_the_recorded_steps_are_whole_episodes_of_the_pendulum() -> None:
+    """Two side by side: the successor of a step is the state of the next one, and nothing ends before 200 steps."""
+    replay = model_errors.pushed_at_random(2, seed=0)
+    rows = replay.rows_at(replay.newest(replay.size))
+    assert len(rows.reward) == 2 * model_errors.LENGTH
+    obs, after = (each.unflatten(0, (-1, 2)) for each in (rows.obs, rows.next_obs))
+    assert (after[:-1] == obs[1:]).all() and not rows.terminated.any()
+    assert rows.action.abs().max() <= 2 and np.isclose((rows.obs[:, :2] ** 2).sum(1), 1, atol=1e-5).all()
+
+
+def test_errors_grow_with_the_horizon_and_shrink_with_the_data() -> None:
+    """Few gradient steps. Sixteen steps ahead the error is more than three times that of one step, by every model."""
+    found = model_errors.run(seeds=1, gradient_steps=60)
+    assert found.errors.shape == (1, len(model_errors.AMOUNTS), len(model_errors.HORIZONS))
+    assert (found.errors[..., 4] > 3 * found.errors[..., 0]).all()
+    assert found.errors[0, -1, 0] < found.errors[0, 0, 0]
+    assert len(model_errors.measured(found)) == 9
+    model_errors.draw(found)
