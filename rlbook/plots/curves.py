@@ -20,9 +20,9 @@ from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.optimum import optimal_return
 from rlbook.runs.comparison import labels, named_world
-from rlbook.runs.folder import read_config, run_folders
+from rlbook.runs.folder import run_folders
 from rlbook.runs.log import read_metrics
-from rlbook.runs.plain_yaml import parse_yaml
+from rlbook.runs.plain_yaml import config_of, parse_yaml
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,7 +137,7 @@ def read_curve(run: Run | str | Path) -> Curve:
         RequestError: no run folder, or a run in which no episode has ended.
     """
     if isinstance(run, str | Path):
-        folder, metrics, config = str(run), _read_log(Path(run)), _read_config(Path(run))
+        folder, metrics, config = str(run), _read_log(Path(run)), config_of(Path(run))
     else:
         folder, metrics, config = str(run.folder or "the run"), run.metrics, parse_yaml(run.request.as_yaml())
     quantity = _quantity(metrics)
@@ -157,19 +157,6 @@ def _read_log(folder: Path) -> list[dict[str, Any]]:
         return read_metrics(folder)
     except ValueError as error:
         raise RequestError(f"the log in {folder} is damaged: {error}") from None
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    try:
-        config = parse_yaml(read_config(folder)[0])
-    except ValueError as error:
-        raise error if isinstance(error, RequestError) else RequestError(f"{folder}/config.yaml cannot be used: {error}") from None
-    if not isinstance(config, dict) or not {"algorithm", "env"} <= set(config):
-        raise RequestError(f"{folder}/config.yaml must hold at least 'algorithm' and 'env'")
-    for name in ("env_kwargs", "hyperparameters"):
-        if not isinstance(config.get(name) or {}, dict):
-            raise RequestError(f"{folder}/config.yaml: {name!r} must be a mapping")
-    return config
 
 
 def _quantity(metrics: list[dict[str, Any]]) -> str:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from rlbook.errors import RequestError
-from rlbook.runs.folder import read_config, run_folders
+from rlbook.runs.folder import run_folders
 from rlbook.runs.log import read_metrics
-from rlbook.runs.plain_yaml import parse_yaml
+from rlbook.runs.plain_yaml import config_of
 
 RESAMPLES = 2_000
 LAST = 10                                    # reports whose training returns stand in where a run was not evaluated
@@ -78,7 +78,7 @@ def compare(folders: str | Path | Sequence[str | Path], *, seed: int = 0) -> lis
         raise RequestError("compare needs the folder of a run, or several")
     groups: dict[str, list[tuple[dict[str, Any], str, float]]] = {}
     for folder in dict.fromkeys(map(str, chosen)):
-        config = _config(Path(folder))
+        config = config_of(Path(folder))
         kind = repr({name: value for name, value in config.items() if name not in BESIDE})
         groups.setdefault(kind, []).append((config, folder, _score(Path(folder))))
     return [_row(group, seed) for group in groups.values()]
@@ -172,20 +172,6 @@ def named_world(env: str, arguments: Mapping[str, object]) -> str:
     """An environment with its arguments, in words."""
     named = ", ".join(f"{name}={short(value)}" for name, value in arguments.items())
     return f"{env} ({named})" if named else env
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    text, _ = read_config(folder)
-    try:
-        config = parse_yaml(text)
-    except ValueError as error:
-        raise RequestError(f"{folder}/config.yaml cannot be used: {error}") from None
-    if not isinstance(config, dict) or not {"algorithm", "env"} <= set(config):
-        raise RequestError(f"{folder}/config.yaml must hold at least 'algorithm' and 'env'")
-    for name in ("env_kwargs", "hyperparameters"):
-        if not isinstance(config.get(name) or {}, dict):
-            raise RequestError(f"{folder}/config.yaml: {name!r} must be a mapping")
-    return config
 
 
 def _score(folder: Path) -> float:

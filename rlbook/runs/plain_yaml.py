@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from rlbook.errors import RequestError
+from rlbook.runs.folder import read_config
 
 
 def parse_yaml(text: str) -> Any:
@@ -14,6 +18,25 @@ def parse_yaml(text: str) -> Any:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader that refuses more
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"it is not YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """What a run's config.yaml says, algorithm and environment among it; nothing is imported or made.
+
+    Raises:
+        RequestError: there is none, or it is none of a run.
+    """
+    text, _ = read_config(folder)
+    try:
+        config = parse_yaml(text)
+    except ValueError as error:
+        raise RequestError(f"{folder}/config.yaml cannot be used: {error}") from None
+    if not isinstance(config, dict) or not {"algorithm", "env"} <= set(config):
+        raise RequestError(f"{folder}/config.yaml must hold at least 'algorithm' and 'env'")
+    for name in ("env_kwargs", "hyperparameters"):
+        if not isinstance(config.get(name) or {}, dict):
+            raise RequestError(f"{folder}/config.yaml: {name!r} must be a mapping")
+    return config
 
 
 class _Loader(yaml.SafeLoader):
