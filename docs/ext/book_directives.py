@@ -4,6 +4,7 @@
     {quick-facts} ppo        a table; lines of the body come first, what the class says follows
     {hyperparameters} ppo    the fields of the config, with the comments behind them
     {logged-numbers} ppo     the class's METRICS
+    {glossary}               every logged number, with unit, healthy values and what others mean
     {whole-file} ppo         the file, folded up
     {environment} Maze-v0    the docstring of an environment
     {measured} ppo_maze      results of docs/measure.py with their commands
@@ -31,6 +32,7 @@ from rlbook.agent import Agent, Planner
 from rlbook.book.figures import FIGURES, home
 from rlbook.cli.explain import comments, default_text
 from rlbook.registry import ALGORITHMS, agent_class
+from rlbook.runs import glossary
 
 ROOT = Path(__file__).parents[2]
 OBSERVATIONS = {
@@ -87,6 +89,15 @@ def environment_docstring(env_id: str) -> str:
     return f"## rlbook/{env_id}\n\n" + re.sub(r"^## ", "### ", inspect.getdoc(creator) or "", flags=re.MULTILINE)
 
 
+def glossary_entry(name: str) -> str:
+    """A section: what a logged number is, its unit, its healthy values, what others mean, and who logs it."""
+    entry = glossary.GLOSSARY[name]
+    rows = [("unit", entry.unit), ("healthy", entry.healthy), ("otherwise", entry.otherwise), ("source", entry.source)]
+    said = [(", ".join(f"`{who}`" for who in algorithms), meaning) for meaning, algorithms in glossary.said_by(name).items()]
+    shown = table((entry.short, ""), [row for row in [*rows, *said] if row[1]])
+    return f"(metric-{name.replace('_', '-')})=\n### {name}\n\n{shown}"
+
+
 def own_settings(algorithm: str) -> str:
     """What `rlbook train` starts from on the environments that have settings of their own."""
     known = {env: settings for env, settings in agent_class(algorithm).presets.items() if settings}
@@ -138,7 +149,17 @@ class Hyperparameters(Page):
 
 class LoggedNumbers(Page):
     def markdown(self, argument: str) -> str:
-        return table(("name", "meaning"), [(f"`{name}`", meaning) for name, meaning in agent_class(argument).METRICS.items()])
+        metrics = agent_class(argument).METRICS
+        return table(("name", "meaning"), [(f"[`{name}`](#metric-{name.replace('_', '-')})", meaning) for name, meaning in metrics.items()])
+
+
+class Glossary(SphinxDirective):
+    """All entries, each with an anchor of its own."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(inspect.getsourcefile(glossary)))
+        text = "\n\n".join(glossary_entry(name) for name in glossary.GLOSSARY)
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
 class Environment(Page):
@@ -198,6 +219,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     directives = {
         "pseudocode": Pseudocode, "quick-facts": QuickFacts, "hyperparameters": Hyperparameters, "logged-numbers": LoggedNumbers,
         "environment": Environment, "measured": Measured, "ablation": Ablation, "book-figures": BookFigures, "whole-file": WholeFile,
+        "glossary": Glossary,
     }  # fmt: skip
     for name, directive in directives.items():
         app.add_directive(name, directive)

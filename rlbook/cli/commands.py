@@ -123,10 +123,9 @@ def explain(words: Sequence[str]) -> int:
     from rlbook.cli.options import Explain, parse, word
 
     options = parse(Explain, words, "rlbook explain")
-    from rlbook.cli.explain import as_text, explanation
+    from rlbook.cli.explain import explained
 
-    facts = explanation(str(word(options.algorithm)))
-    show(options.json, (facts, as_text(facts)))
+    show(options.json, explained(str(word(options.name))))
     return 0
 
 

@@ -7,12 +7,17 @@ import dataclasses
 import importlib.util
 import inspect
 import io
+import shutil
 import textwrap
 import tokenize
 from pathlib import Path
 from typing import Any
 
+from rlbook.checks import nearest
+from rlbook.cli.output import Result
+from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, ALIASES, agent_class
+from rlbook.runs.glossary import GLOSSARY, said_by
 
 
 def summary(algorithm: str) -> str:
@@ -50,6 +55,39 @@ def _comments_in(source: str) -> dict[str, str]:
         elif token.type == tokenize.NAME and first is None:
             first = token.string
     return found
+
+
+def explained(name: str) -> Result:
+    """What there is to say about an algorithm or a logged number.
+
+    Raises:
+        RequestError: neither has this name; the nearest one is given.
+    """
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    if name in GLOSSARY:
+        return _number(name), _number_as_text(name, width)
+    known = (*ALGORITHMS, *ALIASES, *GLOSSARY)
+    if name not in known and ":" not in name:
+        match = nearest(name.lower().replace("-", "_"), known)
+        hint = f"did you mean {match!r}?" if match else "rlbook list algorithms names the algorithms"
+        raise RequestError(f"there is no algorithm and no logged number {name!r}; {hint}")
+    facts = explanation(name)
+    return facts, as_text(facts, width)
+
+
+def _number(name: str) -> dict[str, Any]:
+    """A logged number's entry in the glossary, as plain JSON types."""
+    return {"number": name, **GLOSSARY[name]._asdict(), "logged_by": said_by(name)}
+
+
+def _number_as_text(name: str, width: int) -> str:
+    entry = GLOSSARY[name]
+    rows = [("unit", "", entry.unit), ("healthy", "", entry.healthy), ("otherwise", "", entry.otherwise), ("source", "", entry.source)]
+    lines = [f"{name}: {entry.short}", "=" * (len(name) + 1), "", *_rows([row for row in rows if row[2]], width), "", "Logged by"]
+    for meaning, algorithms in said_by(name).items():
+        lines += textwrap.wrap(", ".join(algorithms), width, initial_indent="  ", subsequent_indent="  ")
+        lines += textwrap.wrap(meaning, width, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join([*lines, "", "See it:    FOLDER/metrics.jsonl", "Judge it:  rlbook doctor FOLDER"])
 
 
 def explanation(algorithm: str) -> dict[str, Any]:

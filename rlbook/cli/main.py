@@ -36,7 +36,7 @@ commands:
   verify [ALGORITHM]    train presets again, and compare with what they are expected to come to
   animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
   list                  algorithms, environments, and which trains on which
-  explain ALGORITHM     idea, equation, hyper-parameters, logged numbers, source
+  explain NAME          an algorithm: idea, equation, hyper-parameters, source; or a logged number: rlbook explain entropy
   figure NUMBER         rerun and draw a figure of Sutton and Barto's book
 
 rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help shows the hyper-parameters too.

@@ -191,12 +191,15 @@ class List:
 
 @dataclass(frozen=True)
 class Explain:
-    """Explain an algorithm: the idea, the equation, every hyper-parameter with unit and default, every logged number, the source.
+    """Explain an algorithm: the idea, the equation, every hyper-parameter with unit and default, every logged number, the source. Or
+    explain a logged number: what it is, its unit, which values are healthy, and what others mean.
 
-    Example:  rlbook explain ppo
+    Examples:
+      rlbook explain ppo
+      rlbook explain entropy
     """
 
-    algorithm: Positional[Word]  # such as ppo; `rlbook list algorithms` names them all
+    name: Positional[Word]  # an algorithm such as ppo (`rlbook list algorithms` names them all), or a logged number such as entropy
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
 

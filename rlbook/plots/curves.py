@@ -21,6 +21,7 @@ from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, 
 from rlbook.plots.optimum import optimal_return
 from rlbook.runs.comparison import labels, named_world
 from rlbook.runs.folder import run_folders
+from rlbook.runs.glossary import GLOSSARY
 from rlbook.runs.log import read_metrics
 from rlbook.runs.plain_yaml import config_of, parse_yaml
 
@@ -35,6 +36,7 @@ POINTS = 200                                 # of a curve that is the mean of se
 ROUNDING = 1e-9                              # reward units; a smaller error is none
 TWO_COLUMNS = 36                             # letters of a label up to which two of them stand side by side
 DOTTED = 40                                  # sweeps up to which each has a dot
+PAGE = "logged-numbers.html"                 # of the book's site; what an SVG or a PDF that lies beside it links to
 
 
 Points = tuple[np.ndarray, np.ndarray]
@@ -106,6 +108,9 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
         _draw_panel(plain_axes(column[0]), chosen)
         for axes, name in zip(column[1:], measured, strict=True):
             _draw_errors(axes, name, chosen, column[0])
+    shown = [*dict.fromkeys(_quantity_of(unit) for _, unit in panels), *measured]
+    explained = ", ".join(f"rlbook explain {name}" for name in shown)
+    figure.supxlabel(f"What it means: {explained}", url=PAGE, **words(fontsize=8, x=0.99, ha="right"))
     if out is not None:
         save_figure(figure, out)
     return figure
@@ -220,7 +225,8 @@ def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
     planning = curves[0].unit == "sweeps"
     if not planning:                         # a planner's value is discounted, the optimum is not
         _draw_optimum(axes, curves[0])
-    axes.set_title(curves[0].world + (_seeds(groups[0]) if _alike(groups) else ""), **words(fontsize=11, pad=10))
+    axes.set_title(curves[0].world + (_seeds(groups[0]) if _alike(groups) else ""), **words(fontsize=11, pad=18))
+    _name_panel(axes, _quantity_of(curves[0].unit))
     axes.set_xlabel(curves[0].unit, **words())
     axes.set_ylabel("value of the start (reward units)" if planning else "return of an episode (reward units)", **words())
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
@@ -235,6 +241,17 @@ def _groups(curves: list[Curve]) -> list[list[Curve]]:
     """Curves that differ only in their seed, together."""
     kinds = list(dict.fromkeys(curve.kind for curve in curves))
     return [[curve for curve in curves if curve.kind == kind] for kind in kinds]
+
+
+def _name_panel(axes: Axes, name: str) -> None:
+    """The number's name and what it is, above a panel; in an SVG or a PDF a link to its entry in the glossary."""
+    url = f"{PAGE}#metric-{name.replace('_', '-')}"
+    axes.text(0, 1.02, f"{name}: {GLOSSARY[name].short}", transform=axes.transAxes, url=url, **words(fontsize=8.5))
+
+
+def _quantity_of(unit: str) -> str:
+    """What a panel's curves show, by what their steps are."""
+    return "value" if unit == "sweeps" else "return"
 
 
 def _draw_errors(axes: Axes, name: str, curves: list[Curve], above: Axes) -> None:
@@ -257,6 +274,7 @@ def _draw_errors(axes: Axes, name: str, curves: list[Curve], above: Axes) -> Non
         axes.set_yscale("symlog", linthresh=min((value for value in shown if value > ROUNDING), default=1.0))
         axes.set_ylim(bottom=0.0)
     axes.set_ylabel(EXACT_METRICS[name], **words(fontsize=9))
+    _name_panel(axes, name)
     axes.set_xlabel(curves[0].unit, **words(fontsize=9))
 
 
