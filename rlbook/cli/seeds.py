@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from rlbook.errors import RequestError
 from rlbook.runs.comparison import Row
 from rlbook.runs.folder import CONFIG, check_free, read_config, seed_folder
 from rlbook.runs.interrupts import signal_of
+from rlbook.runs.on_cluster import on_cluster
 from rlbook.runs.request import Request
 from rlbook.runs.side_by_side import Ended, side_by_side
 
@@ -43,10 +44,11 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     seeds, commands = seed_commands(training, words, folder)
     facts: dict[int, Facts] = {}
     stopped = 0
-    jobs = min(training.several.jobs or cores(), len(seeds))
-    note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}")
+    cluster = training.several.cluster
+    jobs = min(training.several.jobs or (cores() if cluster is None else len(seeds)), len(seeds))
+    note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}{'' if cluster is None else f', on the Ray cluster at {cluster}'}")
     try:
-        with contextlib.closing(side_by_side("rlbook.cli.one_seed", commands, jobs)) as ended:
+        with contextlib.closing(_started(commands, jobs, cluster)) as ended:
             for item in ended:
                 facts[seeds[item.index]] = facts_of(item, seeds[item.index], seed_folder(folder, seeds[item.index]))
                 note(_line(facts[seeds[item.index]], f"{len(facts)} of {len(seeds)}"))
@@ -59,6 +61,11 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     return _report(folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json)
 
 
+def _started(commands: list[list[str]], jobs: int, cluster: str | None) -> Generator[Ended, None, None]:
+    module = "rlbook.cli.one_seed"
+    return side_by_side(module, commands, jobs) if cluster is None else on_cluster(module, commands, jobs, cluster)
+
+
 def seed_commands(training: Training, words: Sequence[str], folder: Path) -> tuple[list[int], list[list[str]]]:
     """The seeds and, for each, what stands behind `rlbook`; everything that can be checked before the first one starts is."""
     request = Request.build(
@@ -69,7 +76,7 @@ def seed_commands(training: Training, words: Sequence[str], folder: Path) -> tup
     seeds = list(range(request.seed, request.seed + training.several.seeds))
     if os.path.lexists(folder / CONFIG):
         raise RequestError(f"{folder} holds a single run; choose another folder for several seeds")
-    shared = without(words, "--seeds", "--jobs", "--seed", "--out", "--resume", "--json")
+    shared = without(words, "--seeds", "--jobs", "--cluster", "--seed", "--out", "--resume", "--json")
     commands = []
     for seed in seeds:
         place = seed_folder(folder, seed)

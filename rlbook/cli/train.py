@@ -94,7 +94,7 @@ def parse_train(argv: Sequence[str]) -> Training:
         held["options"] | _run_options(options.run),
         held["env_kwargs"] | env_kwargs,
         held["hyperparameters"] | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
-        SeveralSeeds(integer("seeds", options.run.seeds), integer("jobs", options.run.jobs)),
+        SeveralSeeds(integer("seeds", options.run.seeds), integer("jobs", options.run.jobs), word(options.run.cluster)),
     )  # fmt: skip
     return _complete(training)
 

@@ -9,13 +9,18 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from minatar.gym import BaseEnv  # type: ignore[import-not-found]
+import gymnasium
+
+try:
+    from minatar.gym import BaseEnv  # type: ignore[import-not-found]
+except ImportError:                          # nothing is made of it then; see `rlbook.envs.extras`
+    BaseEnv = gymnasium.Env
 
 CONSTANT = ("random", "channels", "action_map")
 """What of a game never changes, or is saved apart."""
 
 
-class Game(BaseEnv):
+class Game(BaseEnv):  # type: ignore[misc]
     """A game of MinAtar, named by `game`; the random returns are small, and nobody knows the optimal ones."""
 
     def snapshot(self) -> dict[str, Any]:

@@ -12,11 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
-from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX  # type: ignore[import-not-found]
 from numpy.typing import NDArray
-
-CODES = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
-"""How many kinds of things, colours and states there are."""
 
 
 def is_raw(env: gymnasium.Env) -> bool:
@@ -44,10 +40,13 @@ class Planes(gymnasium.ObservationWrapper, RecordConstructorArgs):
         RecordConstructorArgs.__init__(self)
         gymnasium.ObservationWrapper.__init__(self, env)
         assert isinstance(env.observation_space, spaces.Dict)
+        from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX  # type: ignore[import-not-found]
+
+        self.counts = tuple(map(len, (OBJECT_TO_IDX, COLOR_TO_IDX, STATE_TO_IDX)))
         shape = env.observation_space["image"].shape
         assert shape is not None
-        self.observation_space = spaces.Box(0, 1, (*shape[:2], sum(CODES)), np.bool_)  # type: ignore[call-overload]
+        self.observation_space = spaces.Box(0, 1, (*shape[:2], sum(self.counts)), np.bool_)  # type: ignore[call-overload]
 
     def observation(self, observation: dict[str, Any]) -> NDArray[np.bool_]:
         image = observation["image"]
-        return np.concatenate([np.eye(count, dtype=bool)[image[..., i]] for i, count in enumerate(CODES)], axis=-1)
+        return np.concatenate([np.eye(count, dtype=bool)[image[..., i]] for i, count in enumerate(self.counts)], axis=-1)

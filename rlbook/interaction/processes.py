@@ -20,11 +20,16 @@ def start_module(
     Its standard input stays open for as long as this process lives: see `end_with_parent`. `files` are the open files that it inherits.
     With `apart` the terminal's Ctrl-C does not reach it.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     command = [sys.executable, "-P", "-m", module, *arguments]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=environment, pass_fds=files, start_new_session=apart
     )  # fmt: skip
+
+
+def python_path() -> str:
+    """Where this process finds its modules, as PYTHONPATH has it."""
+    return os.pathsep.join(path or os.getcwd() for path in sys.path)
 
 
 def end_with_parent(by: signal.Signals = signal.SIGTERM) -> None:

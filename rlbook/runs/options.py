@@ -63,11 +63,14 @@ class SeveralSeeds:
 
     seeds: AtLeast1 = None  # train so many runs: with seed, seed + 1, … (from --seed on), each in its own folder, OUT/seed-0, OUT/seed-1, …
     jobs: AtLeast1 = None  # of --seeds, how many train at a time (default: as many as there are cores)
+    cluster: str | None = None  # train --seeds on the Ray cluster at this address, such as auto or 10.0.0.1:6379, whose machines see OUT
 
     def __post_init__(self) -> None:
         _check_counts(self)
         if self.jobs is not None and self.seeds is None:
             raise RequestError(f"jobs is how many of several seeds train at a time, got {self.jobs} without seeds")
+        if self.cluster is not None and self.seeds is None:
+            raise RequestError(f"cluster is where several seeds train, got {self.cluster!r} without seeds")
 
 
 def _check_counts(options: RunOptions | SeveralSeeds) -> None:

@@ -106,3 +106,11 @@ def test_a_run_is_resumed_and_shared_out_to_the_byte(algorithm: str, env: str, o
         for folder in (tmp_path / "whole", tmp_path / "parts")
     )
     assert {name for name in whole if whole[name] != parts.get(name)} <= {"seconds.json"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", [GRID], indirect=True)
+def test_ppo_finds_the_shortest_way_through_a_minigrid(env: str) -> None:
+    settings = {"steps": 30_000, "learning_rate": 1e-3, "entropy_coef": 0.01, "gamma": 0.95, "eval_every": 0}
+    run = rlbook.train("ppo", env, **settings)
+    assert rlbook.evaluate(run, episodes=5).returns == pytest.approx([1 - 0.9 * 5 / 100] * 5)      # two ahead, a turn, two ahead

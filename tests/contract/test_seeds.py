@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -64,6 +65,7 @@ def test_each_seed_is_the_run_of_its_own_command_to_the_byte(here: Path, capsys:
 @pytest.mark.parametrize(("words", "parts"), [
     ([*SHORT, "--seeds", "0"], ["seeds", "at least 1", "0"]),
     ([*SHORT, "--jobs", "2"], ["jobs", "without seeds"]),
+    ([*SHORT, "--cluster", "auto"], ["cluster", "'auto' without seeds"]),
     ([*SHORT, "--seeds", "2", "--alpha", "-1"], ["alpha", "-1"]),
     (["q_learning", "Addition-v0", "--seeds", "2"], ["q_learning does not train on Addition-v0"]),
     (["--seeds", "2"], ["ALGORITHM"]),
@@ -158,6 +160,32 @@ def test_seeds_end_with_the_command_that_started_them(here: Path) -> None:
         except rlbook.RequestError:
             time.sleep(0.02)
     raise AssertionError("the seed still runs")
+
+
+def test_a_cluster_needs_ray_and_an_address_at_which_one_is(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", *SHORT, "--seeds", "2", "--cluster", "127.0.0.1:1"]
+    for module, said in ((None, 'pip install "rlbook[scale]"'), (ModuleType("ray"), "no Ray cluster to be reached at '127.0.0.1:1'")):
+        monkeypatch.setitem(sys.modules, "ray", module)
+        assert cli.main(words) == 2 and said in capsys.readouterr().err and not list(here.iterdir())
+
+
+@pytest.mark.slow
+def test_seeds_on_a_cluster_are_the_runs_of_their_own_commands(here: Path) -> None:
+    ray = pytest.importorskip("ray")
+    address = os.environ.get("RAY_ADDRESS")
+    if address is None:
+        address = ray.init("local", num_cpus=1, include_dashboard=False, logging_level="ERROR").address_info["gcs_address"]
+    try:
+        process = start(*SHORT, "--seeds", "2", "--out", "many", "--json", "--cluster", address)
+        out, err = process.communicate(timeout=300)
+    finally:
+        ray.shutdown()
+    assert process.returncode == 0, err
+    assert [run["seed"] for run in json.loads(out)["runs"]] == [0, 1]
+    assert cli.main(["train", *SHORT, "--seed", "1", "--out", "single"]) == 0
+    assert contents(here / "many/seed-1") == contents(here / "single")
 
 
 @pytest.mark.parametrize(("words", "left"), [
