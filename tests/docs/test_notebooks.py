@@ -120,6 +120,14 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # the expected reward
         "def best_baseline(pi, reward): return pi @ reward",
     ),
+    "sac-and-entropy": (
+        # without the temperature
+        "def soft_policy(q, alpha): return np.exp(q - q.max()) / np.exp(q - q.max()).sum()",
+        # the stretch is forgotten
+        "def log_density_of_torque(log_prob, scale): return log_prob",
+        # takes the entropy for the temperature
+        "def temperature_for(q, target_entropy): return target_entropy",
+    ),
 }
 """Notebook → an answer to each exercise with a mistake that is easily made."""
 
