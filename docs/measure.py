@@ -26,9 +26,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
+
+from rlbook.book import one_axis
 
 HERE = Path(__file__).parent
 RLBOOK = [sys.executable, "-m", "rlbook"]
@@ -187,6 +189,34 @@ def evaluated(folder: Path) -> list[float]:
     """The mean return of each evaluation of a run."""
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [value for line in lines if (value := json.loads(line).get("eval_return")) is not None]
+
+
+@dataclass(frozen=True)
+class OneAxis:
+    """Tables and networks in one world, and the panel of docs/figures/one-axis.png; see `rlbook.book.one_axis`."""
+
+    arguments: str                           # the environment
+    curves: ClassVar[Path] = HERE / "figures" / "one-axis.json"
+
+    def commands(self) -> list[str]:
+        """How the learners were trained, with the seeds 0, 1, ..."""
+        return [one_axis.command(name, self.arguments) for name in one_axis.LEARNERS]
+
+    def run(self) -> dict[str, Any]:
+        """Trains, keeps the curves, and draws the panels that there are."""
+        from rlbook.plots.figure import save_figure
+
+        known = json.loads(self.curves.read_text(encoding="utf-8")) if self.curves.exists() else {}
+        world = {name: one_axis.learning_curves(name, self.arguments, seeds) for name, seeds in one_axis.LEARNERS.items()}
+        known[self.arguments] = {name: curves.as_lists() for name, curves in world.items()}
+        known = {env: known[env] for env in one_axis.WORLDS if env in known}
+        self.curves.write_text(json.dumps(known) + "\n", encoding="utf-8")
+        picture = self.curves.with_suffix(".png")
+        worlds = {env: {name: one_axis.Curves.of(item) for name, item in learners.items()} for env, learners in known.items()}
+        shrink(save_figure(one_axis.draw(worlds), picture))
+        found = {name: one_axis.told(curves) for name, curves in worlds[self.arguments].items()}
+        each = "; ".join(f"{name} {told}" for name, told in found.items())
+        return {"what": one_axis.WORLDS[self.arguments], "result": each, "commands": self.commands(), "learners": found}
 
 
 def logged(folder: Path) -> dict[str, float]:
@@ -515,6 +545,10 @@ MEASUREMENTS = {
     "dpo_plain": Measurement(
         "fresh pairs all the time, plain DPO", "dpo Addition-v0 --nll-coef 0", log_ratios, seeds=3, evaluate=ADDITION, sampled=True
     ),
+    "one_axis_maze": OneAxis("Maze-v0"),
+    "one_axis_lake": OneAxis("FrozenLake-v1"),
+    "one_axis_taxi": OneAxis("Taxi-v4"),
+    "one_axis_cliff": OneAxis("CliffWalking-v1"),
 }
 
 

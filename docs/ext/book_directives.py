@@ -9,6 +9,7 @@
     {environment} Maze-v0    the docstring of an environment
     {measured} ppo_maze      results of docs/measure.py with their commands
     {ablation} dqn_without   the same of `rlbook ablate`, variant by variant
+    {one-axis}               how soon tables and networks are near the best policy, by docs/measure.py one_axis
     {book-figures} 6         the figures of a chapter of Sutton & Barto's book, with their numbers
 """
 
@@ -187,6 +188,12 @@ class Ablation(Page):
         return results.ablation_as_markdown(argument)
 
 
+class OneAxis(SphinxDirective):
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(results.PATH))
+        return self.parse_text_to_nodes(results.one_axis_as_markdown())
+
+
 class BookFigures(Page):
     """A chapter's number."""
 
@@ -218,8 +225,8 @@ class WholeFile(SphinxDirective):
 def setup(app: Sphinx) -> dict[str, Any]:
     directives = {
         "pseudocode": Pseudocode, "quick-facts": QuickFacts, "hyperparameters": Hyperparameters, "logged-numbers": LoggedNumbers,
-        "environment": Environment, "measured": Measured, "ablation": Ablation, "book-figures": BookFigures, "whole-file": WholeFile,
-        "glossary": Glossary,
+        "environment": Environment, "measured": Measured, "ablation": Ablation, "one-axis": OneAxis, "book-figures": BookFigures,
+        "whole-file": WholeFile, "glossary": Glossary,
     }  # fmt: skip
     for name, directive in directives.items():
         app.add_directive(name, directive)

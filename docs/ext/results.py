@@ -73,5 +73,16 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
+def one_axis_as_markdown() -> str:
+    """A row a learner, a column a world; and the commands."""
+    known = {name: item for name, item in read().items() if name.startswith("one_axis_")}
+    learners = list(next(iter(known.values()))["learners"])
+    lines = ["| | " + " | ".join(item["what"] for item in known.values()) + " |", "|---" * (1 + len(known)) + "|"]
+    lines += ["| " + " | ".join([f"`{who}`", *(item["learners"][who] for item in known.values())]) + " |" for who in learners]
+    commands = "\n".join(command for item in known.values() for command in item["commands"])
+    lines += ["", f"Measured on {machine()}. The runs are those of these commands, with the seeds 0, 1, …:", "", f"```sh\n{commands}\n```"]
+    return "\n".join(lines)
+
+
 def _commands(commands: list[str]) -> str:
     return "<br>".join(f"`{command}`" for command in commands)

@@ -43,10 +43,20 @@ class ExactEvaluation:
         if self.target is not None:
             return found
         try:
-            achieved = self.model.policy_values(agent.greedy_policy(), self.gamma)
+            return found | {"policy_regret": self.regret(agent.greedy_policy())}
         except ValueError:                   # γ is 1 and the policy may walk in circles
             return found
-        return found | {"policy_regret": float(self.model.initial @ (self.exact - achieved))}
+
+    def regret(self, policy: np.ndarray) -> float:
+        """V*(s) - V^π(s), averaged over where episodes begin, in reward units.
+
+        Args:
+            policy: π, [S, A] probabilities, or [S] integers for a deterministic policy.
+
+        Raises:
+            ValueError: γ is 1, and from some state the policy may never end the episode.
+        """
+        return float(self.model.initial @ (self.exact - self.model.policy_values(policy, self.gamma)))
 
 
 def exact_evaluation_of(agent: Agent, model: TabularMDP | None) -> ExactEvaluation | None:

@@ -200,6 +200,19 @@ def test_an_ablation_becomes_a_table(monkeypatch):
     assert rows[2:4] == ["| `whole` | 20 (10, 30) |  | 50 |", "| `double=false` | 4 (0, 8) | −16 (−62 to +30) | 1 |"]
 
 
+@pytest.mark.parametrize("name", [name for name in measure.MEASUREMENTS if name.startswith("one_axis")])
+def test_the_learners_on_one_axis_were_trained_as_the_page_says(name):
+    known, learners = results.read()[name], measure.one_axis.LEARNERS
+    assert known["commands"] == measure.MEASUREMENTS[name].commands(), f"measure {name} again"
+    assert list(known["learners"]) == list(learners)
+    curves = json.loads(measure.OneAxis.curves.read_text())[measure.MEASUREMENTS[name].arguments]
+    for learner, seeds in learners.items():
+        found = measure.one_axis.Curves.of(curves[learner])
+        assert len(found.distance) == seeds
+        assert measure.one_axis.told(found) == known["learners"][learner]
+    assert f"| `{next(iter(learners))}` | " in results.one_axis_as_markdown()
+
+
 @pytest.mark.parametrize("name", [name for name, item in measure.MEASUREMENTS.items() if "Addition-v0" in item.arguments])
 def test_sampled_accuracy_stands_beside_greedy_accuracy(name):
     found = results.read()[name]
