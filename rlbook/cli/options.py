@@ -161,7 +161,7 @@ class Doctor:
 @dataclass(frozen=True)
 class Verify:
     """Train presets again, as many as fit into the budget, and compare each with the result that was measured. The exit code is 1 where one
-    comes out lower than 95 % of runs should.
+    comes out lower than 95 % of runs should, by more than its own evaluation can err.
 
     Examples:
       rlbook verify --budget 10min

@@ -14,7 +14,7 @@ from rlbook.cli.seeds import cores, facts_of
 from rlbook.errors import RequestError
 from rlbook.runs.options import SeveralSeeds
 from rlbook.runs.side_by_side import side_by_side
-from rlbook.runs.verification import Proof, proofs, within
+from rlbook.runs.verification import Proof, proofs, standard_error, within
 
 UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 Outcome = dict[str, object]
@@ -81,5 +81,7 @@ def _judged(proof: Proof, facts: Outcome, folder: Path) -> Outcome:
     if "error" in facts:
         return outcome | {"error": facts["error"]}
     expected = proof.expected
-    mean = rlbook.evaluate(folder, episodes=expected.episodes, checkpoint=expected.checkpoint).mean
-    return outcome | {"return": mean, "seconds": facts["seconds"], "holds": expected.holds(mean)}
+    found = rlbook.evaluate(folder, episodes=expected.episodes, checkpoint=expected.checkpoint)
+    error = standard_error(found.returns.tolist())
+    judged = {"return": found.mean, "standard_error": error, "holds": expected.holds(found.mean, error)}
+    return outcome | judged | {"seconds": facts["seconds"]}

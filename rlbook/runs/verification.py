@@ -1,7 +1,8 @@
 """What presets are expected to come to, and whether they do again: `rlbook verify`.
 
 A preset's `expected` was measured over several seeds (`docs/measure.py` writes it). One more run, of whatever seed on whatever machine,
-should fall into its prediction interval; a run that does better than that is no failure.
+should fall into its prediction interval; a run that does better than that is no failure. Where all seeds agreed it is a point. The
+run that is judged has few episodes too, so it fails only where it is lower by more than its own evaluation can err.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rlbook.checks import nearest
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, name_of, presets
 
+ONE_SIDED = 1.645                            # standard errors, below which a normal value falls by chance with 5 %
 STARTING = 4.0                               # seconds that a process takes before and after its training
 
 
@@ -44,10 +46,10 @@ class Expected:
             raise RequestError(f"{where}: expected lacks {missing[0]!r}")
         return cls(**{**entry, "interval": tuple(entry["interval"])})
 
-    def holds(self, value: float) -> bool:
-        """Whether a run that came to this is as good as expected."""
+    def holds(self, value: float, error: float = 0.0) -> bool:
+        """Whether a run with this mean, and this standard error of its evaluation, is not worse than expected (one-sided)."""
         low = self.interval[0]
-        return value >= low - 1e-4 * max(1.0, abs(low))
+        return value + ONE_SIDED * error >= low - 1e-4 * max(1.0, abs(low))
 
     def entry(self) -> dict[str, Any]:
         """As it stands in the file."""
@@ -67,6 +69,11 @@ class Proof:
     def seconds(self) -> float:
         """That it takes, about."""
         return self.expected.seconds + STARTING
+
+
+def standard_error(returns: Sequence[float]) -> float:
+    """Of the mean of an evaluation's returns; 0 of a single one, of which nothing can be told."""
+    return statistics.stdev(returns) / len(returns) ** 0.5 if len(returns) > 1 else 0.0
 
 
 def prediction_interval(values: Sequence[float]) -> tuple[float, float]:

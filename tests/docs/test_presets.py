@@ -18,7 +18,7 @@ from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, preset, presets
 from rlbook.runs import verification
 from rlbook.runs.request import Request
-from rlbook.runs.verification import Expected, Proof, prediction_interval, proofs, within
+from rlbook.runs.verification import Expected, Proof, prediction_interval, proofs, standard_error, within
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("measure", ROOT / "docs" / "measure.py")
@@ -85,6 +85,15 @@ def test_the_interval_of_one_more_run_by_hand() -> None:
 def test_a_run_may_be_better_than_expected_and_not_worse() -> None:
     expected = Expected(-200.0, (-220.0, -180.0), 3, 50, 9.0)
     assert [expected.holds(value) for value in (-150.0, -220.0, -220.01, -221.0)] == [True, True, True, False]
+
+
+def test_a_point_has_the_margin_of_the_evaluation_that_is_judged() -> None:
+    """49 times 500 and once 490: mean 499.8, deviation √(49 · 0.2² + 9.8²) / 7 = √2, standard error √2 / √50 = 0.2; 499.8 + 0.329 > 500."""
+    point = Expected(500.0, (500.0, 500.0), 3, 50, 9.0)
+    assert standard_error([500.0] * 49 + [490.0]) == pytest.approx(0.2)
+    assert point.holds(499.8, 0.2) and not point.holds(499.8) and not point.holds(490.0, 3.0)
+    assert point.holds(500.0, 0.0) and standard_error([3.0]) == 0.0
+    assert not Expected(3.0, (3.0, 3.0), 10, 20, 1.0).holds(-100.0, standard_error([-100.0] * 20)), "the maze: no noise, no margin"
 
 
 def test_as_many_as_fit_into_the_budget_are_chosen() -> None:
