@@ -150,8 +150,7 @@ class Hyperparameters(Page):
 
 class LoggedNumbers(Page):
     def markdown(self, argument: str) -> str:
-        metrics = agent_class(argument).METRICS
-        return table(("name", "meaning"), [(f"[`{name}`](#metric-{name.replace('_', '-')})", meaning) for name, meaning in metrics.items()])
+        return table(("name", "meaning"), [(f"`{name}`", meaning) for name, meaning in agent_class(argument).METRICS.items()])
 
 
 class Glossary(SphinxDirective):
