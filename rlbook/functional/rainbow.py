@@ -128,6 +128,8 @@ def clipped_mass(
 
     Returns:
         A scalar in [0, 1], the mean over rows; what is outside by rounding alone is not counted.
+
+    Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, eq. 7 and algorithm 1.
     """
     moved = _moved(reward, terminated, gamma, support)
     rounding = 1e-3 * (support[1] - support[0])
