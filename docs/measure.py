@@ -650,7 +650,7 @@ README = (
     "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "semi_gradient_sarsa_mountain", "dqn_maze", "dqn_cartpole",
     "dqn_rainbow", "dqn_acrobot", "dqn_mountain", "reinforce_maze", "reinforce_learned", "a2c_maze", "a2c_cartpole", "trpo_maze",
     "trpo_cartpole", "ppo_maze", "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "world_model_pendulum", "mbpo_pendulum",
-    "alphazero_maze", "alphazero_game",
+    "alphazero_maze", "alphazero_game", "sac_maze", "sac_cartpole", "sac_pendulum", "sac_car", "td3_pendulum", "ddpg_pendulum",
     "clone_cartpole", "clone_cartpole_few", "dagger_cartpole", "dagger_slippery", "gail_maze",
     "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
     "addition_before",
