@@ -112,6 +112,18 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "        return 0.0\n"
         "    return max(r[state, action] + gamma * search(int(P[state, action].argmax()), depth - 1) for action in range(4))",
     ),
+    "alphazero-tic-tac-toe": (
+        # the simulation that added the node is forgotten
+        "def turning_point(P, N, Q):\n"
+        "    bonus = P * np.sqrt(N.sum()) / (1 + N)\n"
+        "    return (Q[0] - Q[1]) / (bonus[1] - bonus[0])",
+        # upside down
+        "def sharpened(N, tau): return N**tau / (N**tau).sum()",
+        # both sides want the same
+        "def worth(board):\n"
+        "    found = [move(board, cell) for cell in range(9) if board[cell] == 0]\n"
+        "    return max(reward if ended else worth(after) for after, reward, ended in found)",
+    ),
     "reinforce-a2c-ppo": (
         # the own return is in the mean
         "def advantage_of(returns): return returns - returns.mean()",
