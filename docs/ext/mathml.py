@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 def translated(latex: str, *, block: bool) -> str:
     """LaTeX as a <math> element. Raises MathError."""
+    if r"\operatorname*" in latex:                   # docutils would draw the star
+        raise MathError(r"\operatorname* cannot be drawn; write \underset{…}{\mathrm{…}}")
     latex = latex.replace(r"\dots", r"\ldots")
     return tex2mathml(_with_spaces(_with_primes(latex)), as_block=block)
 
