@@ -18,8 +18,16 @@ BOXES_ONLY = {"ddpg", "td3"}
 TABLE, ENVIRONMENTS = table(), set(rlbook.environments())       # before any other test registers one of its own
 SISTERS = {"CliffWalkingSlippery-v1", "FrozenLake8x8-v1", "Reverse-v0"}
 """Environments of the same kind and spaces as another one; `make test-all` goes through these too."""
+QUICK = {"CarRental-v0": {"value_iteration", "q_learning"}, "mbpo": {"Maze-v0", "CartPole-v1", "Pendulum-v1"}}
+"""Of an environment whose model takes seconds, and of an algorithm that is two others, the cells that `make test` goes through."""
+
+
+def is_slow(algorithm: str, env: str) -> bool:
+    return env in SISTERS or algorithm not in QUICK.get(env, {algorithm}) or env not in QUICK.get(algorithm, {env})
+
+
 CELLS = [
-    pytest.param(algorithm, env, marks=[pytest.mark.slow] if env in SISTERS else [])
+    pytest.param(algorithm, env, marks=[pytest.mark.slow] if is_slow(algorithm, env) else [])
     for algorithm, row in TABLE.items() for env in row
 ]  # fmt: skip
 
