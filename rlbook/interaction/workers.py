@@ -2,7 +2,9 @@
 
 Each of W workers steps its share of the N environments in turn, as one process would step them all, and the workers do so at the same
 time. Whatever the environments draw comes from their own generators, so the number of workers changes nothing but the time.
-gymnasium's `AsyncVectorEnv` has a process for each environment, lets no finished one wait, and cannot be saved within an episode.
+What the processes tell each other is pickled, as multiprocessing does, and goes through a pipe that only a process and its own
+workers hold: nothing of it is read from a file. gymnasium's `AsyncVectorEnv` has a process for each environment, lets no finished one
+wait, and cannot be saved within an episode.
 """
 
 from __future__ import annotations
