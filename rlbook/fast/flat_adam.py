@@ -1,11 +1,12 @@
-"""A network's parameters in one flat tensor: one clip and one fused Adam step, however many layers there are.
+"""A network's parameters in one flat tensor: one clip and one step of Adam or RMSprop, however many layers there are.
 
-The fast form of `rlbook.policies.optimizer.adam`, equal to it up to rounding.
+The fast forms of `rlbook.policies.optimizer.adam` and `rmsprop`, equal to them up to rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +27,22 @@ def adam(
     groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999)
 ) -> Optimizer:
     """`FlatAdam` where all parameters are of one floating-point type on the CPU, the plain optimiser elsewhere."""
-    parameters = trainable(groups)
-    kinds = {(type(p), p.dtype, p.device.type) for p in parameters}
-    if FUSED_ADAMW is None or len(kinds) != 1 or not kinds <= {(nn.Parameter, dtype, "cpu") for dtype in (torch.float32, torch.float64)}:
+    if FUSED_ADAMW is None or not _one_kind(groups):
         return optimizer.adam.plain(groups, learning_rate, eps=eps, betas=betas)  # type: ignore[attr-defined]
     return FlatAdam.of_groups(groups, learning_rate, eps=eps, betas=betas)
+
+
+def rmsprop(groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-5, decay: float = 0.99) -> Optimizer:
+    """`FlatRMSprop` where `adam` gives `FlatAdam`."""
+    if not _one_kind(groups):
+        return optimizer.rmsprop.plain(groups, learning_rate, eps=eps, decay=decay)  # type: ignore[attr-defined]
+    return FlatRMSprop.of_groups(groups, learning_rate, eps=eps, betas=(0.0, decay))
+
+
+def _one_kind(groups: Sequence[Group]) -> bool:
+    """Whether all parameters are of one floating-point type on the CPU."""
+    kinds = {(type(p), p.dtype, p.device.type) for p in trainable(groups)}
+    return len(kinds) == 1 and kinds <= {(nn.Parameter, dtype, "cpu") for dtype in (torch.float32, torch.float64)}
 
 
 class FlatAdam:
@@ -42,6 +54,9 @@ class FlatAdam:
         eps, betas, weight_decay: ε, (β₁, β₂) and w.
     """
 
+    NAMES: ClassVar[tuple[str, ...]] = ("mean", "square", "steps")
+    """What a checkpoint holds of it."""
+
     def __init__(
         self, modules: Iterable[nn.Module], learning_rate: float, *, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
@@ -49,7 +64,7 @@ class FlatAdam:
         self._flatten([Group(list(modules), weight_decay=weight_decay)], learning_rate, eps, betas)
 
     @classmethod
-    def of_groups(cls, groups: Sequence[Group], learning_rate: float, *, eps: float, betas: tuple[float, float]) -> FlatAdam:
+    def of_groups(cls, groups: Sequence[Group], learning_rate: float, *, eps: float, betas: tuple[float, float]) -> Self:
         """One optimiser whose groups of parameters have rates and decays of their own."""
         made = cls.__new__(cls)
         made._flatten(groups, learning_rate, eps, betas)
@@ -117,12 +132,28 @@ class FlatAdam:
 
     def state_dict(self) -> State:
         """The moments, and which library multiplied the matrices. The parameters belong to their modules."""
-        return {"mean": self.mean.clone(), "square": self.square.clone(), "steps": self.steps.clone(), "matrix_library": LIBRARY}
+        return {**{name: getattr(self, name).clone() for name in self.NAMES}, "matrix_library": LIBRARY}
 
     def load_state_dict(self, state: State) -> None:
-        self.mean.copy_(state["mean"])
-        self.square.copy_(state["square"])
-        self.steps.copy_(state["steps"])
+        for name in self.NAMES:
+            getattr(self, name).copy_(state[name])
+
+
+class FlatRMSprop(FlatAdam):
+    """RMSprop as `FlatAdam` is Adam; `mean` stays 0 and is not saved."""
+
+    NAMES: ClassVar[tuple[str, ...]] = ("square", "steps")
+
+    def _descend(self) -> None:
+        self.steps += 1
+        decay = self.betas[1]
+        for group, theta, gradient, _, square in self.pieces:
+            rate = self.learning_rate * group.rate
+            square.mul_(decay).addcmul_(gradient, gradient, value=1 - decay)
+            if group.weight_decay:
+                theta.mul_(1 - rate * group.weight_decay)
+            theta.addcdiv_(gradient, square.sqrt().add_(self.eps), value=-rate)
+        torch.autograd.graph.increment_version(self.parameters)                        # whoever remembers weights can see it
 
 
 def _spans(ends: Sequence[tuple[int, Group]]) -> list[tuple[slice, Group]]:

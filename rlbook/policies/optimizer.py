@@ -120,6 +120,21 @@ def adam(
     return Adam(groups, learning_rate, eps=eps, betas=betas)
 
 
+@has_fast_form("rlbook.fast.flat_adam:rmsprop")
+def rmsprop(
+    groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-5, decay: float = 0.99
+) -> Optimizer:
+    """As `adam`, with RMSprop's step.
+
+    Args:
+        groups: what to train, and how.
+        learning_rate: η.
+        eps: ε, added to √v.
+        decay: β₂.
+    """
+    return RMSprop(groups, learning_rate, eps=eps, decay=decay)
+
+
 class Adam:
     """The equations above, parameter by parameter; see `adam`."""
 
@@ -211,9 +226,8 @@ class RMSprop(Adam):
     NAMES = ("square",)
 
     def __init__(
-        self, groups: Sequence[Group], learning_rate: float, *,
-        eps: float = 1e-5, decay: float = 0.99,
-    ) -> None:  # fmt: skip
+        self, groups: Sequence[Group], learning_rate: float, *, eps: float, decay: float
+    ) -> None:
         super().__init__(groups, learning_rate, eps=eps, betas=(0.0, decay))
 
     def _descend(

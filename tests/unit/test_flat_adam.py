@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import rlbook
-from rlbook.fast import matrix_product
-from rlbook.fast.flat_adam import FlatAdam, micro_batches
-from rlbook.policies.optimizer import Group, RMSprop
+from rlbook.fast import flat_adam, matrix_product
+from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop, micro_batches
+from rlbook.policies.optimizer import Group, RMSprop, rmsprop
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -54,15 +54,18 @@ def test_many_steps_are_adamws(options: dict[str, Any], max_grad_norm: float | N
         assert not torch.equal(mine, next(network().parameters()))
 
 
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "flat"])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_rmsprop_is_torchs_and_resumes(weight_decay: float) -> None:
+def test_rmsprop_is_torchs_and_resumes(weight_decay: float, plain: bool) -> None:
     """torch adds the decay to the gradient; here it stands apart, as in AdamW, so torch's is done by hand before its step."""
     ours, theirs = network(), network()
-    optimizer = RMSprop([Group([ours], weight_decay=weight_decay)], 1e-2, eps=1e-5, decay=0.9)
+    made = rmsprop.plain if plain else flat_adam.rmsprop  # type: ignore[attr-defined]
+    optimizer = made([Group([ours], weight_decay=weight_decay)], 1e-2, eps=1e-5, decay=0.9)
+    assert type(optimizer) is (RMSprop if plain else FlatRMSprop)
     other = torch.optim.RMSprop(theirs.parameters(), 1e-2, alpha=0.9, eps=1e-5)
     for step, x in enumerate(batches(100)):
         if step == 50:
-            state, optimizer = optimizer.state_dict(), RMSprop([Group([ours], weight_decay=weight_decay)], 1e-2, eps=1e-5, decay=0.9)
+            state, optimizer = optimizer.state_dict(), made([Group([ours], weight_decay=weight_decay)], 1e-2, eps=1e-5, decay=0.9)
             optimizer.load_state_dict(state)
         optimizer.step(loss_of(ours, x), 0.5)
         other.zero_grad()

@@ -27,11 +27,13 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch
+from rlbook.fast_forms import has_fast_form
 from rlbook.functional.advantages import explained_variance, gae, normalize
 from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
@@ -41,9 +43,9 @@ from rlbook.policies.optimizer import (
     Group,
     LossOutput,
     Optimizer,
-    RMSprop,
     gradient_step,
     mean_metrics,
+    rmsprop,
 )
 
 
@@ -111,7 +113,7 @@ class A2C(PolicyAgent):
     def make_optimizer(self, groups: Sequence[Group], rate: float) -> Optimizer:
         if self.config.optimizer == "adam":
             return super().make_optimizer(groups, rate)
-        return RMSprop(groups, rate, eps=self.config.adam_eps)
+        return rmsprop(groups, rate, eps=self.config.adam_eps)
 
     def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
         """V of the environment's observations: [N, ...] → [N], in reward units."""
@@ -147,11 +149,15 @@ class A2C(PolicyAgent):
     def update(self, batch: Batch) -> Metrics:
         """One gradient step; returns the diagnostics."""
         rate = self.anneal()
-        metrics = gradient_step(
+        return mean_metrics([self.train_on(batch)]) | {"learning_rate": rate}
+
+    @has_fast_form("rlbook.fast.a2c_step:train_on")
+    def train_on(self, batch: Batch) -> dict[str, Tensor]:
+        """One gradient step. Returns the diagnostics and "grad_norm"."""
+        return gradient_step(
             self.optimizer, self.loss, batch,
             micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
         )  # fmt: skip
-        return mean_metrics([metrics]) | {"learning_rate": rate}
 
     def loss(self, batch: Batch) -> LossOutput:
         """The share of some rows in the loss of the rollout."""

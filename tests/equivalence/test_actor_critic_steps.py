@@ -1,4 +1,4 @@
-"""PPO's gradient step written out by hand is the step of the book, or leaves the work to it."""
+"""PPO's and A2C's gradient steps written out by hand are the steps of the book, or leave the work to it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from rlbook.algorithms.policy.a2c import A2C, A2CConfig
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig
 from rlbook.data.rollout import Batch
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
-from rlbook.policies.optimizer import Group, adam
+from rlbook.policies.optimizer import Group, adam, rmsprop
 
 ROWS = 33
 ROUNDING = 1e-11                             # of sums of some thousand float64 numbers of size 1
 
 
-def agent_with(**settings: Any) -> Any:
+def agent_with(kind: Any = PPO, **settings: Any) -> Any:
     """CartPole's agent in double precision, whose policy has opinions."""
-    config = PPOConfig(**({"hidden_sizes": (7, 5), "anneal_learning_rate": False} | settings))
-    agent: Any = PPO(adapted_vector(PPO, Recipe.of("CartPole-v1"), 1, config), config, seed=1)
+    made = A2CConfig if kind is A2C else PPOConfig
+    config = made(**({"hidden_sizes": (7, 5), "anneal_learning_rate": False} | settings))
+    agent: Any = kind(adapted_vector(kind, Recipe.of("CartPole-v1"), 1, config), config, seed=1)
     agent.policy.double()
     with torch.no_grad():
         agent.policy.actor.weights[-2].mul_(100)
@@ -37,7 +39,8 @@ def agent_with(**settings: Any) -> Any:
 
 def with_optimizer(agent: Any) -> Any:
     """The agent with an optimiser of the network as it is now."""
-    agent.optimizer = adam([Group([agent.policy])], 1e-2, eps=agent.config.adam_eps)
+    make = rmsprop if getattr(agent.config, "optimizer", "adam") == "rmsprop" else adam
+    agent.optimizer = make([Group([agent.policy])], 1e-2, eps=agent.config.adam_eps)
     return agent
 
 
@@ -62,7 +65,10 @@ def steps(agent: Any, batch: Batch, count: int = 3) -> tuple[list[dict[str, Tens
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        metrics = [agent.train_on(batch, diagnose) for diagnose in [False, *[True] * (count - 1)]]
+        if isinstance(agent, A2C):
+            metrics = [agent.train_on(batch) for _ in range(count)]
+        else:
+            metrics = [agent.train_on(batch, diagnose) for diagnose in [False, *[True] * (count - 1)]]
     parameters = torch.cat([p.detach().reshape(-1) for p in agent.policy.parameters()])
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters()]
     return metrics, torch.cat([g.reshape(-1) for g in gradients]), parameters, bool(saved)
@@ -89,6 +95,28 @@ def both(make: Callable[[], Any], batch: Batch) -> bool:
 ], ids=str)  # fmt: skip
 def test_the_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> None:
     assert not both(lambda: agent_with(**settings), rows())
+
+
+def weighted_rows(*, unmasked: int = ROWS) -> Batch:
+    """`rows` with unequal shares in the loss, as A2C's are given."""
+    batch = rows()
+    batch.mask[unmasked:] = False
+    batch.weight = torch.rand(ROWS, generator=torch.Generator().manual_seed(1), dtype=torch.float64) / ROWS * batch.mask
+    return batch
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"entropy_coef": 0.1}, {"temperature": 0.6, "entropy_coef": 0.1}, {"value_coef": 0.3, "max_grad_norm": 1e9},
+    {"optimizer": "rmsprop"}, {"normalize_observation": True},
+], ids=str)  # fmt: skip
+def test_a2cs_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> None:
+    assert not both(lambda: agent_with(A2C, **settings), weighted_rows())
+
+
+def test_a2cs_other_networks_and_rows_are_left_to_the_book() -> None:
+    assert both(lambda: agent_with(A2C, separate_networks=False), weighted_rows())
+    assert both(lambda: agent_with(A2C, micro_batch_size=10), weighted_rows())
+    assert both(lambda: agent_with(A2C), weighted_rows(unmasked=20))
 
 
 def test_with_equal_weights_the_smaller_precision_rounds_and_no_more() -> None:
@@ -134,13 +162,14 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_put_into_the_networks_counts(change: str) -> None:
+@pytest.mark.parametrize("kind", [PPO, A2C])
+def test_what_is_put_into_the_networks_counts(kind: Any, change: str) -> None:
     def changed() -> Any:
-        agent = agent_with()
+        agent = agent_with(kind)
         CHANGES[change](agent)
         return agent
 
-    assert both(changed, rows())
+    assert both(changed, rows() if kind is PPO else weighted_rows())
 
 
 def test_a_loss_of_ones_own_counts() -> None:
@@ -159,9 +188,13 @@ def test_other_losses_and_networks_are_left_to_the_book(settings: dict[str, Any]
     assert both(lambda: agent_with(**settings), batch)
 
 
-def test_a_row_that_is_not_finite_is_left_to_the_book() -> None:
-    agent, batch = agent_with(), rows()
+@pytest.mark.parametrize("kind", [PPO, A2C])
+def test_a_row_that_is_not_finite_is_left_to_the_book(kind: Any) -> None:
+    agent, batch = agent_with(kind), weighted_rows()
+    if kind is PPO:
+        batch.weight = None
     assert batch.target is not None
+    assert not steps(agent, batch, 1)[3]
     batch.target[3] = math.nan
     assert steps(agent, batch, 1)[3]
     assert not torch.isfinite(agent.optimizer.grad).all()
