@@ -13,7 +13,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
 from rlbook.checks import check, one_of, optional, positive_int
-from rlbook.llm.rewards import Reward
+from rlbook.interaction.guards import METRICS
+from rlbook.llm.rewards import Asked
 from rlbook.llm.tasks import AdditionTask, ReverseTask
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.token_rows import TokenRows, TokenRules
@@ -72,7 +73,8 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
 
     ## Arguments
     * `split`: "train" or "held_out".
-    * `reward`: "exact", "prefix", "edit", or a function of a finished `rlbook.llm.rewards.Completion`.
+    * `reward`: "exact", "prefix", "edit", a function of a finished `rlbook.llm.rewards.Completion`, or several of them: a list, or
+      a mapping such as {exact: 1.0, edit: 0.2} of names to weights. Each of several is logged as `reward/NAME`.
     * `model`: a name, which the policy's builder reads; the environment builds no network. A local Hugging Face causal LM folder,
       whose tokenizer makes the ids here; None for the built-in small model, which has been taught about half of its task where
       the weights ship with the package; "new" for the same one untaught.
@@ -88,7 +90,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
 
     def __init__(
-        self, task: Task, *, split: str = "train", reward: str | Reward = "exact", model: str | None = None,
+        self, task: Task, *, split: str = "train", reward: Asked = "exact", model: str | None = None,
         max_new_tokens: int | None = None, render_mode: str | None = None,
     ) -> None:  # fmt: skip
         check("render_mode", render_mode, optional(one_of("ansi")))
@@ -107,7 +109,8 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     def step(self, action: ArrayLike) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Appends a token."""
         reward = self.rows.write(np.atleast_1d(np.asarray(action, dtype=np.int64)))
-        return self._observation(), float(reward[0]), bool(self.rows.terminated[0]), bool(self.rows.truncated[0]), {}
+        info = {METRICS: {name: float(values[0]) for name, values in self.rows.named.items()}} if self.rows.named else {}
+        return self._observation(), float(reward[0]), bool(self.rows.terminated[0]), bool(self.rows.truncated[0]), info
 
     def render(self) -> str | None:  # type: ignore[override]
         """Prompt and completion as text."""
@@ -137,7 +140,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4, "autoreset_mode": AutoresetMode.DISABLED}
 
     def __init__(
-        self, task: Task, num_envs: int = 1, *, split: str = "train", reward: str | Reward = "exact", model: str | None = None,
+        self, task: Task, num_envs: int = 1, *, split: str = "train", reward: Asked = "exact", model: str | None = None,
         max_new_tokens: int | None = None, render_mode: str | None = None,
     ) -> None:  # fmt: skip
         check("render_mode", render_mode, optional(one_of("ansi")))
@@ -168,7 +171,8 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     def step(self, actions: np.ndarray) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Appends a token to every environment that has not ended."""
         reward = self.rows.write(np.asarray(actions, dtype=np.int64))
-        return self._observation(), reward, self.rows.terminated.copy(), self.rows.truncated.copy(), {}
+        info = {METRICS: self.rows.named} if self.rows.named else {}
+        return self._observation(), reward, self.rows.terminated.copy(), self.rows.truncated.copy(), info
 
     def render(self) -> tuple[str, ...] | None:
         """Prompt and completion of each environment as text."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlbook.checks import check, one_of, optional, positive_int
-from rlbook.llm.rewards import REWARDS, Completion, Reward
+from rlbook.checks import check, optional, positive_int
+from rlbook.llm.rewards import Asked, Completion, Rewards
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.tokenizer import Codec, character_codec, folder_codec
 
@@ -25,17 +25,16 @@ class TokenRules:
     """
 
     def __init__(
-        self, task: Task, *, split: str, reward: str | Reward, model: str | None, max_new_tokens: int | None
+        self, task: Task, *, split: str, reward: Asked, model: str | None, max_new_tokens: int | None
     ) -> None:
-        if not callable(reward):
-            check("reward", reward, one_of(*REWARDS))
+        self.rewards = Rewards(reward)
         check("max_new_tokens", max_new_tokens, optional(positive_int))
         self.task, self.split = task, split
-        self.reward: Reward = reward if callable(reward) else REWARDS[reward]
         self.texts = task.prompts(split)
         built_in = model is None or model == NEW
         self.codec: Codec = character_codec(task.characters) if built_in else folder_codec(str(model))
         self.answers = [task.answer(text) for text in self.texts]
+        self.columns = [task.columns(text) for text in self.texts]
         for answer in self.answers:
             self.codec.check_text(answer)
         if not built_in:
@@ -68,11 +67,13 @@ class TokenRules:
         other = self.task.prompts("train" if self.split == "held_out" else "held_out")
         return max(int(self.prompt_lengths.max()), max(len(row) for row in self.codec.encode_prompts(other)))
 
-    def score(self, prompt: int, completion: Sequence[int] | np.ndarray) -> float:
-        """The reward of a finished completion (ids, EOS included if it was written)."""
-        ended = len(completion) > 0 and int(completion[-1]) == self.codec.eos
-        text = self.codec.decode(completion[:-1] if ended else completion)
-        return float(self.reward(Completion(self.texts[prompt], self.answers[prompt], text.strip(), ended)))
+    def finished(self, prompt: int, ids: np.ndarray) -> Completion:
+        """A finished completion (ids, EOS included if it was written) as rewards see it."""
+        written = ids.tolist()
+        ended = bool(written) and written[-1] == self.codec.eos
+        text = self.codec.decode(written[:-1] if ended else written).strip()
+        columns, limit = self.columns[prompt], self.max_new_tokens
+        return Completion(self.texts[prompt], self.answers[prompt], text, ended, columns, ids=written, limit=limit)
 
 
 class TokenRows:
@@ -85,6 +86,8 @@ class TokenRows:
         self.prompt = np.arange(rows, dtype=np.int64) - rows
         self.terminated = np.zeros(rows, dtype=bool)
         self.truncated = np.zeros(rows, dtype=bool)
+        self.named: dict[str, np.ndarray] = {}
+        """Name → [N], what each reward of several said at the last token; NaN where it said nothing."""
 
     def start(self, row: int, prompt: int) -> None:
         """Begins prompt number `prompt` in a row."""
@@ -116,9 +119,17 @@ class TokenRows:
         ended = action[live] == codec.eos
         full = self.lengths[live] - self.rules.prompt_lengths[self.prompt[live]] >= self.rules.max_new_tokens
         self.terminated[live], self.truncated[live] = ended, full & ~ended
-        reward = np.zeros(len(self.lengths))
-        for row in live[ended | full]:
-            reward[row] = self.rules.score(int(self.prompt[row]), self.completion(row))
+        return self._rewards(live[ended | full])
+
+    def _rewards(self, over: np.ndarray) -> np.ndarray:
+        """[N], what the rows earn of which some, [K], are over now."""
+        reward, self.named = np.zeros(len(self.lengths)), {}
+        if len(over):
+            finished = [self.rules.finished(int(self.prompt[row]), self.completion(row)) for row in over]
+            reward[over], parts = self.rules.rewards(finished)
+            for name, values in parts.items():
+                self.named[name] = np.full(len(reward), np.nan)
+                self.named[name][over] = values
         return reward
 
     def completion(self, row: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -39,6 +40,10 @@ class Task(ABC):
     @abstractmethod
     def answer(self, prompt: str) -> str:
         """The one right completion of `prompt`, without EOS."""
+
+    def columns(self, prompt: str) -> Mapping[str, object]:
+        """What else rewards are told about `prompt`, by name."""
+        return {}
 
     def prompts(self, split: str) -> tuple[str, ...]:
         """The prompts of "train" or "held_out"."""

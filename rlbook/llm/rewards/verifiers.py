@@ -1,22 +1,8 @@
-"""What a completion is worth: pure functions of a finished completion and the example it answers. These are in [0, 1]; 1 is right."""
+"""Comparing a completion with the right answer: pure functions of one finished completion. They are in [0, 1]; 1 is right."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
-
-class Completion(NamedTuple):
-    """What was written to a prompt, and what the task says about the prompt."""
-
-    prompt: str
-    answer: str                              # the right one
-    text: str                                # what was written, without EOS
-    ended: bool                              # whether EOS was written; False: cut off by the limit
-
-
-Reward = Callable[[Completion], float]
-"""Any function of a finished completion, in reward units."""
+from rlbook.llm.rewards.completion import Completion
 
 
 def exact(completion: Completion) -> float:
@@ -26,7 +12,7 @@ def exact(completion: Completion) -> float:
 
 def prefix(completion: Completion) -> float:
     """The share of the answer (EOS counts as its last character) that is right before the first mistake."""
-    text, answer = completion.text, completion.answer
+    text, answer = completion.text, right_answer(completion)
     right = next((i for i, (a, b) in enumerate(zip(text, answer, strict=False)) if a != b), min(len(text), len(answer)))
     return (right + exact(completion)) / (len(answer) + 1)
 
@@ -36,7 +22,7 @@ def edit(completion: Completion) -> float:
 
     Source: Levenshtein 1966; the row-by-row recursion is Wagner & Fischer 1974.
     """
-    written, wanted = [*completion.text, *([""] if completion.ended else [])], [*completion.answer, ""]
+    written, wanted = [*completion.text, *([""] if completion.ended else [])], [*right_answer(completion), ""]
     row = list(range(len(wanted) + 1))
     for i, a in enumerate(written, start=1):
         diagonal, row[0] = row[0], i
@@ -45,4 +31,8 @@ def edit(completion: Completion) -> float:
     return 1.0 - row[-1] / max(len(written), len(wanted))
 
 
-REWARDS: dict[str, Reward] = {"exact": exact, "prefix": prefix, "edit": edit}
+def right_answer(completion: Completion) -> str:
+    """The answer to the prompt. Raises ValueError where the example has none."""
+    if completion.answer is None:
+        raise ValueError("the example has no answer to compare with")
+    return completion.answer

@@ -1,0 +1,34 @@
+"""What a reward sees: a finished completion, and what the task says about its prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What was written to a prompt, and what the task says about the prompt."""
+
+    prompt: str
+    answer: str | None                       # the right one; None where the example has none
+    text: str                                # what was written, without EOS
+    ended: bool                              # whether EOS was written; False: cut off by the limit
+    columns: Mapping[str, object] = field(default_factory=dict)      # what else the example says, by name
+    messages: Sequence[Mapping[str, Any]] | None = None      # the prompt as a chat, where it is one
+    ids: Sequence[int] = field(default=(), compare=False)    # what was written as token ids, EOS included
+    limit: int | None = field(default=None, compare=False)   # how many ids there could have been at most
+
+
+Reward = Callable[[Completion], float | None]
+"""A function of one finished completion, in reward units; None where it does not apply."""
+BatchedReward = Callable[[Sequence[Completion]], Sequence[float | None]]
+"""The same of N completions at once: [N] numbers or None. Marked by `batched`."""
+Batched = TypeVar("Batched", bound=Callable[..., Any])
+
+
+def batched(function: Batched) -> Batched:
+    """Marks a reward that takes a list of N completions, those that ended at one step, and returns N numbers or None."""
+    function.batched = True                  # type: ignore[attr-defined]
+    return function
