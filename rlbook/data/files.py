@@ -10,13 +10,18 @@ import numpy as np
 
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.minari_files import data_folder, read_minari
-from rlbook.data.schemas import Message, Schema, Text, schema_of
+from rlbook.data.schemas import Message, Prompt, Schema, Text, schema_of
 from rlbook.data.text_files import TextFile, read_rows
 from rlbook.errors import RequestError
 
 
 class Encoder(Protocol):
     """What texts become token ids with: a token environment's codec."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """How many ids there are."""
+        ...
 
     def encode_prompt(self, prompt: str | list[Message]) -> list[int]:
         """The ids of a prompt, with whatever begins a text."""
@@ -36,9 +41,10 @@ def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups:
 
     A Minari folder and rows with one answer each become `Episodes`, rows with a chosen and a rejected answer `Pairs`, rows with
     several `Groups`; see `rlbook.data.schemas` for the forms that are known. Every row is checked here, and encoded when it is used.
+    Where completions have scores, these are the episodes' rewards, each at the last token.
 
     Args:
-        path: a Minari folder, a file of JSON lines, a parquet file, or a folder that `datasets` has saved.
+        path: a Minari folder, a file of JSON lines or with one JSON array, a parquet file, or a folder that `datasets` has saved.
         env: the environment that the agent was made for, adapted by `rlbook.interaction.spaces`: it says how observations are shown to
             the agent, and brings the tokens for texts.
 
@@ -88,9 +94,18 @@ class EncodedTexts(Sequence[list[Episode]]):
         """Raises RequestError with its line at the first row that is not as it should be."""
         for index in range(len(self.rows)):
             text = self.text(index)
-            for part in (text.prompt, *text.completions):
-                shown = part if isinstance(part, str) else "".join(message["content"] for message in part)
-                self._located(index, lambda shown=shown: self.encoder.check_text(shown))
+            self._located(index, lambda text=text: [self._check(part) for part in (text.prompt, *text.completions)])
+
+    def _check(self, part: Prompt) -> None:
+        """Raises ValueError where there is no token for a part of a row, or no such token."""
+        if isinstance(part, str):
+            self.encoder.check_text(part)
+            return
+        for item in part:
+            if isinstance(item, dict):
+                self.encoder.check_text(item["content"])
+            elif item >= self.encoder.vocabulary_size:
+                raise ValueError(f"the token id {item} is not among the {self.encoder.vocabulary_size} of the vocabulary")
 
     def text(self, index: int) -> Text:
         """What row `index` says."""
@@ -119,9 +134,24 @@ class EncodedTexts(Sequence[list[Episode]]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         text = self.text(index)
-        prompt = np.array(self.encoder.encode_prompt(text.prompt), dtype=np.int64)
-        answers = [np.array(self.encoder.encode_answer(answer), dtype=np.int64) for answer in text.completions]
-        return [Episode(prompt, answer) for answer in answers]
+        encode = self.encoder.encode_answer
+        prompt = np.array(_ids(text.prompt) or self.encoder.encode_prompt(text.prompt), dtype=np.int64)  # type: ignore[arg-type]
+        answers = [np.array(_ids(answer) or encode(answer), dtype=np.int64) for answer in text.completions]  # type: ignore[arg-type]
+        if text.scores is None:
+            return [Episode(prompt, answer) for answer in answers]
+        return [Episode(prompt, answer, _at_the_end(score, len(answer))) for answer, score in zip(answers, text.scores, strict=True)]
+
+
+def _ids(part: Prompt) -> list[int]:
+    """A part of a row that is token ids; [] of a text or a chat."""
+    return [item for item in part if isinstance(item, int)]
+
+
+def _at_the_end(score: float, length: int) -> np.ndarray:
+    """Rewards [T] of an episode that is scored as a whole."""
+    reward = np.zeros(length, dtype=np.float32)
+    reward[-1] = score
+    return reward
 
 
 class Answers(Sequence[Episode]):

@@ -2,54 +2,101 @@
 
     prompt, completion               one answer                          (TRL)
     messages                         a chat that ends with an answer     (OpenAI, TRL)
+    conversations                    the same, "from" human and gpt      (ShareGPT)
     prompt, chosen, rejected         the better of two answers           (TRL)
-    prompt, completions[, scores]    several, best first or with scores  (beams)
+    prompt, completions[, scores]    several, best first or with scores
+    prompt, id_list, score_list      several, as token ids with scores   (beams)
     prompt, reward_model             the ground truth as the answer      (verl)
     instruction[, input], output     one answer                          (Alpaca)
+    prompt, answer                   one answer
+    question, answer                 one answer, which stands behind "####" if there is one (GSM8K)
+    prompt                           no answer: an `Example` alone
 
-A prompt is a text or a list of messages; an answer is a text or a list with one message of the assistant's.
+A prompt is a text or a list of messages, with `id_list` also a list of token ids; an answer is a text or a list with one message of the
+assistant's. What a chat says before its last answer is its prompt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlbook.checks import nearest
 from rlbook.data.text_files import Row
 
 Message = dict[str, str]
+Prompt = str | list[Message] | list[int]
+"""A text, a chat, or token ids."""
 
 
 class Text(NamedTuple):
     """What a row says."""
 
+    prompt: Prompt
+    completions: list[str] | list[list[int]]  # the best first; texts or token ids
+    scores: list[float] | None = None        # of the completions, where the row has them
+
+
+@dataclass(frozen=True)
+class Example:
+    """A prompt to be answered, and what is known about it."""
+
     prompt: str | list[Message]
-    completions: list[str]                   # the best first
+    answer: str | None = None
+    columns: Mapping[str, object] = field(default_factory=dict)
+    """What else the row says, such as verl's `data_source` and `extra_info`."""
 
 
 class Schema(NamedTuple):
     """A form of row: which columns it is known by, what it becomes, and how it is read."""
 
     columns: tuple[str, ...]
-    kind: str                                # "episodes", "pairs" or "groups"
+    kind: str                                # "episodes", "pairs", "groups" or "examples"
     read: Callable[[Row], Text]
 
 
-def schema_of(row: Row) -> Schema:
+def schema_of(row: Row, *, answered: bool = True) -> Schema:
     """The form of a row.
+
+    Args:
+        row: the first of a data set.
+        answered: whether it must have an answer.
 
     Raises:
         ValueError: none of the known ones; the sentence names the columns and the nearest form.
     """
-    for schema in SCHEMAS:
+    schemas = [schema for schema in SCHEMAS if schema.kind != "examples" or not answered]
+    for schema in schemas:
         if all(column in row for column in schema.columns):
             return schema
-    wanted = "; ".join(", ".join(schema.columns) for schema in SCHEMAS)
-    known = {column for schema in SCHEMAS for column in schema.columns}
+    wanted = "; ".join(", ".join(schema.columns) for schema in schemas)
+    known = {column for schema in schemas for column in schema.columns}
     near = next(((name, match) for name in row if name not in known and (match := nearest(name, known))), None)
     hint = f" (did you mean {near[1]!r} by {near[0]!r}?)" if near else ""
-    raise ValueError(f"must have the columns of one of these forms: {wanted}; got {', '.join(map(str, row)) or 'none'}{hint}")
+    raise ValueError(f"must have the columns of one of these forms: {wanted}; got {', '.join(map(str, row)) or 'none'}{hint}"[:600])
+
+
+def example_of(row: Row) -> Example:
+    """A row as an example: its best completion is the answer, and every column but the prompt is kept.
+
+    Raises:
+        ValueError: it has none of the known forms, or is not as it should be.
+    """
+    name = next((name for name in CHATS if name in row and "prompt" not in row), None)
+    if name is not None and isinstance(row[name], list) and row[name] and not _is_answer(row[name][-1]):
+        row = {**row, "prompt": _turns(name, row[name], row.get("system"))}
+    schema = schema_of(row, answered=False)
+    text = schema.read(row)
+    if not isinstance(text.prompt, str) and not all(isinstance(message, dict) for message in text.prompt):
+        raise ValueError(f"prompt must be a text or messages, got {_short(text.prompt)}")
+    answer = text.completions[0] if text.completions else None
+    if isinstance(answer, list):
+        raise ValueError(f"an answer must be a text, got the ids {_short(answer)}")
+    prompt: str | list[Message] = text.prompt  # type: ignore[assignment]
+    return Example(prompt, answer, {name: value for name, value in row.items() if name not in ("prompt", *CHATS)})
 
 
 def _completion(row: Row) -> Text:
@@ -57,9 +104,16 @@ def _completion(row: Row) -> Text:
 
 
 def _messages(row: Row) -> Text:
-    messages = _chat("messages", row["messages"])
+    return _ended("messages", _chat("messages", row["messages"]))
+
+
+def _conversations(row: Row) -> Text:
+    return _ended("conversations", _turns("conversations", row["conversations"], row.get("system")))
+
+
+def _ended(name: str, messages: list[Message]) -> Text:
     if len(messages) < 2 or messages[-1]["role"] != "assistant":
-        raise ValueError("messages must be a chat of at least two messages that ends with one of the role 'assistant'")
+        raise ValueError(f"{name} must be a chat of at least two messages that ends with one of the role 'assistant'")
     return Text(messages[:-1], [messages[-1]["content"]])
 
 
@@ -68,37 +122,98 @@ def _preference(row: Row) -> Text:
 
 
 def _candidates(row: Row) -> Text:
-    given, scores = row["completions"], row.get("scores")
+    given = row["completions"]
     if not isinstance(given, list) or len(given) < 2:
         raise ValueError(f"completions must be a list of at least two texts, got {_short(given)}")
     completions = [_answer("completions", completion) for completion in given]
-    if scores is not None:
-        if not isinstance(scores, list) or len(scores) != len(given) or not all(map(_is_number, scores)):
-            raise ValueError(f"scores must be one number for each of the {len(given)} completions, got {_short(scores)}")
-        completions = [completions[i] for i in sorted(range(len(scores)), key=lambda i: -scores[i])]
-    return Text(_prompt(row["prompt"]), completions)
+    prompt = _prompt(row["prompt"])
+    if row.get("scores") is None:
+        return Text(prompt, completions)
+    scores = _scores("scores", row["scores"], len(given))
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])
+    return Text(prompt, [completions[i] for i in order], [scores[i] for i in order])
+
+
+def _beams(row: Row) -> Text:
+    beams, prompt = row["id_list"], row["prompt"]
+    if not isinstance(beams, list) or len(beams) < 2:
+        raise ValueError(f"id_list must be a list of at least two beams, each a list of token ids, got {_short(beams)}")
+    ids = [_ids("id_list", beam) for beam in beams]
+    scores = _scores("score_list", row["score_list"], len(ids))
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])
+    in_ids = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], dict)
+    return Text(_ids("prompt", prompt) if in_ids else _prompt(prompt), [ids[i] for i in order], [scores[i] for i in order])
+
+
+def _ids(name: str, value: object) -> list[int]:
+    if not isinstance(value, list) or not value or not all(type(item) is int and 0 <= item < 2**31 for item in value):
+        raise ValueError(f"{name} must hold lists of token ids, integers of at least 0, got {_short(value)}")
+    return value
+
+
+def _scores(name: str, value: object, count: int) -> list[float]:
+    if not isinstance(value, list) or len(value) != count or not all(map(_is_number, value)):
+        raise ValueError(f"{name} must be one finite number for each of the {count} completions, got {_short(value)}")
+    return value
 
 
 def _verl(row: Row) -> Text:
     truth = row["reward_model"].get("ground_truth") if isinstance(row["reward_model"], dict) else None
     if truth is None:
         raise ValueError(f"reward_model must hold a ground_truth, got {_short(row['reward_model'])}")
-    return Text(_prompt(row["prompt"]), [_answer("ground_truth", str(truth))])
+    text = json.dumps(truth, ensure_ascii=False) if isinstance(truth, list | dict) else str(truth)
+    return Text(_prompt(row["prompt"]), [_answer("ground_truth", text)])
 
 
 def _alpaca(row: Row) -> Text:
     instruction, more = _text("instruction", row["instruction"]), _text("input", row.get("input") or "", empty=True)
-    return Text(f"{instruction}\n\n{more}" if more else instruction, [_answer("output", row["output"])])
+    asked, answer = f"{instruction}\n\n{more}" if more else instruction, [_answer("output", row["output"])]
+    system, history = row.get("system") or "", row.get("history") or []
+    if not system and not history:
+        return Text(asked, answer)
+    if not isinstance(history, list) or not all(isinstance(turn, list) and len(turn) == 2 for turn in history):
+        raise ValueError(f"history must be a list of [instruction, answer], got {_short(history)}")
+    turns = [{"role": role, "content": text} for turn in history for role, text in zip(("user", "assistant"), turn, strict=True)]
+    first = [{"role": "system", "content": system}] if system else []
+    return Text(_chat("history", [*first, *turns, {"role": "user", "content": asked}]), answer)
+
+
+def _answered(row: Row) -> Text:
+    return Text(_prompt(row["prompt"]), [_answer("answer", _number_as_text(row["answer"]))])
+
+
+def _question(row: Row) -> Text:
+    answer = _answer("answer", _number_as_text(row["answer"]))
+    return Text(_text("question", row["question"]), [answer.rpartition("####")[2].strip().replace(",", "") if "####" in answer else answer])
+
+
+def _number_as_text(value: object) -> object:
+    return str(value) if _is_number(value) else value
+
+
+def _unanswered(row: Row) -> Text:
+    return Text(_prompt(row["prompt"]), [])
 
 
 SCHEMAS = (
     Schema(("prompt", "chosen", "rejected"), "pairs", _preference),
+    Schema(("prompt", "id_list", "score_list"), "groups", _beams),
     Schema(("prompt", "completions"), "groups", _candidates),
     Schema(("prompt", "completion"), "episodes", _completion),
-    Schema(("messages",), "episodes", _messages),
     Schema(("prompt", "reward_model"), "episodes", _verl),
+    Schema(("prompt", "answer"), "episodes", _answered),
+    Schema(("prompt",), "examples", _unanswered),
+    Schema(("messages",), "episodes", _messages),
+    Schema(("conversations",), "episodes", _conversations),
     Schema(("instruction", "output"), "episodes", _alpaca),
+    Schema(("question", "answer"), "episodes", _question),
 )
+CHATS = ("messages", "conversations")
+ROLES = {
+    "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system", "observation": "tool",
+    "tool": "tool",
+}  # fmt: skip
+"""Who speaks in ShareGPT's rows → the role."""
 
 
 def _prompt(value: object) -> str | list[Message]:
@@ -119,17 +234,48 @@ def _chat(name: str, value: object) -> list[Message]:
     for message in value:
         if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
             raise ValueError(f"{name} must hold messages with a role and a content, both texts, got {_short(message)}")
+        _text(name, message["content"], empty=True)
     return value
+
+
+def _turns(name: str, value: object, system: object = None) -> list[Message]:
+    """ShareGPT's turns, {"from", "value"}, as messages; messages as they are."""
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{name} must be a list of messages, got {_short(value)}")
+    first: list[object] = [{"role": "system", "content": system}] if system else []
+    return _chat(name, first + [_turn(name, message) for message in value])
+
+
+def _turn(name: str, turn: object) -> object:
+    if not isinstance(turn, dict) or "from" not in turn:
+        return turn
+    if turn["from"] not in ROLES:
+        raise ValueError(f"{name}: 'from' must be one of {', '.join(ROLES)}, got {_short(turn['from'])}")
+    return {"role": ROLES[turn["from"]], "content": turn.get("value")}
+
+
+def _is_answer(turn: object) -> bool:
+    return isinstance(turn, dict) and turn.get("role", ROLES.get(str(turn.get("from")))) == "assistant"
 
 
 def _text(name: str, value: object, *, empty: bool = False) -> str:
     if not isinstance(value, str) or not (value or empty):
         raise ValueError(f"{name} must be a text{'' if empty else ' that is not empty'}, got {_short(value)}")
+    if not _is_unicode(value):
+        raise ValueError(f"{name} holds half of a surrogate pair, which is no character: {_short(value)}")
     return value
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    return isinstance(value, int | float) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 
 def _short(value: object) -> str:

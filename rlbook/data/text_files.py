@@ -1,4 +1,4 @@
-"""Rows of text in files: JSON lines, parquet and `datasets` folders, any row at once and in constant memory.
+"""Rows of text in files: JSON lines, one JSON array, parquet and `datasets` folders, any row at once and in constant memory.
 
 A file of JSON lines is read where it lies, through the places where its lines begin: 16 bytes a row. The other formats are first copied,
 a few rows at a time, into a temporary file of JSON lines.
@@ -7,8 +7,10 @@ a few rows at a time, into a temporary file of JSON lines.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import re
 import stat
 import tempfile
 import weakref
@@ -101,13 +103,13 @@ def read_rows(path: Path) -> TextFile:
     if path.is_dir():
         return _spooled(_folder_rows(path), path)
     file = _opened(path)
-    beginning = file.read(4)
-    if beginning == b"PAR1":
+    beginning = file.read(64)
+    file.seek(0)
+    if beginning[:4] == b"PAR1":
         file.close()
         return _spooled(_parquet_rows(path), path)
-    if beginning[:1] == b"[":
-        file.close()
-        raise RequestError(f"{path} is one JSON array; write one object a line (JSON lines) instead")
+    if beginning.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
+        return _spooled(_array_rows(file, path), path)
     return TextFile(file, path)
 
 
@@ -120,6 +122,50 @@ def _opened(path: Path) -> IO[bytes]:
         os.close(descriptor)
         raise RequestError(f"data: {path} is neither a file nor a folder")
     return os.fdopen(descriptor, "rb")
+
+
+def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:
+    """The items of one JSON array, a row at a time, however its lines are broken."""
+    decoder, text, at, row = json.JSONDecoder(), "", 0, 0
+    with io.TextIOWrapper(file, encoding="utf-8-sig") as characters:
+        while True:
+            where = f"{path}, row {row + 1}"
+            at = _behind_blanks(text, at)
+            if row and text[at : at + 1] == "]":
+                return
+            if text[at : at + 1] not in ("," if row else "["):
+                raise RequestError(f"{where} must follow a comma, got {text[at : at + 20]!r}")
+            start = _behind_blanks(text, at + 1)
+            if not row and text[start : start + 1] == "]":
+                return
+            try:
+                item, end = decoder.raw_decode(text, start)
+                if end == len(text):             # a number may go on in the next piece
+                    raise json.JSONDecodeError("it ends too soon", text, end)
+            except (ValueError, RecursionError) as error:
+                piece = _piece(characters, path)
+                if not piece or len(text) - at > LONGEST_LINE:
+                    raise RequestError(f"{where} is not JSON: {str(error).splitlines()[0][:100]}") from None
+                text, at = text[at:] + piece, 0
+                continue
+            yield item
+            at, row = end, row + 1
+
+
+def _behind_blanks(text: str, at: int) -> int:
+    """Where the blanks end that begin at `at`."""
+    found = _BLANKS.match(text, at)
+    return at if found is None else found.end()
+
+
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+def _piece(characters: io.TextIOWrapper, path: Path) -> str:
+    try:
+        return characters.read(CHUNK)
+    except UnicodeDecodeError as error:
+        raise RequestError(f"data: {path} is not UTF-8: {str(error)[:100]}") from None
 
 
 def _spooled(rows: Iterable[Row], path: Path) -> TextFile:

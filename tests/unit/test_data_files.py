@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ import pytest
 
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.cli.main import main
-from rlbook.data import Episodes, Groups, Pairs, load
+from rlbook.data import Episodes, Groups, Pairs, load, text_files
+from rlbook.data.schemas import Example, example_of, schema_of
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
@@ -50,10 +53,14 @@ ONE_ANSWER = [
     {"messages": [{"role": "user", "content": "12+34="}, {"role": "assistant", "content": "46"}]},
     {"data_source": "x", "prompt": [{"role": "user", "content": "12+34="}], "reward_model": {"style": "rule", "ground_truth": 46}},
     {"instruction": "12+34=", "input": "", "output": "46"},
+    {"conversations": [{"from": "human", "value": "12+34="}, {"from": "gpt", "value": "46"}]},
+    {"prompt": "12+34=", "answer": 46},
+    {"question": "12+34=", "answer": "12+34=46\n#### 46"},
 ]
+FORMS = ["completion", "conversation", "messages", "verl", "alpaca", "sharegpt", "answer", "gsm8k"]
 
 
-@pytest.mark.parametrize("row", ONE_ANSWER, ids=["completion", "conversation", "messages", "verl", "alpaca"])
+@pytest.mark.parametrize("row", ONE_ANSWER, ids=FORMS)
 def test_every_form_of_one_answer_is_the_same_episode(tmp_path: Path, addition: Any, row: dict[str, Any]) -> None:
     data = load(lines(tmp_path / "rows.jsonl", row, row), addition)
     batch = data[np.array([1])]
@@ -71,6 +78,49 @@ def test_beams_come_best_first_whatever_their_order_in_the_file(tmp_path: Path, 
     data = load(lines(tmp_path / "beams", {"prompt": "1+1=", "completions": ["3", "2", "4"], "scores": [0.5, 1, -1]}), addition)
     assert isinstance(data, Groups)
     assert data[np.array([0])].episodes.action[:, 0].tolist() == ids("234")
+
+
+def test_beams_may_be_token_ids_and_their_scores_are_the_rewards_of_the_last_token(tmp_path: Path, addition: Any) -> None:
+    row = {"prompt": "1+1=", "id_list": [[7, 2], [6, 2, 2], [8, 2]], "score_list": [0.045, 0.046, 0.037]}
+    data = load(lines(tmp_path / "beams", row, row | {"prompt": [1, 5]}), addition)
+    assert isinstance(data, Groups)
+    best, second, third = data.groups[0]
+    assert (best.action.tolist(), second.action.tolist(), third.action.tolist()) == ([6, 2, 2], [7, 2], [8, 2])
+    assert best.reward is not None and best.reward.tolist() == [0.0, 0.0, np.float32(0.046)]
+    assert data[np.array([0, 1])].episodes.obs["length"].tolist() == [5, 5, 5, 2, 2, 2]      # BOS and four characters; two ids
+    for wrong, sentence in (
+        ({"id_list": [[7, 26], [1]]}, "the token id 26 is not among the 26 of the vocabulary"),
+        ({"id_list": [[7, -1], [1]]}, "id_list must hold lists of token ids"), ({"id_list": [[1, True], [2]]}, "id_list must hold"),
+        ({"id_list": [[1], []]}, "id_list must hold"), ({"id_list": [[1]]}, "at least two beams"),
+        ({"id_list": [[1], [2]], "score_list": [1]}, "score_list must be one finite number for each of the 2"),
+        ({"id_list": [[1], [2]], "score_list": [1, 10**400]}, "score_list must be one finite number"),
+        ({"prompt": []}, "prompt must be"), ({"prompt": [1, "2"]}, "prompt must hold lists of token ids"),
+    ):  # fmt: skip
+        with pytest.raises(RequestError, match=f"line 2: .*{sentence}"):
+            load(lines(tmp_path / "bad", row, row | {"score_list": [0.1, 0.2]} | wrong), addition)
+
+
+def test_a_chats_system_text_and_history_are_its_prompt() -> None:
+    alpaca = {"instruction": "c", "input": "d", "output": "e", "system": "s", "history": [["a", "b"]]}
+    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}, {"from": "user", "value": "c"}, {"from": "gpt", "value": "d"}]
+    share = {"system": "s", "conversations": turns}
+    for row, last, answer in ((alpaca, "c\n\nd", "e"), (share, "c", "d")):
+        text = schema_of(row).read(row)
+        roles = [message["role"] for message in text.prompt]  # type: ignore[index]
+        contents = [message["content"] for message in text.prompt]  # type: ignore[index]
+        assert (roles, contents, text.completions) == (["system", "user", "assistant", "user"], ["s", "a", "b", last], [answer])
+
+
+def test_an_example_is_a_prompt_with_what_is_known_about_it() -> None:
+    chat = [{"role": "user", "content": "1+1="}]
+    columns = {"data_source": "sums", "reward_model": {"ground_truth": [2, 3]}, "extra_info": {"index": 7}}
+    assert example_of({"prompt": chat, **columns}) == Example(chat, "[2, 3]", columns)
+    assert example_of({"prompt": "a", "level": 3}) == Example("a", None, {"level": 3})
+    chat = [{"from": "human", "value": "a"}]
+    assert example_of({"conversations": chat, "id": 1}) == Example([{"role": "user", "content": "a"}], None, {"id": 1})
+    assert example_of({"question": "6*200", "answer": "6*200=1200\n#### 1,200"}).answer == "1200"
+    with pytest.raises(ValueError, match=r"must have the columns of one of these forms.*did you mean 'prompt' by 'promt'"):
+        example_of({"promt": "a"})
 
 
 def test_parquet_and_datasets_folders_hold_the_same_rows(tmp_path: Path, addition: Any) -> None:
@@ -97,6 +147,10 @@ BAD_ROWS = {
     "another form": ({"messages": []}, "line 3 lacks 'prompt', which the first row has"),
     "a number": ({"prompt": "1+1=", "completion": 2}, "line 3: completion must be a text, got 2"),
     "no prompt": ({"prompt": "", "completion": "2"}, "line 3: prompt must be a text that is not empty, got ''"),
+    "a number as text": ({"prompt": "1+1=", "completion": ["2"]}, "line 3: completion must hold messages with a role and a content"),
+    "half a pair": ('{"prompt": "1+1=", "completion": "\\ud800"}', "line 3: completion holds half of a surrogate pair"),
+    "very deep": ("[" * 100_000, "line 3 is not JSON"),
+    "very long number": ('{"prompt": ' + "1" * 5_000 + "}", "line 3 is not JSON"),
     "no token": ({"prompt": "1*1=", "completion": "1"}, r"line 3: the vocabulary has no token for '\*' in '1\*1='"),
 }
 
@@ -121,7 +175,7 @@ def test_what_is_no_data_set_is_refused_in_one_sentence(tmp_path: Path, addition
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 and nothing else")
     for name, sentence in (
         ("missing", "does not exist"), ("empty", "has no rows"), ("folder", "neither a Minari data set nor one"),
-        ("array.json", "is one JSON array"), ("bad.parquet", "is not a parquet file that can be read"),
+        ("array.json", "row 1: must have the columns of one"), ("bad.parquet", "is not a parquet file that can be read"),
     ):  # fmt: skip
         with pytest.raises(RequestError, match=sentence):
             load(tmp_path / name, addition)
@@ -129,6 +183,27 @@ def test_what_is_no_data_set_is_refused_in_one_sentence(tmp_path: Path, addition
         load("/dev/null", addition)
     with pytest.raises(RequestError, match="holds texts, and this environment has no tokens"):
         load(lines(tmp_path / "rows", GOOD), maze)
+
+
+ARRAYS = {
+    "[": "row 1 is not JSON", '[{"a": 1}': "row 1 is not JSON: it ends too soon", '[{"a": 1} {}]': "row 2 must follow a comma, got '{}]'",
+    '[{"a": 1},]': "row 2 is not JSON", '[{"a": 1}, 2]': "row 2 must be a JSON object", '["\udcff"]': "is not UTF-8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", [5, text_files.CHUNK])
+def test_one_json_array_is_read_piece_by_piece(tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "CHUNK", chunk)
+    rows, path = [{"instruction": f"say\n {i}", "output": "é" * i} for i in range(50)], tmp_path / "rows.json"
+    for indent in (None, 2):
+        path.write_text("\n" + json.dumps(rows, indent=indent, ensure_ascii=False) + "\n", encoding="utf-8")
+        assert list(text_files.read_rows(path)) == rows
+    path.write_text(" [ ] ")
+    assert len(text_files.read_rows(path)) == 0
+    for text, sentence in ARRAYS.items():
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        with pytest.raises(RequestError, match=sentence):
+            list(text_files.read_rows(path))
 
 
 def test_rows_are_read_in_constant_memory(tmp_path: Path, addition: Any) -> None:
@@ -140,6 +215,28 @@ def test_rows_are_read_in_constant_memory(tmp_path: Path, addition: Any) -> None
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4e6                                                     # a chunk of 1 MB, twice, and 16 bytes a row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["lines", "array"])
+def test_a_million_rows_are_read_in_constant_memory(tmp_path: Path, form: str) -> None:
+    """The peak of reading and checking them is that of reading a thousand, and 40 MB: 16 bytes a row, and as many while they are found."""
+    row, peaks = json.dumps({"instruction": "1+1=", "output": "2", "note": "x" * 100}), []
+    program = (
+        "import resource, sys; from pathlib import Path\n"
+        "from rlbook.data.files import EncodedTexts; from rlbook.llm.tokenizer import character_codec\n"
+        "from rlbook.data.text_files import read_rows\n"
+        "rows = EncodedTexts(read_rows(Path(sys.argv[1])), character_codec()); rows.check(); rows[len(rows) - 1]\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    for count in (1_000, 1_000_000):
+        path = tmp_path / "rows"
+        with path.open("w") as file:
+            file.write("[" * (form == "array"))
+            file.writelines(row + ("\n" if form == "lines" else ",\n" if i < count - 1 else "]") for i in range(count))
+        done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout))
+    assert peaks[1] - peaks[0] < 40_000                                   # KiB; the file has 140 MB
 
 
 def test_a_recorded_maze_is_what_the_agent_saw(tmp_path: Path, maze: Any, capsys: pytest.CaptureFixture[str]) -> None:
