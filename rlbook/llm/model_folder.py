@@ -144,7 +144,7 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
     from safetensors import SafetensorError, safe_open
 
     shapes: dict[str, list[int]] = {}
-    for path in _weight_files(folder):
+    for path in weight_files(folder):
         try:
             with safe_open(path, "np") as weights:
                 shapes |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
@@ -153,7 +153,7 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
     return shapes
 
 
-def _weight_files(folder: Path) -> Iterator[Path]:
+def weight_files(folder: Path) -> Iterator[Path]:
     """The files with weights. An index names safetensors files beside it, and nothing else."""
     if not (folder / INDEX).is_file() or (folder / WEIGHTS).is_file():
         if not (folder / WEIGHTS).is_file():
