@@ -1,9 +1,11 @@
-"""Llama's forward pass on the weights of a Hugging Face `LlamaForCausalLM`, written for speed on a CPU.
+"""The forward pass of transformers' Llama, Qwen2 and Qwen3 (SmolLM2 is a Llama) on its own weights, written for speed on a CPU.
 
-Training: completions of one prompt share the prompt's part of the pass, and only the completion's columns reach the output.
-Acting: `LlamaDecoder` keeps keys and values in one preallocated block and reads each distinct prompt once.
+Training: completions of one prompt share the prompt's part of the pass, prompts share the part of a beginning that they have in common,
+and only the completion's columns reach the output.
+Acting: `LlamaDecoder` keeps keys and values in one preallocated block and reads each distinct prompt, and a common beginning, once.
 Source: Touvron et al. 2023, arXiv:2302.13971 (RMSNorm, SwiGLU); Su et al. 2021, arXiv:2104.09864 (RoPE); Ainslie et al. 2023,
-arXiv:2305.13245 (grouped queries). Equal to transformers' own forward pass to 1e-5.
+arXiv:2305.13245 (grouped queries); Yang et al. 2024, arXiv:2407.10671 (Qwen2: biases of q, k, v); Yang et al. 2025, arXiv:2505.09388
+(Qwen3: norms of q and k). Equal to transformers' own forward pass to 1e-5. The form to be read is `rlbook.llm.transformer`.
 """
 
 from __future__ import annotations
@@ -20,40 +22,46 @@ from rlbook.fast.modules import inside, ordinary, untouched
 from rlbook.llm import causal_lm
 from rlbook.llm.rows import Rows, completion_mask, positions, prompt_mask
 
+FAMILY = {
+    f"transformers.models.{name.lower()}.modeling_{name.lower()}": name for name in ("Llama", "Qwen2", "Qwen3")
+}
+"""Module of transformers → how its classes' names begin."""
+PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU)
 
-def is_plain_llama(model: nn.Module, kind: str = "LlamaForCausalLM") -> bool:
-    """Whether the functions below compute this Llama (or its trunk, a "LlamaModel") as it is now.
 
-    That is: its own layers, nothing put in their place, between them or over them, and float32 weights on the CPU.
+def is_plain_llama(model: nn.Module, part: str = "ForCausalLM") -> bool:
+    """Whether the functions below compute this model of the family (or its trunk, part "Model") as it is now.
+
+    That is: its own layers, nothing put in their place, between them or over them, full attention, and float32 weights on the CPU.
     """
-    if type(model).__module__ != LLAMA or type(model).__name__ != kind:
+    home = type(model).__module__
+    if home not in FAMILY or type(model).__name__ != FAMILY[home] + part:
         return False
     config: Any = model.config
     rope = getattr(config, "rope_parameters", None) or {}
     return (
         config.hidden_act == "silu" and rope.get("rope_type", "default") in ("default", "llama3", "linear")
         and getattr(config, "_attn_implementation", None) in ("sdpa", "eager")
-        and ordinary() and all(map(_plain_layer, inside(model)))
+        and ordinary() and all(_plain_layer(module, home) for module in inside(model))
     )  # fmt: skip
 
 
-def _plain_layer(module: nn.Module) -> bool:
-    """A layer of transformers' Llama or of torch, untouched, with float32 weights on the CPU."""
+def _plain_layer(module: nn.Module, home: str) -> bool:
+    """A layer of `home` or of torch, untouched, with float32 weights on the CPU."""
     kind = type(module)
-    if not (kind.__module__ == LLAMA or kind in PLAIN or kind.__name__ == "SiLUActivation") or not untouched(module):
+    if not (kind.__module__ == home or kind in PLAIN or kind.__name__ == "SiLUActivation") or not untouched(module):
         return False
     if kind is nn.Embedding and module.max_norm is not None:
         return False
     for name, parameter in module._parameters.items():
         if parameter is None:
             continue
-        if name != "weight" or type(parameter) is not nn.Parameter or parameter.dtype is not torch.float32 or not parameter.is_cpu:
+        known = name == "weight" or (name == "bias" and kind is nn.Linear)
+        if not known or type(parameter) is not nn.Parameter or parameter.dtype is not torch.float32 or not parameter.is_cpu:
             return False
+    if getattr(module, "sliding_window", None) is not None:
+        return False
     return not (module.training and getattr(module, "attention_dropout", 0.0))
-
-
-LLAMA = "transformers.models.llama.modeling_llama"
-PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU)
 
 
 def logits(model: Any, rows: Rows) -> Tensor:
@@ -65,7 +73,7 @@ def logits(model: Any, rows: Rows) -> Tensor:
 
 def hidden_states(trunk: Any, rows: Rows) -> Tensor:
     """The fast form of `rlbook.llm.causal_lm.hidden_states`."""
-    return _hidden_states(trunk, rows) if is_plain_llama(trunk, "LlamaModel") else causal_lm.hidden_states.plain(trunk, rows)  # type: ignore[attr-defined]
+    return _hidden_states(trunk, rows) if is_plain_llama(trunk, "Model") else causal_lm.hidden_states.plain(trunk, rows)  # type: ignore[attr-defined]
 
 
 def decoder(model: Any) -> LlamaDecoder | causal_lm.CausalDecoder:
@@ -74,76 +82,98 @@ def decoder(model: Any) -> LlamaDecoder | causal_lm.CausalDecoder:
 
 
 class Sizes(NamedTuple):
-    """The numbers of a Llama that its forward pass needs."""
+    """The numbers of a model that its forward pass needs."""
 
     heads: int                               # H, query heads
     kv_heads: int                            # K, key and value heads; divides H
     width: int                               # D, numbers in a head
     eps: float                               # RMSNorm's ε
+    qk_norm: bool                            # whether queries and keys are normed, head by head
 
     @staticmethod
     def of(config: Any) -> Sizes:
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return Sizes(config.num_attention_heads, config.num_key_value_heads, width, config.rms_norm_eps)
+        return Sizes(config.num_attention_heads, config.num_key_value_heads, width, config.rms_norm_eps, config.model_type == "qwen3")
 
 
 def _hidden_states(trunk: Any, rows: Rows) -> Tensor:
     """What the last layer says after the prompt and after each completion token, with gradients.
 
     Args:
-        trunk: a `LlamaModel`.
-        rows: B completions of T tokens.
+        trunk: a `LlamaModel`, `Qwen2Model` or `Qwen3Model`.
+        rows: B completions of T tokens behind U prompts of P, and all behind a prefix of C.
 
     Returns:
         [B, T + 1, d]: column 0 stands behind the prompt, column t behind t completion tokens.
     """
     sizes = Sizes.of(trunk.config)
-    (count, width), (batch, time) = rows.prompt.shape, rows.completion.shape
-    split = [count * width, batch * time]
-    x = trunk.embed_tokens(torch.cat([rows.prompt.reshape(-1), rows.completion.reshape(-1)]))                       # [M, d]
-    cos, sin = _rotation(trunk, torch.cat([part.reshape(-1) for part in positions(rows)]))                          # [M, 1, D]
+    (count, width), (batch, time), shared = rows.prompt.shape, rows.completion.shape, len(rows.prefix)
+    split = [shared, count * width, batch * time]
+    x = trunk.embed_tokens(torch.cat([rows.prefix, rows.prompt.reshape(-1), rows.completion.reshape(-1)]))          # [M, d]
+    cos, sin = _rotation(trunk, torch.cat([torch.arange(shared), *(part.reshape(-1) for part in positions(rows))]))  # [M, 1, D]
     attend = _Attention(sizes, rows)
     for layer in trunk.layers:
-        h = _rms_norm(x, layer.input_layernorm.weight, sizes.eps)
+        h = _rms_norm(x, layer.input_layernorm, sizes.eps)
         attention = layer.self_attn
-        q = _rotate(linear(h, attention.q_proj.weight).view(-1, sizes.heads, sizes.width), cos, sin)
-        k = _rotate(linear(h, attention.k_proj.weight).view(-1, sizes.kv_heads, sizes.width), cos, sin)
-        v = linear(h, attention.v_proj.weight).view(-1, sizes.kv_heads, sizes.width)
-        x = x + linear(attend(q, k, v), attention.o_proj.weight)
-        h = _rms_norm(x, layer.post_attention_layernorm.weight, sizes.eps)
-        gate, up = linear(h, layer.mlp.gate_proj.weight), linear(h, layer.mlp.up_proj.weight)
-        x = x + linear(F.silu(gate) * up, layer.mlp.down_proj.weight)
-    prompt, completion = _rms_norm(x, trunk.norm.weight, sizes.eps).split(split)
+        q = _through(attention.q_proj, h).view(-1, sizes.heads, sizes.width)
+        k = _through(attention.k_proj, h).view(-1, sizes.kv_heads, sizes.width)
+        v = _through(attention.v_proj, h).view(-1, sizes.kv_heads, sizes.width)
+        if sizes.qk_norm:
+            q, k = _rms_norm(q, attention.q_norm, sizes.eps), _rms_norm(k, attention.k_norm, sizes.eps)
+        x = x + _through(attention.o_proj, attend(_rotate(q, cos, sin), _rotate(k, cos, sin), v))
+        h = _rms_norm(x, layer.post_attention_layernorm, sizes.eps)
+        x = x + _through(layer.mlp.down_proj, F.silu(_through(layer.mlp.gate_proj, h)) * _through(layer.mlp.up_proj, h))
+    _, prompt, completion = _rms_norm(x, trunk.norm, sizes.eps).split(split)
     last = prompt.view(count, width, -1)[:, -1][rows.index]                                                         # [B, d]
     return torch.cat([last[:, None], completion.view(batch, time, last.shape[1])], dim=1)
 
 
 class _Attention:
-    """Attention over prompts and completions laid behind each other: q [M, H, D], k and v [M, K, D] → [M, H·D]."""
+    """Attention over prefix, prompts and completions laid behind each other: q [M, H, D], k and v [M, K, D] → [M, H·D]."""
 
-    def __init__(self, sizes: Sizes, rows: Rows) -> None:
-        self.rows = rows
-        self.split = [rows.prompt.numel(), rows.completion.numel()]
+    def __init__(self, sizes: Sizes, rows: Rows, scale: float | None = None) -> None:
+        self.rows, self.scale = rows, scale
+        self.split = [len(rows.prefix), rows.prompt.numel(), rows.completion.numel()]
         self.prompt_mask, self.completion_mask = prompt_mask(rows), completion_mask(rows)
         self.grouped = sizes.heads != sizes.kv_heads
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        (count, width), (batch, time) = self.rows.prompt.shape, self.rows.completion.shape
-        pq, pk, pv = (x[: self.split[0]].view(count, width, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))         # [U, H or K, P, D]
-        out = F.scaled_dot_product_attention(
-            pq, pk, pv, attn_mask=self.prompt_mask, is_causal=self.prompt_mask is None, enable_gqa=self.grouped
-        )
-        out = out.transpose(1, 2).reshape(self.split[0], -1)
-        if not self.split[1]:
-            return out
-        cq, ck, cv = (x[self.split[0] :].view(batch, time, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))          # [B, H or K, T, D]
-        keys, values = torch.cat([pk[self.rows.index], ck], dim=2), torch.cat([pv[self.rows.index], cv], dim=2)     # [B, K, P + T, D]
-        own = F.scaled_dot_product_attention(cq, keys, values, attn_mask=self.completion_mask, enable_gqa=self.grouped)
-        return torch.cat([out, own.transpose(1, 2).reshape(self.split[1], -1)])
+        rows, heard = self.rows, []
+        first, prompt, completion = zip(*(x.split(self.split) for x in (q, k, v)), strict=True)
+        keys = values = None                                                                                        # of what lies before
+        if self.split[0]:
+            q, keys, values = (_by_row(x, 1) for x in first)                                                        # [1, H or K, C, D]
+            heard.append(self._heard(q, keys, values, None))
+            keys, values = (x.expand(len(rows.prompt), -1, -1, -1) for x in (keys, values))
+        q, k, v = (_by_row(x, len(rows.prompt)) for x in prompt)                                                    # [U, H or K, P, D]
+        if keys is not None and values is not None:
+            k, v = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)                                       # [U, K, C + P, D]
+        heard.append(self._heard(q, k, v, self.prompt_mask))
+        if self.split[2]:
+            q, own_k, own_v = (_by_row(x, len(rows.completion)) for x in completion)                                # [B, H or K, T, D]
+            k, v = torch.cat([k[rows.index], own_k], dim=2), torch.cat([v[rows.index], own_v], dim=2)               # [B, K, C + P + T, D]
+            heard.append(self._heard(q, k, v, self.completion_mask))
+        return heard[0] if len(heard) == 1 else torch.cat(heard)
+
+    def _heard(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Where there is no mask, each token looks at those before it and at itself. [.., H·D], row behind row."""
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=self.scale, enable_gqa=self.grouped)
+        return out.transpose(1, 2).reshape(-1, q.shape[1] * q.shape[3])
 
 
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return F.rms_norm(x, weight.shape, weight, eps)
+def _by_row(x: Tensor, rows: int) -> Tensor:
+    """[rows · n, heads, D] → [rows, heads, n, D]"""
+    return x.view(rows, -1, *x.shape[1:]).transpose(1, 2)
+
+
+def _through(layer: Any, x: Tensor) -> Tensor:
+    """A linear layer, with gradients: [M, in] → [M, out]."""
+    y = linear(x, layer.weight)
+    return y if layer.bias is None else y + layer.bias
+
+
+def _rms_norm(x: Tensor, norm: Any, eps: float) -> Tensor:
+    return F.rms_norm(x, norm.weight.shape, norm.weight, eps)
 
 
 def _rotation(trunk: Any, position: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,13 +189,32 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat([-right, left], dim=-1) * sin
 
 
+class Affine(NamedTuple):
+    """A linear layer's numbers."""
+
+    weight: Tensor                           # [out, in]
+    bias: Tensor | None                      # [out]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[M, in] → [M, out]"""
+        return product(x, self.weight, self.bias)
+
+
 class LayerWeights(NamedTuple):
     """A layer's matrices as one decoding step wants them: merged, norms folded in, RoPE's pairs side by side."""
 
-    qkv: Tensor                              # [(H + 2K)·D, d]
-    out: Tensor                              # [d, H·D]
-    gate_up: Tensor                          # [2f, d]
-    down: Tensor                             # [d, f]
+    qkv: Affine                              # [(H + 2K)·D, d]
+    qk_norm: Tensor | None                   # [H + K, D]
+    out: Affine                              # [d, H·D]
+    gate_up: Affine                          # [2f, d]
+    down: Affine                             # [d, f]
+
+
+def _joined(layers: list[Any], norm: Any) -> Affine:
+    """Layers that read the same, as one, the weights of the norm before them folded in."""
+    biases = [layer.bias for layer in layers]
+    weight = torch.cat([layer.weight for layer in layers]) * norm.weight
+    return Affine(weight, None if biases[0] is None else torch.cat(biases))
 
 
 class LlamaDecoder:
@@ -183,41 +232,45 @@ class LlamaDecoder:
     def _merge(self) -> None:
         trunk = self.model.model
         self.layers = [self._merged(layer) for layer in trunk.layers]
-        self.head = self.model.lm_head.weight * trunk.norm.weight                                                   # [V, d]
+        self.head = _joined([self.model.lm_head], trunk.norm)                                                       # [V, d]
 
     def _merged(self, layer: Any) -> LayerWeights:
-        attention, mlp = layer.self_attn, layer.mlp
-        d = self.sizes.width
-        paired = torch.arange(d).view(2, d // 2).t().reshape(-1)                                                    # 0, D/2, 1, D/2 + 1, …
-        q, k = (w.view(-1, d, w.shape[1])[:, paired].reshape(w.shape) for w in (attention.q_proj.weight, attention.k_proj.weight))
-        qkv = torch.cat([q * d**-0.5, k, attention.v_proj.weight]) * layer.input_layernorm.weight
-        gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * layer.post_attention_layernorm.weight
-        return LayerWeights(qkv, attention.o_proj.weight, gate_up, mlp.down_proj.weight)
+        attention, sizes = layer.self_attn, self.sizes
+        qkv = _joined([attention.q_proj, attention.k_proj, attention.v_proj], layer.input_layernorm)
+        scale, turning, qk_norm = sizes.width**-0.5, (sizes.heads + sizes.kv_heads) * sizes.width, None
+        for numbers in qkv:
+            if numbers is not None:
+                numbers[:turning] = _paired(numbers[:turning], sizes.width)
+                numbers[: sizes.heads * sizes.width] *= 1.0 if sizes.qk_norm else scale
+        if sizes.qk_norm:
+            q, k = (_paired(norm.weight, sizes.width) for norm in (attention.q_norm, attention.k_norm))
+            qk_norm = torch.cat([(q * scale).expand(sizes.heads, -1), k.expand(sizes.kv_heads, -1)])
+        gate_up = _joined([layer.mlp.gate_proj, layer.mlp.up_proj], layer.post_attention_layernorm)
+        out, down = (Affine(last.weight, last.bias) for last in (attention.o_proj, layer.mlp.down_proj))
+        return LayerWeights(qkv, qk_norm, out, gate_up, down)
 
     @torch.inference_mode()
     def prefill(self, rows: Rows, new_tokens: int) -> Tensor:
         """Reads the prompts (`rows.completion` is ignored) and makes room for `new_tokens` more columns. Returns logits [N, V]."""
-        sizes, (count, width) = self.sizes, rows.prompt.shape
-        self.padding = rows.padding[rows.index]                                                                     # [N]
-        self.column, self.capacity = width, width + new_tokens
+        sizes, (count, width), shared = self.sizes, rows.prompt.shape, len(rows.prefix)
+        self.padding, self.shared = rows.padding[rows.index], shared                                                # [N]
+        self.column, self.capacity = shared + width, shared + width + new_tokens
         self.rotation = self._rotation_table()
         self.bias = self._padding_bias() if rows.ragged else None
         self.cache = torch.zeros(2, len(self.layers), len(rows.index), sizes.kv_heads, self.capacity, sizes.width)
-        mask = prompt_mask(rows)
-        rotation = self.rotation[positions(rows)[0]][:, :, None]                                                    # [U, P, 1, D/2]
-        x = F.embedding(rows.prompt.reshape(-1), self.model.model.embed_tokens.weight)                              # [U·P, d]
+        attend = _Attention(sizes, rows._replace(completion=rows.prompt[:, :0]), scale=1.0)
+        rotation = self.rotation[torch.cat([torch.arange(shared), positions(rows)[0].reshape(-1)])][:, None]        # [M, 1, D/2]
+        x = F.embedding(torch.cat([rows.prefix, rows.prompt.reshape(-1)]), self.model.model.embed_tokens.weight)    # [M, d]
         for index, weights in enumerate(self.layers):
-            qkv = product(self._normed(x), weights.qkv).view(count, width, -1, sizes.width)
-            self._turn(qkv, rotation)
-            q, k, v = qkv.transpose(1, 2).split([sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=1)               # [U, H or K, P, D]
-            self.cache[0, index, :, :, :width] = k[rows.index]
-            self.cache[1, index, :, :, :width] = v[rows.index]
-            out = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, is_causal=mask is None, scale=1.0, enable_gqa=sizes.heads != sizes.kv_heads
-            )
-            x = x + product(out.transpose(1, 2).reshape(count * width, -1), weights.out)
+            qkv = weights.qkv(self._normed(x)).view(len(x), -1, sizes.width)
+            self._turn(qkv, weights.qk_norm, rotation)
+            new = qkv[:, sizes.heads :].unflatten(1, (2, sizes.kv_heads))                                           # [M, 2, K, D]
+            own = new[shared:].unflatten(0, (count, width)).permute(2, 0, 3, 1, 4)                                  # [2, U, K, P, D]
+            self.cache[:, index, :, :, :shared] = new[:shared].permute(1, 2, 0, 3)[:, None]
+            self.cache[:, index, :, :, shared : self.column] = own[:, rows.index]
+            x = x + weights.out(attend(*qkv.split([sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=1)))
             x = x + self._mlp(self._normed(x), weights)
-        return product(self._normed(x.view(count, width, -1)[:, -1]), self.head)[rows.index]
+        return self.head(self._normed(x[shared:].view(count, width, -1)[:, -1]))[rows.index]
 
     @torch.inference_mode()
     def step(self, token: Tensor) -> Tensor:
@@ -226,8 +279,8 @@ class LlamaDecoder:
         rotation = self.rotation[now - self.padding][:, None] if self.bias is not None else self.rotation[now]
         x = F.embedding(token, self.model.model.embed_tokens.weight)                                                # [N, d]
         for index, weights in enumerate(self.layers):
-            qkv = product(self._normed(x), weights.qkv).view(count, -1, sizes.width)
-            self._turn(qkv, rotation)
+            qkv = weights.qkv(self._normed(x)).view(count, -1, sizes.width)
+            self._turn(qkv, weights.qk_norm, rotation)
             new = qkv[:, sizes.heads :].view(count, 2, sizes.kv_heads, sizes.width).transpose(0, 1)                  # [2, N, K, D]
             self.cache[:, index, :, :, now] = new
             keys, values = self.cache[:, index].flatten(1, 2)                                                       # [N·K, S, D]
@@ -235,15 +288,16 @@ class LlamaDecoder:
             scores = torch.bmm(q, keys[:, : now + 1].transpose(1, 2))
             if self.bias is not None:
                 scores += self.bias[:, :, : now + 1]
-            out = torch.bmm(scores.softmax(-1), values[:, : now + 1]).view(count, -1)
-            x = x + product(out, weights.out)
+            x = x + weights.out(torch.bmm(scores.softmax(-1), values[:, : now + 1]).view(count, -1))
             x = x + self._mlp(self._normed(x), weights)
         self.column += 1
-        return product(self._normed(x), self.head)
+        return self.head(self._normed(x))
 
-    def _turn(self, qkv: Tensor, rotation: Tensor) -> None:
-        """Turns q and k, the first H + K of [..., H + 2K, D], by their positions, in place."""
+    def _turn(self, qkv: Tensor, norm: Tensor | None, rotation: Tensor) -> None:
+        """Norms q and k where the architecture does, and turns them by their positions, in place: the first H + K of [.., H + 2K, D]."""
         turning = qkv[..., : self.sizes.heads + self.sizes.kv_heads, :]
+        if norm is not None:
+            turning.copy_(self._normed(turning).mul_(norm))
         torch.view_as_complex(turning.unflatten(-1, (-1, 2))).mul_(rotation)
 
     def _normed(self, x: Tensor) -> Tensor:
@@ -252,8 +306,8 @@ class LlamaDecoder:
         return x * norm.square_().div_(x.shape[-1]).add_(self.sizes.eps).rsqrt_()
 
     def _mlp(self, x: Tensor, weights: LayerWeights) -> Tensor:
-        gate, up = product(x, weights.gate_up).chunk(2, dim=-1)
-        return product(F.silu(gate) * up, weights.down)
+        gate, up = weights.gate_up(x).chunk(2, dim=-1)
+        return weights.down(F.silu(gate) * up)
 
     def _rotation_table(self) -> Tensor:
         """exp(i · position · frequency), complex64 [S, D/2]."""
@@ -262,19 +316,29 @@ class LlamaDecoder:
         return torch.polar(torch.full_like(angle, embedding.attention_scaling), angle)
 
     def _padding_bias(self) -> Tensor:
-        """[N·K, 1, S]: -inf on padding, 0 elsewhere."""
-        real = torch.arange(self.capacity) >= self.padding[:, None]
+        """[N·K, 1, S]: -inf on padding, which stands behind the prefix, and 0 elsewhere."""
+        column = torch.arange(self.capacity) - self.shared
+        real = (column < 0) | (column >= self.padding[:, None])
         bias = torch.zeros(real.shape).masked_fill(~real, -torch.inf)
         return bias.repeat_interleave(self.sizes.kv_heads, dim=0)[:, None]
 
     def state_dict(self) -> State:
         """The cache, bit for bit."""
-        return {"cache": self.cache.clone(), "padding": self.padding.clone(), "column": self.column, "ragged": self.bias is not None}
+        return {
+            "cache": self.cache.clone(), "padding": self.padding.clone(), "column": self.column, "shared": self.shared,
+            "ragged": self.bias is not None,
+        }  # fmt: skip
 
     @torch.inference_mode()
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`."""
         self.cache, self.padding, self.column = state["cache"].clone(), state["padding"].clone(), state["column"]
-        self.capacity = self.cache.shape[4]
+        self.capacity, self.shared = self.cache.shape[4], state["shared"]
         self.rotation = self._rotation_table()
         self.bias = self._padding_bias() if state["ragged"] else None
+
+
+def _paired(x: Tensor, width: int) -> Tensor:
+    """Components 0, D/2, 1, D/2 + 1, … of each head: [heads · D, ...] → the same shape."""
+    order = torch.arange(width).view(2, -1).t().reshape(-1)
+    return x.unflatten(0, (-1, width))[:, order].flatten(0, 1)

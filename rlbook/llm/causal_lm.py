@@ -37,7 +37,7 @@ def _takes(model: nn.Module, name: str) -> bool:
 @has_fast_form("rlbook.fast.llama:logits")
 def logits(model: nn.Module, rows: Rows) -> Tensor:
     """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with gradients, on the model's device."""
-    rows = rows.to(module_device(model))
+    rows = rows.to(module_device(model)).whole()
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
     columns = rows.completion.shape[1] + 1
     keep = {"logits_to_keep": columns} if _takes(model, "logits_to_keep") else {}
@@ -47,7 +47,7 @@ def logits(model: nn.Module, rows: Rows) -> Tensor:
 @has_fast_form("rlbook.fast.llama:hidden_states")
 def hidden_states(trunk: nn.Module, rows: Rows) -> Tensor:
     """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with gradients."""
-    rows = rows.to(module_device(trunk))
+    rows = rows.to(module_device(trunk)).whole()
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
     output = trunk(**_inputs(trunk, rows, tokens), use_cache=False)
     return output.last_hidden_state[:, -rows.completion.shape[1] - 1 :]
@@ -82,7 +82,7 @@ class CausalDecoder:
         """Reads the prompts (`rows.completion` is ignored). Returns logits [N, V]. The cache grows by itself."""
         from transformers import DynamicCache
 
-        rows = rows.to(module_device(self.model))
+        rows = rows.to(module_device(self.model)).whole()
         distinct = rows._replace(index=torch.arange(len(rows.prompt), device=rows.index.device), completion=rows.prompt[:, :0])
         self.cache = DynamicCache(config=self.model.config)
         self.padding, self.column = rows.padding[rows.index], rows.prompt.shape[1]

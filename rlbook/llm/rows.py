@@ -1,6 +1,7 @@
 """Prompts and completions as the networks want them: prompts aligned to the right, each distinct one once, completions behind them.
 
 Column and position then differ by a constant in each row, so a row's neighbours cannot tell it from a row computed alone.
+A long beginning that all prompts share, such as the worked examples in front of every question, stands apart: it is read once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+SHARED = 16                                  # tokens from which on a beginning that all prompts share stands apart
+NOTHING = torch.zeros(0, dtype=torch.int64)
+
 
 class Rows(NamedTuple):
     """B completions of U distinct prompts."""
@@ -18,6 +22,7 @@ class Rows(NamedTuple):
     padding: Tensor                          # int64 [U], columns on the left that hold no token
     index: Tensor                            # int64 [B], each completion's prompt
     completion: Tensor                       # int64 [B, T]
+    prefix: Tensor = NOTHING                 # int64 [C], what stands in front of every prompt and its padding
 
     @property
     def ragged(self) -> bool:
@@ -27,6 +32,17 @@ class Rows(NamedTuple):
     def to(self, device: torch.device | str) -> Rows:
         """The same rows on a device; tensors that are there already are not copied."""
         return Rows(*(tensor.to(device) for tensor in self))
+
+    def whole(self) -> Rows:
+        """The same texts with the prefix inside each prompt, its padding to the left of all."""
+        shared = len(self.prefix)
+        if not shared:
+            return self
+        joined = torch.cat([self.prefix.expand(len(self.prompt), -1), self.prompt], dim=1)                  # [U, C + P]
+        column = torch.arange(joined.shape[1], device=joined.device)
+        source = column - self.padding[:, None]                                     # [U, C + P]
+        prompt = joined.gather(1, torch.where(source < shared, source.clamp(min=0), column)).masked_fill(source < 0, 0)
+        return Rows(prompt, self.padding, self.index, self.completion)
 
 
 def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> Rows:
@@ -42,37 +58,50 @@ def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> Rows:
     source = torch.arange(width, device=tokens.device) - padding[:, None]                                 # [B, P]
     aligned = tokens.gather(1, source.clamp(min=0)).masked_fill(source < 0, 0)
     distinct, index = torch.unique(torch.cat([padding[:, None], aligned], dim=1), dim=0, return_inverse=True)
-    return Rows(distinct[:, 1:], distinct[:, 0], index, completion)
+    prompt, padding = distinct[:, 1:], distinct[:, 0]
+    shared = _shared(tokens, length) if len(prompt) > 1 else 0
+    if shared < SHARED:
+        return Rows(prompt, padding, index, completion)
+    own = prompt[:, shared:].masked_fill(torch.arange(width - shared, device=tokens.device) < padding[:, None], 0)
+    return Rows(own, padding, index, completion, tokens[0, :shared])
+
+
+def _shared(tokens: Tensor, length: Tensor) -> int:
+    """How many tokens all prompts begin with; each keeps at least one of its own."""
+    same = (tokens == tokens[:1]).all(0)[: int(length.min()) - 1]
+    return int(same.long().cumprod(0).sum())
 
 
 def prompt_mask(rows: Rows) -> Tensor | None:
-    """bool [U, 1, P, P], true where a column may be looked at: no later one and no padding. None where plain causality says it all.
+    """bool [U or 1, 1, P, C + P], true where a column may be looked at: the prefix, no later one and no padding.
 
-    A padding column looks at itself, so that no row of the softmax is empty.
+    A padding column looks at itself, so that no row of the softmax is empty. None where plain causality says it all.
     """
-    if not rows.ragged:
+    shared, width = len(rows.prefix), rows.prompt.shape[1]
+    if not rows.ragged and not shared:
         return None
-    column = torch.arange(rows.prompt.shape[1])
+    column = torch.arange(width)
     causal = column[None, :] <= column[:, None]                                     # [P, P]
     real = column >= rows.padding[:, None]                                          # [U, P]
-    return ((causal & real[:, None, :]) | torch.eye(len(column), dtype=torch.bool))[:, None]
+    own = (causal & real[:, None, :]) | torch.eye(width, dtype=torch.bool)          # [U, P, P]
+    return torch.cat([torch.ones(len(own), width, shared, dtype=torch.bool), own], dim=2)[:, None]
 
 
 def completion_mask(rows: Rows) -> Tensor:
-    """bool [B or 1, 1, T, P + T]: a completion's token looks at its prompt, at the tokens before it and at itself."""
-    time, width = rows.completion.shape[1], rows.prompt.shape[1]
+    """bool [B or 1, 1, T, C + P + T]: a completion's token looks at the prefix, its prompt, the tokens before it and itself."""
+    time, width, shared = rows.completion.shape[1], rows.prompt.shape[1], len(rows.prefix)
     causal = torch.ones(time, time, dtype=torch.bool).tril()
     if not rows.ragged:
-        return torch.cat([torch.ones(time, width, dtype=torch.bool), causal], dim=1)[None, None]
-    real = torch.arange(width) >= rows.padding[rows.index][:, None]                 # [B, P]
+        return torch.cat([torch.ones(time, shared + width, dtype=torch.bool), causal], dim=1)[None, None]
+    real = torch.arange(-shared, width) >= rows.padding[rows.index][:, None]        # [B, C + P]
+    real[:, :shared] = True
     count = len(real)
-    return torch.cat([real[:, None, None].expand(count, 1, time, width), causal.expand(count, 1, time, time)], dim=3)
+    return torch.cat([real[:, None, None].expand(count, 1, time, -1), causal.expand(count, 1, time, time)], dim=3)
 
 
 def positions(rows: Rows) -> tuple[Tensor, Tensor]:
-    """Position of each token in its own text: prompts [U, P] (0 on padding), completions [B, T]."""
-    width = rows.prompt.shape[1]
-    device = rows.prompt.device
-    prompt = (torch.arange(width, device=device) - rows.padding[:, None]).clamp(min=0)
-    completion = (width - rows.padding[rows.index])[:, None] + torch.arange(rows.completion.shape[1], device=device)
+    """Position of each token in its own text: prompts [U, P] (the prefix's length on padding), completions [B, T]."""
+    width, device, shared = rows.prompt.shape[1], rows.prompt.device, len(rows.prefix)
+    prompt = shared + (torch.arange(width, device=device) - rows.padding[:, None]).clamp(min=0)
+    completion = (shared + width - rows.padding[rows.index])[:, None] + torch.arange(rows.completion.shape[1], device=device)
     return prompt, completion

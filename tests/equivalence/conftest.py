@@ -19,6 +19,10 @@ from rlbook.llm.starting_models import starting_model
 from rlbook.llm.tasks import AdditionTask
 from rlbook.llm.tokenizer import IDS
 
+TINY: dict[str, Any] = {
+    "vocab_size": 31, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
 MERGING = {**IDS, "12": len(IDS), "46": len(IDS) + 1, "99": len(IDS) + 2}
 
 
@@ -93,3 +97,24 @@ def policy(model: Any) -> LanguageModelPolicy:
 def warm() -> LanguageModelPolicy:
     """The model that ships for Addition. Do not train it: copy it."""
     return LanguageModelPolicy(starting_model(AdditionTask(), None, np.random.default_rng(0)))
+
+
+@pytest.fixture(scope="session")
+def random_model() -> Callable[..., Any]:
+    """A model of transformers whose weights are all random and large, biases and norms included."""
+
+    def make(kind: str, **sizes: Any) -> Any:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        with torch.random.fork_rng(devices=[]):
+            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **TINY | sizes))
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim == 1:
+                    parameter.uniform_(0.5, 1.5, generator=generator)
+                else:
+                    parameter.normal_(0.0, parameter.shape[1] ** -0.5, generator=generator)
+        return model.float().eval()
+
+    return make

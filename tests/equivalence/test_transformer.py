@@ -15,10 +15,6 @@ from rlbook.llm.models import folder_model
 from rlbook.llm.transformer import continued, from_folder
 
 TOLERANCE = 1e-5
-SIZES: dict[str, Any] = {
-    "vocab_size": 31, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
-}  # fmt: skip
 KINDS = {
     "llama": ("llama", {"num_key_value_heads": 4}),
     "llama, grouped, tied": ("llama", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
@@ -28,27 +24,6 @@ KINDS = {
     "qwen2": ("qwen2", {"num_key_value_heads": 4}),
     "qwen2, grouped, tied": ("qwen2", {"num_key_value_heads": 2, "tie_word_embeddings": True, "rms_norm_eps": 1e-3}),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def random_model() -> Callable[..., Any]:
-    """A model of transformers whose weights are all random and large, biases and norms included."""
-
-    def make(kind: str, **sizes: Any) -> Any:
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        with torch.random.fork_rng(devices=[]):
-            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SIZES | sizes))
-        generator = torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.ndim == 1:
-                    parameter.uniform_(0.5, 1.5, generator=generator)
-                else:
-                    parameter.normal_(0.0, parameter.shape[1] ** -0.5, generator=generator)
-        return model.float().eval()
-
-    return make
 
 
 @pytest.mark.parametrize("case", KINDS)
