@@ -72,8 +72,26 @@ ALGORITHMS = {
 ENUMERATED = 20_000
 """Transitions of an environment without a table that `train` tries before it says that there are too many to plan in: a few seconds."""
 
-ALIASES: dict[str, str] = {"sft": "behavior_cloning"}
+ALIASES: dict[str, str] = {
+    "sft": "behavior_cloning",
+    **dict.fromkeys(("rloo", "reinforce_plus_plus", "dr_grpo", "dapo", "gspo", "cispo"), "grpo"),
+}
 """What language-model people call an algorithm → its name here."""
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "rloo": {
+        "baseline": "leave-one-out", "scale": "none", "ratio": "product", "average": "sequence",
+        "kl_coef": 0.05, "kl_in": "reward", "kl_estimator": "k1",
+    },
+    "reinforce_plus_plus": {
+        "baseline": "batch", "scale": "batch", "kl_coef": 0.01, "kl_in": "reward", "kl_estimator": "k1",
+    },
+    "dr_grpo": {"scale": "none", "average": "constant"},
+    "dapo": {"clip": 0.2, "clip_high": 0.28, "average": "token", "refill": 10},
+    "gspo": {"ratio": "sequence", "average": "sequence", "clip": 3e-4, "clip_high": 4e-4},
+    "cispo": {"ratio": "cispo", "clip": 1.0, "clip_high": 4.0},
+}  # fmt: skip
+"""Alias → the hyper-parameters that make it what it is called: they go before those of a preset, and the user's before them."""
 
 
 def algorithms() -> dict[str, type[Agent]]:

@@ -10,13 +10,15 @@ import io
 import shutil
 import textwrap
 import tokenize
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rlbook.checks import nearest
 from rlbook.cli.output import Result
 from rlbook.errors import RequestError
-from rlbook.registry import ALGORITHMS, ALIASES, agent_class
+from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS, agent_class
 from rlbook.runs.glossary import GLOSSARY, said_by
 
 
@@ -98,22 +100,24 @@ def explanation(algorithm: str) -> dict[str, Any]:
     """
     agent = agent_class(algorithm)
     module = inspect.getmodule(agent)
-    text = comments(agent.Config)
+    text, variant = comments(agent.Config), VARIANTS.get(algorithm, {})
     return {
         "algorithm": algorithm,
         "class": f"{agent.__module__}.{agent.__name__}",
         "idea": inspect.getdoc(module) or "",
         "hyperparameters": [
-            {"name": item.name, "default": default_text(item), "meaning": text[item.name]} for item in dataclasses.fields(agent.Config)
+            {"name": item.name, "default": default_text(item, variant), "meaning": text[item.name]}
+            for item in dataclasses.fields(agent.Config)
         ],
         "metrics": dict(agent.METRICS),
         "file": inspect.getsourcefile(agent) or "",
     }
 
 
-def default_text(item: dataclasses.Field[Any]) -> str:
-    """A field's default, as it would be typed on the command line."""
+def default_text(item: dataclasses.Field[Any], variant: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """A field's default, or what a variant has in its place, as it would be typed on the command line."""
     value = item.default_factory() if item.default_factory is not dataclasses.MISSING else item.default
+    value = variant.get(item.name, value)
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, tuple | list):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ class Batch:
     target: Tensor | None = None             # what V should become, in reward units
     reference_log_prob: Tensor | None = None # log π_ref(a|s), in nats
     weight: Tensor | None = None             # share of each element in the average
+    importance: Tensor | None = None         # what it weighs beside that, where another program drew the actions
+    score: Tensor | None = None              # [B], what each episode is worth, in reward units
 
     def __len__(self) -> int:
         return len(self.action)
@@ -33,9 +35,33 @@ class Batch:
     def __getitem__(self, rows: Any) -> Batch:
         return Batch(**{field.name: _rows(getattr(self, field.name), rows) for field in dataclasses.fields(self)})
 
+    def lengthened(self, length: int) -> Batch:
+        """Episodes [B, T] as rows of this length, at least T."""
+        return Batch(**{field.name: _longer(getattr(self, field.name), length) for field in dataclasses.fields(self)})
+
     def to(self, device: torch.device | str) -> Batch:
         """The same rows on a device; tensors that are there already are not copied."""
         return Batch(**{field.name: _moved(getattr(self, field.name), device) for field in dataclasses.fields(self)})
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Batches of episodes as one, all as long as the longest; what is added is 0, and masked."""
+    length = max(batch.mask.shape[1] for batch in batches)
+    rows = [batch.lengthened(length) for batch in batches]
+    return Batch(**{field.name: _joined([getattr(batch, field.name) for batch in rows]) for field in dataclasses.fields(Batch)})
+
+
+def _joined(values: list[Any]) -> Any:
+    if isinstance(values[0], dict):
+        return {key: torch.cat([value[key] for value in values]) for key in values[0]}
+    return None if values[0] is None else torch.cat(values)
+
+
+def _longer(value: Any, length: int) -> Any:
+    """[B, T, ...] → [B, length, ...]; what has no time, such as prompts and scores, as it is."""
+    if not isinstance(value, Tensor) or value.dim() < 2 or value.shape[1] == length:
+        return value
+    return torch.cat([value, value.new_zeros(len(value), length - value.shape[1], *value.shape[2:])], dim=1)
 
 
 def _rows(value: Any, rows: Any) -> Any:

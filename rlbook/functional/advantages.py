@@ -11,7 +11,7 @@ from rlbook.functional._shapes import same_shape, where_masked
 from rlbook.functional.returns import backward_sum, td_target
 
 Scale = Literal["std", "batch", "none"]
-Baseline = Literal["mean", "leave-one-out"]
+Baseline = Literal["mean", "leave-one-out", "batch", "none"]
 
 
 @torch.no_grad()
@@ -107,7 +107,7 @@ def group_advantage(
 
     A_i = (r_i - b_i) / (std(r) + ε)   within each group,   b_i = mean(r), or the mean of the others
 
-    A group whose rewards are all equal gets exactly 0. The two baselines differ by a factor only:
+    A group whose rewards are all equal gets exactly 0. These two baselines differ by a factor only:
 
     r_i - mean of r_j over j ≠ i  =  G / (G - 1) · (r_i - mean(r))
 
@@ -115,14 +115,16 @@ def group_advantage(
     itself, the gradient is (G - 1) / G times that. The step is then smaller, and a penalty that is
     not scaled with it (GRPO's KL term in the loss) acts G / (G - 1) times as strongly as its
     coefficient says.
-    Special cases: scale="none" is Dr. GRPO; eps=1e-6 is verl's; ddof=0 the paper's.
+    Special cases: scale="none" is Dr. GRPO; eps=1e-6 is verl's; ddof=0 the paper's;
+    scale="batch" is REINFORCE++ with baseline="batch", and its variant with a baseline with "mean".
 
     Args:
         reward: [B], one an episode, in reward units; each group's G rows are neighbours.
         group_size: G, at least 2; divides B.
         scale: "std" divides by the group's standard deviation, "batch" by the whole batch's,
             "none" by nothing.
-        baseline: "mean" of the whole group, or "leave-one-out", the mean of the others.
+        baseline: "mean" of the whole group, "leave-one-out", the mean of the others, "batch", the
+            mean of all B, or "none", 0.
         ddof: 1 divides the sum of squares by G - 1, 0 by G.
         eps: added to the standard deviation, in reward units.
 
@@ -130,14 +132,22 @@ def group_advantage(
         [B], without gradient.
 
     Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, section 4.1.2. Liu et al. 2025 (Dr. GRPO),
-    arXiv:2503.20783, section 3.2. ddof=1 and ε=1e-4 are TRL's.
+    arXiv:2503.20783, section 3.2. ddof=1 and ε=1e-4 are TRL's. The whole batch's: Hu 2025
+    (REINFORCE++), arXiv:2501.03262, eq. 5.
     """
     group = _grouped(reward, group_size)
-    centred = group - group.mean(1, keepdim=True)
-    if baseline == "leave-one-out":
-        centred = group_size / (group_size - 1) * centred
-    elif baseline != "mean":
-        raise ValueError(f"baseline must be one of 'mean', 'leave-one-out', got {baseline!r}")
+    if baseline in ("mean", "leave-one-out"):
+        centred = group - group.mean(1, keepdim=True)
+        if baseline == "leave-one-out":
+            centred = group_size / (group_size - 1) * centred
+    elif baseline == "batch":
+        shifted = reward - reward[:1]
+        centred = (shifted - shifted.mean()).view_as(group)
+    elif baseline == "none":
+        centred = reward.view_as(group)
+    else:
+        allowed = "'mean', 'leave-one-out', 'batch', 'none'"
+        raise ValueError(f"baseline must be one of {allowed}, got {baseline!r}")
     if scale == "none":
         return centred.flatten()
     if scale == "std":

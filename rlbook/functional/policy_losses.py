@@ -80,6 +80,102 @@ def _ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor | None) -> Tenso
     return where_masked(log_prob - old_log_prob, mask).clamp(max=MAX_LOG_RATIO).exp()
 
 
+def episode_log_ratio(
+    log_prob: Tensor, old_log_prob: Tensor, mask: Tensor, *, mean: bool = True
+) -> Tensor:
+    """The log of one importance ratio for a whole episode, at each of its steps.
+
+    log ρ = mean over its steps of log π(a|s) - log π_old(a|s);  or, without `mean`, their sum
+
+    In `clipped_surrogate_loss`, against an `old_log_prob` of 0, it clips whole episodes (GSPO). Its
+    gradient reaches all steps of the episode alike. verl instead gives each step the same value
+    with the step's own gradient; where the steps of an episode weigh alike, which they do in all of
+    `functional/averages.py`, the two losses have the same value and the same gradient.
+
+    Args:
+        log_prob, old_log_prob: [B, T], in nats.
+        mask: [B, T], bool; True marks the steps that count.
+        mean: the geometric mean of the steps' ratios, or their product, which is the ratio of the
+            episodes' probabilities.
+
+    Returns:
+        [B, T], in nats; equal within a row. 0 for a row without a step that counts.
+
+    Source: Zheng et al. 2025 (GSPO), arXiv:2507.18071, eq. 7; the sum: TRL's RLOO.
+    """
+    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, mask=mask)
+    total = where_masked(log_prob - old_log_prob, mask).sum(-1, keepdim=True)
+    length = mask.sum(-1, keepdim=True).clamp(min=1) if mean else 1
+    return (total / length).expand(log_prob.shape)
+
+
+def clipped_weight_loss(
+    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, *,
+    clip: float = 1.0, clip_high: float | None = None,
+    mask: Tensor | None = None, average: Average = per_token,
+) -> Tensor:
+    """CISPO: the policy gradient with a clipped importance weight; lower is better.
+
+    L = -mean( sg[clip(ρ, 1-ε, 1+ε_high)] A log π(a|s) ),   ρ = exp(log_prob - old_log_prob)
+
+    sg stops the gradient. The clip bounds how much an element weighs, and never switches its
+    gradient off, as `clipped_surrogate_loss` does. A `clip` of 1 sets no lower bound.
+
+    Args:
+        log_prob, old_log_prob, advantage: as in `clipped_surrogate_loss`.
+        clip: ε of the lower side, and of the upper one where `clip_high` is None.
+        clip_high: ε of the upper side: the cap is 1 + ε, as in verl. TRL's `epsilon_high` is
+            here the cap itself: its recommended 5 is a `clip_high` of 4.
+        mask, average: as in `clipped_surrogate_loss`.
+
+    Returns:
+        A scalar; zero if nothing is unmasked.
+
+    Source: MiniMax 2025 (CISPO), arXiv:2506.13585, eq. 4 and 5.
+    """
+    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, mask=mask)
+    ratio = _ratio(log_prob.detach(), old_log_prob, mask)
+    weight = ratio.clamp(1.0 - clip, 1.0 + (clip if clip_high is None else clip_high))
+    gain = weight * where_masked(advantage, mask) * where_masked(log_prob, mask)
+    return -averaged(gain, mask, average)
+
+
+@torch.no_grad()
+def truncated_importance_weight(
+    log_prob: Tensor, behaviour_log_prob: Tensor, mask: Tensor, *, cap: float = 2.0,
+    episode: bool = False,
+) -> Tensor:
+    """What an element weighs that another program sampled, such as a quicker inference engine.
+
+    w = min(π_old(a|s) / μ(a|s), C)
+
+    π_old is the policy that learns, before its update, as the learner computes it; μ is the same
+    policy as the sampler computed it. The truncation bounds the variance, for a bias.
+
+    Args:
+        log_prob: [B, T]. log π_old(a|s), in nats.
+        behaviour_log_prob: [B, T]. log μ(a|s), in nats; NaN, where nobody knows it, counts as
+            equal to `log_prob`.
+        mask: [B, T], bool; True marks the elements that count.
+        cap: C, the largest weight, above 0.
+        episode: the product over the steps of an episode, at each of them, in place of each
+            step's own.
+
+    Returns:
+        [B, T], without gradient; 1 outside the mask.
+
+    Source: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL
+    Training"; truncation: Ionides 2008. verl's `rollout_is`, with its cap of 2; TRL's
+    `token_truncate` and `sequence_truncate`.
+    """
+    same_shape(log_prob=log_prob, behaviour_log_prob=behaviour_log_prob, mask=mask)
+    known = mask & ~behaviour_log_prob.isnan()
+    difference = where_masked(log_prob - behaviour_log_prob, known)
+    if episode:
+        difference = difference.sum(-1, keepdim=True).expand(mask.shape)
+    return difference.clamp(max=MAX_LOG_RATIO).exp().clamp(max=cap).masked_fill(~mask, 1.0)
+
+
 def regularised_loss(
     loss: Tensor, entropy: Tensor | None, kl: Tensor | None, *,
     entropy_coef: float = 0.0, kl_coef: float = 0.0,

@@ -208,6 +208,12 @@ GLOSSARY: dict[str, Entry] = {
     "held_out_accuracy": Entry(
         "held-out pairs in the right order", SHARE, "rises with accuracy", "far below accuracy: the training pairs are learned by heart"
     ),
+    "importance": Entry(
+        "learner's probability over the sampler's",
+        "none",
+        "within 0.01 of 1",
+        "far from 1: the sampler is another policy: other weights, numbers of fewer bits, or sampling parameters that training leaves out",
+    ),
     "improvement": Entry(
         "what the step gained",
         "units of the advantage",

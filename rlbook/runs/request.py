@@ -18,7 +18,7 @@ from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.loop import Budget
 from rlbook.policies.model_spec import ModelSpec
-from rlbook.registry import agent_class, check_class, name_of, preset
+from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset
 from rlbook.runs.options import COUNTS, FOLDERS, NAMES, UNWRITTEN, RunOptions
 from rlbook.runs.plain_yaml import parse_yaml
 
@@ -70,7 +70,8 @@ class Request:
         options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.given()}
         _check_stop(agent, whole := RunOptions(**options))
         _check_workers(agent, whole)
-        config = _config(agent, {**settings, **(hyperparameters or {})})
+        variant = VARIANTS.get(algorithm, {}) if isinstance(algorithm, str) else {}
+        config = _config(agent, {**settings, **variant, **(hyperparameters or {})})
         return cls(agent, recipe, whole, config, _plain(vars(config)), dict(digests or {}))
 
     @property

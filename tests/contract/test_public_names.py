@@ -276,3 +276,14 @@ def test_torch_has_as_many_threads_afterwards_as_before() -> None:
         assert set(inside) == {1} and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_an_alias_may_come_with_settings_that_the_user_may_change() -> None:
+    from rlbook.registry import ALIASES, VARIANTS
+    from rlbook.runs.request import Request
+
+    for name, settings in VARIANTS.items():
+        config = Request.build(name, "Maze-v0").config
+        assert {field: getattr(config, field) for field in settings} == settings, name
+        assert name in ALIASES and Request.build(name, "Maze-v0").algorithm == ALIASES[name]
+    assert Request.build("rloo", "Maze-v0", hyperparameters={"kl_coef": 0.2}).config.kl_coef == 0.2

@@ -1,18 +1,28 @@
 """One batch, many shapes: [B] = [B, 1], a batch = its samples, a batch = its micro-batches; and ours = the peers' numbers."""
 
+import math
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from rlbook.functional.averages import averaged, constant, given, per_sequence, per_token
 from rlbook.functional.divergences import k3
-from rlbook.functional.policy_losses import clipped_surrogate_loss, negative_log_likelihood_loss, policy_gradient_loss
+from rlbook.functional.policy_losses import (
+    clipped_surrogate_loss,
+    clipped_weight_loss,
+    episode_log_ratio,
+    negative_log_likelihood_loss,
+    policy_gradient_loss,
+    truncated_importance_weight,
+)
 from rlbook.functional.preference_losses import dpo_loss, hinge_preference_loss, ipo_loss
 from rlbook.functional.value_losses import clipped_value_loss, huber_loss, squared_value_loss
 
 ELEMENTWISE = {
     "clipped_surrogate": (clipped_surrogate_loss, 3),
     "clipped_surrogate_dual": (lambda *args, **options: clipped_surrogate_loss(*args, clip_high=0.3, dual_clip=2.0, **options), 3),
+    "clipped_weight": (clipped_weight_loss, 3),
     "policy_gradient": (policy_gradient_loss, 2),
     "likelihood": (negative_log_likelihood_loss, 1),
     "squared_value": (squared_value_loss, 2),
@@ -138,3 +148,51 @@ def test_surrogate_and_kl_together_are_trls_grpo_loss(fixtures, golden, average,
     loss = loss + beta * averaged(k3(new, reference, mask), mask, average)
     assert loss.item() == pytest.approx(case[golden], abs=1e-6)
     assert loss.item() != pytest.approx(case["loss_unmasked_BUG"], abs=1e-3)
+
+
+def test_a_ratio_of_the_episode_is_trls_and_verls_gspo(fixtures):
+    """Row 1: log ratios .4, -.5, 0 have the mean -1/30; row 2: -1.5, 1.3 and padding have -.1. TRL clips exp of those, and multiplies A.
+
+    verl's form, sg[s] · π / sg[π] at each token, has the same gradient.
+    """
+    case, new, old, _, advantage, mask = language_model_case(fixtures)
+    new.requires_grad_()
+    ratio = episode_log_ratio(new, old, mask)
+    assert_close(ratio.detach()[:, 0], torch.tensor([-1 / 30, -0.1], dtype=torch.float64))
+    for average in (per_token, per_sequence, constant(4)):
+        loss = clipped_surrogate_loss(ratio, torch.zeros_like(old), advantage, clip=case["clip"], mask=mask, average=average)
+        (ours,) = torch.autograd.grad(loss, new, retain_graph=True)
+        verl = clipped_surrogate_loss(new - new.detach() + ratio.detach(), torch.zeros_like(old), advantage, clip=case["clip"],
+                                      mask=mask, average=average)  # fmt: skip
+        assert_close(ours, torch.autograd.grad(verl, new)[0])
+        assert ours[mask].abs().min() > 0.01 and not ours[~mask].any()
+    loss = clipped_surrogate_loss(ratio, torch.zeros_like(old), advantage, clip=case["clip"], mask=mask, average=per_sequence)
+    assert loss.item() == pytest.approx((-math.exp(-1 / 30) + math.exp(-0.1)) / 2, abs=1e-6)
+    assert loss.item() == pytest.approx(case["gspo_trl"], abs=1e-6)
+    product = episode_log_ratio(new, old, mask, mean=False)[:, 0]
+    assert_close(product.detach(), torch.tensor([-0.1, -0.2], dtype=torch.float64))
+
+
+def test_cispo_is_trls_with_its_cap_and_verls_with_its_clip(fixtures):
+    """-sg[clip ρ] A log π. TRL's epsilon_high is the cap, 5; verl's cap is 1 + epsilon_high."""
+    case, new, old, _, advantage, mask = language_model_case(fixtures)
+    new.requires_grad_()
+    loss = clipped_weight_loss(new, old, advantage, clip=1.0, clip_high=4.0, mask=mask)
+    rho = [math.exp(x) for x in (0.4, -0.5, 0.0, -1.5, 1.3)]
+    by_hand = -(rho[0] * -0.6 + rho[1] * -2.5 + rho[2] * -0.5 - rho[3] * -2.2 - rho[4] * -0.2) / 5
+    assert loss.item() == pytest.approx(by_hand, abs=1e-6) and loss.item() == pytest.approx(case["cispo_trl"], abs=1e-6)
+    (gradient,) = torch.autograd.grad(loss, new)
+    assert_close(gradient, -((new.detach() - old).exp() * advantage * mask) / 5)
+    tight = clipped_weight_loss(new, old, advantage, clip=case["clip"], clip_high=case["clip_high"], mask=mask)
+    clipped = [min(max(x, 0.8), 1.28) for x in rho]
+    by_hand = -(clipped[0] * -0.6 + clipped[1] * -2.5 + clipped[2] * -0.5 - clipped[3] * -2.2 - clipped[4] * -0.2) / 5
+    assert tight.item() == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_the_weight_of_anothers_sample_is_cut_at_two():
+    """log ratios 1, -1, unknown: e is cut to 2; of the product, e^0 = 1 stays; 1 outside the mask, and NaN there reaches nothing."""
+    new, behaviour = torch.tensor([[0.0, -2.0, -1.0, torch.nan]]), torch.tensor([[-1.0, -1.0, torch.nan, 3.0]])
+    mask = torch.tensor([[True, True, True, False]])
+    assert_close(truncated_importance_weight(new, behaviour, mask), torch.tensor([[2.0, math.exp(-1), 1.0, 1.0]]))
+    assert_close(truncated_importance_weight(new, behaviour, mask, episode=True), torch.ones(1, 4))
+    assert_close(truncated_importance_weight(new - 0.5, behaviour, mask, episode=True)[0, 0].log(), torch.tensor(-1.0))

@@ -174,8 +174,18 @@ def test_the_mean_of_the_others_is_further_away_than_the_mean_of_all():
     assert_close(group_advantage(reward, 3, scale="none", baseline="leave-one-out"), expected)
     assert_close(group_advantage(reward, 3, baseline="leave-one-out", eps=0.0), expected / 3**0.5)
     assert_close(group_advantage(reward, 3, scale="none"), expected * 2 / 3)
-    with pytest.raises(ValueError, match="baseline must be one of 'mean', 'leave-one-out', got 'others'"):
+    with pytest.raises(ValueError, match="baseline must be one of 'mean', 'leave-one-out', 'batch', 'none', got 'others'"):
         group_advantage(reward, 3, baseline="others")
+
+
+def test_the_mean_of_the_batch_and_none_at_all_are_taken_off_every_group_alike():
+    """0, 2, 10, 12 have the mean 6, the sample variance (36 + 16 + 16 + 36) / 3."""
+    reward = torch.tensor([0.0, 2.0, 10.0, 12.0], dtype=torch.float64)
+    expected = torch.tensor([-6.0, -4.0, 4.0, 6.0], dtype=torch.float64)
+    assert_close(group_advantage(reward, 2, scale="none", baseline="batch"), expected)
+    assert_close(group_advantage(reward, 2, scale="batch", baseline="batch", eps=0.0), expected / (104 / 3) ** 0.5)
+    assert_close(group_advantage(reward, 2, scale="none", baseline="none"), reward)
+    assert_close(group_advantage(reward, 2, baseline="none", eps=0.0), reward / 2**0.5)
 
 
 def test_batch_scale_divides_every_group_by_the_spread_of_the_whole_batch():

@@ -212,3 +212,102 @@ def test_the_reference_never_moves(stage: Make, scripted: Make, fingerprint: Mak
 
 def test_without_a_penalty_there_is_no_reference(stage: Make, scripted: Make) -> None:
     assert stage("grpo", scripted(), num_envs=8, group_size=4).agent.reference is None
+
+
+# ---- what the loss may be
+
+def test_the_ratio_of_an_episode_moves_all_its_steps_alike(stage: Make, scripted: Make) -> None:
+    """ρ = exp(mean log ratio): ∇ = A ρ / T Σ ∇ log π within the clip, nothing outside it."""
+    for shift, moves in ((0.1, True), (0.5, False)):
+        theatre = stage("grpo", scripted(), num_envs=8, group_size=4, ratio="sequence", average="sequence", **PLAIN)
+        agent = theatre.agent
+        theatre.round()
+        batch, _ = agent.prepare()
+        batch.log_prob, batch.advantage = batch.log_prob - shift, torch.ones_like(batch.advantage)
+        log_prob, _, _ = agent.policy.evaluate(batch)
+        expected = gradient_of(agent, -((log_prob * batch.mask).sum(1) / batch.mask.sum(1) * np.exp(shift)).mean())
+        agent.train_on(batch)
+        assert_close(agent.optimizer.grad, expected * moves, atol=1e-5, rtol=1e-4)
+
+
+def test_cispo_never_switches_a_step_off(stage: Make, scripted: Make) -> None:
+    """At ρ = e^0.5 = 1.65 the surrogate with ε = .2 has no gradient for A > 0; CISPO has 1.2 A ∇ log π."""
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, ratio="cispo", clip=0.2, **PLAIN)
+    agent = theatre.agent
+    theatre.round()
+    batch, _ = agent.prepare()
+    batch.log_prob, batch.advantage = batch.log_prob - 0.5, torch.ones_like(batch.advantage)
+    log_prob, _, _ = agent.policy.evaluate(batch)
+    expected = gradient_of(agent, -1.2 * (log_prob * batch.mask).sum() / batch.mask.sum())
+    agent.train_on(batch)
+    assert_close(agent.optimizer.grad, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("of", ["token", "sequence"])
+def test_what_another_program_sampled_is_weighed_and_the_ratio_is_to_the_learner(stage: Make, scripted: Make, of: str) -> None:
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, importance_cap=2.0, importance_of=of, **PLAIN)
+    agent = theatre.agent
+    theatre.round()
+    noise = np.random.default_rng(0)
+    agent.rollout_data.log_probs = [
+        (log_prob + noise.normal(0, 0.8, log_prob.shape)).astype(np.float32) for log_prob in agent.rollout_data.log_probs
+    ]
+    sampled = agent.rollout_data.log_prob().T
+    batch, metrics = agent.prepare()
+    difference = (batch.log_prob - sampled) * batch.mask
+    weight = (difference if of == "token" else difference.sum(1, keepdim=True).expand_as(difference)).exp().clamp(max=2.0)
+    assert metrics["importance"] == pytest.approx(weight[batch.mask].mean().item(), abs=1e-5) and (weight == 2.0).any()
+    log_prob, _, _ = agent.policy.evaluate(batch)
+    expected = gradient_of(agent, -(log_prob * batch.advantage * weight * batch.mask).sum() / batch.mask.sum())
+    metrics = agent.train_on(batch)
+    assert_close(agent.optimizer.grad, expected, atol=1e-5, rtol=1e-4)
+    assert metrics["clip_fraction"] == 0.0                     # ρ is 1: the learner's own numbers are compared
+
+
+# ---- refilling
+
+def test_groups_of_equals_are_replaced_until_the_round_is_full(stage: Make, arms: Make) -> None:
+    """Three arms, of which one is paid: a pair is equal with probability 5/9, so a round of 4 pairs needs about 9."""
+    theatre = stage("grpo", arms((1.0, 0.0, 0.0)), num_envs=8, group_size=2, refill=50)
+    agent, rounds = theatre.agent, 0
+    while True:
+        theatre.round()
+        rounds += 1
+        batch, metrics = agent.prepare()
+        agent.rollout_data.clear()
+        assert 0.0 <= metrics["zero_std_groups"] <= 1.0
+        if batch is not None:
+            break
+    assert rounds > 1 and len(batch) == 8 and agent.refill.kept == [] and agent.refill.played == 0
+    assert (batch.score.view(4, 2).sum(1) == 1).all()
+    np.testing.assert_allclose(batch.advantage.view(4, 2).abs(), 0.5 / (0.5**0.5 + 1e-4), rtol=1e-5)
+
+
+def test_refilling_ends_at_its_limit_and_pads_what_it_has(stage: Make, scripted: Make, arms: Make) -> None:
+    theatre = stage("grpo", arms((0.3, 0.3, 0.3)), num_envs=8, group_size=2, refill=3)
+    logged = theatre.learn(4)
+    assert [set(metrics) for metrics in logged] == [{"group_return", "zero_std_groups"}] * 4 and theatre.agent.optimizer.steps == 0
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=2, refill=2)
+    agent, batches = theatre.agent, []
+    for keep in (4, 3):                                        # pairs that differ; the others are made equal
+        theatre.round()
+        batch, _, _ = agent.scored()
+        batches.append((batch, torch.arange(8.0) * (torch.arange(8) < 2 * keep)))
+        agent.rollout_data.clear()
+    assert agent.refill.add(batches[1][0], batches[1][1]) is None
+    joined = agent.refill.add(*batches[0])
+    (first, _), (second, _) = batches[1], batches[0]
+    assert len(joined) == 8 and joined.mask.shape[1] == max(first.mask.shape[1], second.mask.shape[1])
+    assert joined.mask.sum(1).tolist() == [*first.mask.sum(1)[:6].tolist(), *second.mask.sum(1)[:2].tolist()]
+
+
+def test_a_half_filled_round_is_part_of_the_state(stage: Make, arms: Make) -> None:
+    one, other = (stage("grpo", arms((1.0, 0.0, 0.0)), num_envs=4, group_size=2, refill=20) for _ in range(2))
+    while not one.agent.refill.kept:
+        one.round()
+        one.agent.prepare()
+        one.agent.rollout_data.clear()
+    other.agent.load_state_dict(one.agent.state_dict())
+    assert other.agent.refill.played == one.agent.refill.played
+    for left, right in zip(one.agent.refill.kept, other.agent.refill.kept, strict=True):
+        assert_close(left.log_prob, right.log_prob) and assert_close(left.score, right.score)

@@ -1,0 +1,80 @@
+"""The hyper-parameters of GRPO; see `rlbook.algorithms.policy.grpo`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlbook import checks
+from rlbook.algorithms.policy.policy_agent import AVERAGES
+from rlbook.functional.divergences import ESTIMATORS, check_estimator
+from rlbook.functional.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class GRPOConfig:
+    group_size: int = 8  # G, episodes from one start, at least 2; divides num_envs
+    # what centred returns are divided by: the group's deviation, the whole batch's, or nothing
+    scale: Literal["std", "batch", "none"] = "std"
+    # what is taken off a return: the mean of its group, of the others in it, of all, or nothing
+    baseline: Literal["mean", "leave-one-out", "batch", "none"] = "mean"
+    # rounds that may be played for one update, so that groups of equal returns are replaced; 1
+    # keeps them, as groups that teach nothing
+    refill: int = 1
+    batch_size: int | None = None  # episodes of a minibatch; none takes the whole round
+    epochs: int = 1  # passes over a round of episodes
+    clip: float | Schedule = 0.2  # ε, how far the ratio ρ may move from 1 and still gain, > 0
+    clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
+    # c, at least 1: where A < 0, the loss of a step is at most -c A; none sets no bound
+    dual_clip: float | None = None
+    # ρ: of each step; the geometric mean of the episode's (GSPO); their product (RLOO); or of each
+    # step, as a clipped weight of the policy gradient, at most 1 + clip_high (CISPO)
+    ratio: Literal["token", "sequence", "product", "cispo"] = "token"
+    # C, the largest weight of a sample that another program drew (π_old by the learner over π_old
+    # by the sampler), above 0; none takes both for equal
+    importance_cap: float | None = None
+    importance_of: Literal["token", "sequence"] = "token"  # that weight: of each step, or a product
+    # the loss: a mean over steps, over episodes' means, or a sum over a constant
+    average: Literal["token", "sequence", "constant"] = "token"
+    average_divisor: int = 1  # steps per episode that average = constant divides by
+    mask_truncated: bool = False  # leave episodes out of the loss that a limit cut short
+    # β, weight of the KL penalty that pulls towards the first policy, or a named reference, in
+    # reward units per nat; in the loss and with baseline = mean it acts like β G / (G - 1)
+    kl_coef: float | Schedule = 0.0
+    kl_in: Literal["reward", "loss"] = "loss"  # where the penalty goes
+    # how the KL divergence is estimated from samples; k1+ and k3+ have the values of k1 and k3 and
+    # the gradient of k2; k1, whose gradient has mean zero, only goes into the reward
+    kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k3"
+    entropy_coef: float | Schedule = 0.0  # c_e, weight of the entropy bonus, reward units per nat
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    adam_eps: float = 1e-8  # Adam's ε
+    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    # episodes that are backpropagated at once; changes memory, not the gradient
+    micro_batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, group_size=checks.at_least(2), scale=checks.one_of("std", "batch", "none"),
+            baseline=checks.one_of("mean", "leave-one-out", "batch", "none"),
+            refill=checks.positive_int,
+            ratio=checks.one_of("token", "sequence", "product", "cispo"),
+            importance_cap=checks.optional(checks.bound),
+            importance_of=checks.one_of("token", "sequence"),
+            batch_size=checks.optional(checks.positive_int), epochs=checks.positive_int,
+            clip_high=checks.optional(checks.bound),
+            dual_clip=checks.optional(checks.number_from(1.0)), average=checks.one_of(*AVERAGES),
+            average_divisor=checks.positive_int, mask_truncated=checks.boolean,
+            kl_in=checks.one_of("reward", "loss"),
+            kl_estimator=checks.one_of(*ESTIMATORS), anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
+            hidden_sizes=checks.positive_ints,
+            micro_batch_size=checks.optional(checks.positive_int),
+        )  # fmt: skip
+        checks.check_rates(
+            self, clip=checks.bound, learning_rate=checks.positive,
+            entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
+        )  # fmt: skip
+        check_estimator(self.kl_estimator, self.kl_in)
