@@ -47,6 +47,7 @@ bound = Kind("a number above 0", lambda value: positive.allows(value) or value =
 non_negative = Kind("a number of at least 0", lambda value: _number(value) and value >= 0)
 unit_interval = Kind("a number in [0, 1]", lambda value: _number(value) and 0 <= value <= 1)
 positive_fraction = Kind("a number in (0, 1]", lambda value: _number(value) and 0 < value <= 1)
+share_below_one = Kind("a number in [0, 1)", lambda value: _number(value) and 0 <= value < 1)
 open_unit_interval = Kind("a number in (0, 1)", lambda value: _number(value) and 0 < value < 1)
 boolean = Kind("true or false", lambda value: isinstance(value, bool))
 

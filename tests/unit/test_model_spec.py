@@ -89,7 +89,7 @@ def test_what_cannot_be_a_model_is_refused_in_one_sentence(given: Any, sentence:
     ("grpo", "Addition-v0", {"hidden_size": 400_000}, "GB of memory"),
     ("grpo", "Addition-v0", {"attn_implementation": "someone/else"}, "asks for the attention implementation 'someone/else'"),
     ("grpo", "Addition-v0", {"adapter": {"rank": 8}}, "'rank' is no setting of an adapter here"),
-    ("grpo", "Addition-v0", {"adapter": {"r": 2, "target_modules": ["none"]}}, "adapter: Target modules"),
+    ("grpo", "Addition-v0", {"adapter": {"r": 2, "target_modules": ["none"]}}, "names 'none', .* did you mean 'down_proj'"),
 ])  # fmt: skip
 def test_a_model_that_does_not_suit_the_task_is_refused(algorithm: str, env: str, model: Any, sentence: str) -> None:
     if "adapter" in model:

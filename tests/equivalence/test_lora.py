@@ -1,0 +1,230 @@
+"""The book's LoRA computes what peft's does, reads and writes its files, and is live wherever the model acts or is evaluated."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rlbook.data.rollout import Batch
+from rlbook.fast.flat_adam import FlatAdam
+from rlbook.fast.llama import is_plain_llama
+from rlbook.llm.adapters import PREFIX, adapter_weights, adapters_off, save_adapter, with_adapter
+from rlbook.llm.generation import generate
+from rlbook.llm.language_model import LanguageModelPolicy
+from rlbook.llm.lora import Dropout, LoraLinear, lora_layers, merge_lora
+
+IDS = torch.tensor([[1, 5, 7, 3, 8, 9], [1, 6, 6, 4, 2, 11]])
+OPTIONS: dict[str, dict[str, Any]] = {
+    "all linear layers": {"r": 4},
+    "another scale": {"r": 2, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"]},
+    "a regular expression": {"r": 2, "target_modules": r".*\.1\.mlp\.(up|down)_proj"},
+    "all but some": {"r": 2, "exclude_modules": ["mlp.up_proj", "o_proj"]},
+    "the output layer": {"r": 2, "target_modules": ["lm_head", "k_proj"]},
+    "rsLoRA": {"r": 4, "lora_alpha": 4, "use_rslora": True},
+    "DoRA": {"r": 3, "use_dora": True},
+    "both": {"r": 3, "lora_alpha": 5, "use_dora": True, "use_rslora": True},
+    "dropout": {"r": 4, "lora_dropout": 0.3},
+    "DoRA with dropout": {"r": 4, "lora_dropout": 0.3, "use_dora": True},
+}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What peft says of transformers' renamed properties is not shown; its constructors draw from the global generator."""
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def adapted(model: Any, settings: dict[str, Any]) -> Any:
+    """The model with an adapter that changes every logit."""
+    made = with_adapter(model, settings, np.random.default_rng(0))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, weight in adapter_weights(made).items():
+            if not name.endswith("lora_A.weight"):
+                weight.add_(torch.randn(weight.shape, generator=generator), alpha=0.2)
+    return made
+
+
+def theirs(model: Any, folder: Path) -> Any:
+    peft = pytest.importorskip("peft", reason="peft is in the extra [lora]")
+    with quiet():
+        return peft.PeftModel.from_pretrained(model, str(folder), is_trainable=True).eval()
+
+
+def share_dropout(ours: nn.Module, peft_model: Any) -> None:
+    """One seed for both, since peft would draw from the global generator."""
+    drop = next((layer.dropout for _, layer in lora_layers(ours) if layer.dropout is not None), None)
+    if drop is None:
+        return
+    twin = Dropout(drop.p, drop.seed)
+    for module in peft_model.modules():
+        if hasattr(module, "lora_dropout"):
+            module.lora_dropout["default"] = twin
+    peft_model.train()
+
+
+def loss(model: Any) -> Tensor:
+    logits = model(input_ids=IDS).logits
+    weights = torch.linspace(-1, 1, logits.numel()).view_as(logits)
+    return (weights * logits.log_softmax(-1)).sum()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_logits_and_gradients_are_peft_s(options: str, lively_llama: Callable[..., Any], tmp_path: Path) -> None:
+    ours = adapted(lively_llama(kv_heads=2), OPTIONS[options])
+    save_adapter(ours, tmp_path, None)
+    other = theirs(lively_llama(kv_heads=2), tmp_path)
+    with torch.no_grad():
+        plain = lively_llama(kv_heads=2)(input_ids=IDS).logits
+        assert (ours(input_ids=IDS).logits - other(input_ids=IDS).logits).abs().max() < 1e-5
+        assert (ours(input_ids=IDS).logits - plain).abs().max() > 0.05
+    share_dropout(ours, other)
+    values = loss(ours), loss(other)
+    assert torch.allclose(*values, rtol=1e-6) and ("dropout" not in options or not torch.allclose(loss(ours), values[0], rtol=1e-3))
+    for value in values:
+        value.backward()
+    found = {name.replace(".default", ""): weight.grad for name, weight in other.named_parameters() if weight.requires_grad}
+    needed = {name: weight.grad for name, weight in adapter_weights(ours).items()}
+    assert {name.removesuffix(".weight") for name in found} == {name.removesuffix(".weight") for name in needed}
+    for name, gradient in needed.items():
+        other_gradient = found[name] if name in found else found[f"{name}.weight"]
+        assert gradient is not None and gradient.abs().max() > 0
+        assert (gradient - other_gradient).abs().max() < 1e-5 * max(1.0, float(gradient.abs().max()))
+
+
+@pytest.mark.parametrize("options", ["all linear layers", "the output layer", "both"])
+def test_an_adapter_that_peft_wrote_is_read(options: str, lively_llama: Callable[..., Any], tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft", reason="peft is in the extra [lora]")
+    settings = {"target_modules": "all-linear"} | OPTIONS[options]
+    with quiet():
+        other: Any = peft.get_peft_model(lively_llama(), peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
+        other.save_pretrained(tmp_path)
+    ours = with_adapter(lively_llama(), str(tmp_path), np.random.default_rng(0))
+    assert (ours(input_ids=IDS).logits - other(input_ids=IDS).logits).abs().max() < 1e-5
+    assert (ours(input_ids=IDS).logits - lively_llama()(input_ids=IDS).logits).abs().max() > 0.01
+
+
+def test_qwen2_s_biases_stay_beside_the_adapter(tmp_path: Path) -> None:
+    from transformers.models.qwen2 import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(vocab_size=30, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+                         num_key_value_heads=1, tie_word_embeddings=True, eos_token_id=2)  # fmt: skip
+    with quiet():
+        torch.manual_seed(0)
+        base: Any = Qwen2ForCausalLM(config).eval()
+    torch.nn.init.normal_(base.model.layers[0].self_attn.q_proj.bias, generator=torch.Generator().manual_seed(3))
+    sentence = r"adapter: target_modules names 'dense', and no linear layer .*; did you mean '\w+_proj'\? \(they are: "
+    with pytest.raises(ValueError, match=sentence):
+        with_adapter(base, {"target_modules": ["q_proj", "k_proj", "v_proj", "dense"]}, np.random.default_rng(0))
+    ours = adapted(copy.deepcopy(base), {"r": 2, "use_dora": True})
+    save_adapter(ours, tmp_path, None)
+    other = theirs(copy.deepcopy(base), tmp_path)
+    assert (ours(input_ids=IDS).logits - other(input_ids=IDS).logits).abs().max() < 1e-5
+    logits = ours(input_ids=IDS).logits
+    merge_lora(ours)
+    assert (ours(input_ids=IDS).logits - logits).abs().max() < 1e-5 and not list(lora_layers(ours))
+    assert ours.lm_head.weight is ours.model.embed_tokens.weight                                # the output layer had no adapter
+    tied = adapted(base, {"r": 2, "target_modules": ["lm_head"]})
+    logits = tied(input_ids=IDS).logits
+    merge_lora(tied)
+    tied.tie_weights()
+    assert (tied(input_ids=IDS).logits - logits).abs().max() < 1e-5 and tied.lm_head.weight is not tied.model.embed_tokens.weight
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_merged_equals_unmerged(options: str, lively_llama: Callable[..., Any]) -> None:
+    model = adapted(lively_llama(), OPTIONS[options])
+    with torch.no_grad():
+        before = model(input_ids=IDS).logits
+        merge_lora(model)
+        assert (model(input_ids=IDS).logits - before).abs().max() < 1e-5
+    assert is_plain_llama(model) and model.state_dict().keys() == lively_llama().state_dict().keys()
+
+
+def by_hand(model: Any, adapter: dict[str, Tensor], scale: float) -> Any:
+    """An ordinary model of the weights W + s B A."""
+    for name, module in model.named_modules():
+        if f"{PREFIX}{name}.lora_A.weight" in adapter:
+            a, b = (adapter[f"{PREFIX}{name}.lora_{part}.weight"].detach().numpy() for part in "AB")
+            module.weight = nn.Parameter(torch.from_numpy(module.weight.detach().numpy() + scale * b @ a))
+    return model
+
+
+def texts() -> tuple[np.ndarray, np.ndarray]:
+    """Ragged prompts of 1 to 8 tokens, with room for 4 more."""
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 26, (6, 12)), rng.integers(1, 9, 6)
+
+
+def next_logits(model: Any, tokens: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """By transformers' own forward pass, each text by itself."""
+    rows = [model(input_ids=torch.from_numpy(row[:count])[None]).logits[0, -1] for row, count in zip(tokens, length, strict=True)]
+    return torch.stack(rows).detach().numpy()
+
+
+@pytest.mark.parametrize("options", ["all linear layers", "another scale", "the output layer", "rsLoRA"])
+def test_the_adapter_is_live_in_acting_evaluating_and_the_cache(options: str, lively_llama: Callable[..., Any]) -> None:
+    """Against transformers on weights that were put together by hand; then again after a step of training, in the middle of an episode."""
+    settings = OPTIONS[options]
+    scale = settings.get("lora_alpha", 8) / (settings["r"] ** 0.5 if settings.get("use_rslora") else settings["r"])
+    policy = LanguageModelPolicy(adapted(lively_llama(kv_heads=2), settings))
+    state, optimizer = policy.initial_state(), FlatAdam([policy], 0.05)
+    tokens, length = texts()
+    for _ in range(2):
+        plain = by_hand(lively_llama(kv_heads=2), adapter_weights(policy.model), scale)
+        now, longer = length.copy(), tokens.copy()
+        for _ in range(3):                                                                      # the cache grows
+            logits = state.logits(longer, now)
+            np.testing.assert_allclose(logits.numpy(), next_logits(plain, longer, now), atol=3e-5)
+            longer[np.arange(6), now] = logits.argmax(-1).numpy()
+            now = now + 1
+        written = generate(policy, tokens, length, eos=-1, max_new_tokens=3)
+        batch = batch_of(written.tokens)
+        log_prob = policy.evaluate(batch)[0]
+        assert np.abs(log_prob.detach().numpy() - written.log_prob).max() < 3e-5
+        assert (log_prob - LanguageModelPolicy(plain).evaluate(batch)[0]).abs().max() < 3e-5
+        optimizer.step(log_prob.mean())
+
+
+def batch_of(completion: np.ndarray) -> Batch:
+    tokens, length = map(torch.from_numpy, texts())
+    return Batch({"tokens": tokens, "length": length}, torch.from_numpy(completion), torch.zeros(6, 3), torch.ones(6, 3, dtype=torch.bool))
+
+
+def test_with_the_adapters_off_the_model_is_the_one_from_before(lively_llama: Callable[..., Any]) -> None:
+    """The reference: the same tensors, nothing to save, and what it says does not move while the adapter is trained."""
+    plain, (tokens, length) = LanguageModelPolicy(lively_llama()), texts()
+    policy = LanguageModelPolicy(adapted(lively_llama(), {"r": 2, "use_dora": True}))
+    reference, optimizer, batch = policy.reference(), FlatAdam([policy], 0.05), batch_of(np.full((6, 3), 4))
+    assert reference.model is policy.model and not list(reference.parameters()) and reference.state_dict() == {}
+    before = plain.evaluate(batch)[0].detach()
+    for _ in range(2):
+        found = reference.evaluate(batch)[0]
+        assert not found.requires_grad and (found - before).abs().max() < 3e-5
+        np.testing.assert_allclose(generate(reference, tokens, length, eos=-1, max_new_tokens=3).log_prob,
+                                   generate(plain, tokens, length, eos=-1, max_new_tokens=3).log_prob, atol=3e-5)  # fmt: skip
+        optimizer.step(policy.evaluate(batch)[0].mean())
+        assert (policy.evaluate(batch)[0] - before).abs().max() > 0.1
+    with adapters_off(policy.model), torch.no_grad():
+        assert torch.equal(policy.model(input_ids=IDS).logits, lively_llama()(input_ids=IDS).logits)
+    layer = next(layer for _, layer in lora_layers(policy.model))
+    assert isinstance(layer, LoraLinear) and layer.enabled
+
+
+def test_an_adapter_of_a_bfloat16_model_is_float32_as_peft_s(lively_llama: Callable[..., Any], tmp_path: Path) -> None:
+    ours = adapted(lively_llama().to(torch.bfloat16), {"r": 2})
+    assert {weight.dtype for weight in adapter_weights(ours).values()} == {torch.float32}
+    save_adapter(ours, tmp_path, None)
+    other = theirs(lively_llama().to(torch.bfloat16), tmp_path)
+    assert torch.equal(ours(input_ids=IDS).logits, other(input_ids=IDS).logits)
