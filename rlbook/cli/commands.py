@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.cli.output import Unprinted, abandon_stdout, interrupted, last_good, note, show, trained
+from rlbook.cli.output import Unprinted, abandon_stdout, for_terminal, interrupted, last_good, note, show, trained
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.interrupts import signal_of
 
@@ -230,7 +230,7 @@ def doctor(words: Sequence[str]) -> int:
     found = complaints(folder, allow_import=options.allow_import)
     signs = {} if found else _symptoms(Path(folder), options.allow_import)
     lines = found or [f"{folder} is sound", *(f"{rule}: {sentence}" for rule, sentence in signs.items())]
-    show(options.json, ({"folder": folder, "complaints": found, "symptoms": signs}, "\n".join(lines)))
+    show(options.json, ({"folder": folder, "complaints": found, "symptoms": signs}, "\n".join(map(for_terminal, lines))))
     return 1 if found else 0
 
 

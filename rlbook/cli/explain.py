@@ -7,7 +7,6 @@ import dataclasses
 import importlib.util
 import inspect
 import io
-import shutil
 import textwrap
 import tokenize
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rlbook.checks import nearest
-from rlbook.cli.output import Result
+from rlbook.cli.output import Result, width
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS, agent_class
 from rlbook.runs.glossary import GLOSSARY, said_by
@@ -65,16 +64,15 @@ def explained(name: str) -> Result:
     Raises:
         RequestError: neither has this name; the nearest one is given.
     """
-    width = min(100, shutil.get_terminal_size((100, 24)).columns)
     if name in GLOSSARY:
-        return _number(name), _number_as_text(name, width)
+        return _number(name), _number_as_text(name, width())
     known = (*ALGORITHMS, *ALIASES, *GLOSSARY)
     if name not in known and ":" not in name:
         match = nearest(name.lower().replace("-", "_"), known)
         hint = f"did you mean {match!r}?" if match else "rlbook list algorithms names the algorithms"
         raise RequestError(f"there is no algorithm and no logged number {name!r}; {hint}")
     facts = explanation(name)
-    return facts, as_text(facts, width)
+    return facts, as_text(facts, width())
 
 
 def _number(name: str) -> dict[str, Any]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from typing import TYPE_CHECKING, Any
 
+from rlbook.cli.output import filled
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvCreator
-
-WIDTH = 100
-
 
 def listing(what: str = "all") -> tuple[dict[str, Any], str]:
     """What `rlbook list` shows: as plain JSON types, and laid out for a terminal.
@@ -52,36 +49,36 @@ def _environments() -> tuple[Any, str]:
 
 
 def _table() -> tuple[Any, str]:
-    from rlbook.registry import ALGORITHMS, table
+    from rlbook.registry import table
 
     facts = table()
-    environments = list(next(iter(facts.values())))
-    reasons: list[str] = []
-    width = max(map(len, environments))
-    lines = ["Which trains on which (a number is the reason why not)", " " * width + "".join(f"  {name:>5}" for name in ALGORITHMS)]
-    for env in environments:
-        cells = {algorithm: _cell(facts[algorithm][env], env, reasons) for algorithm in ALGORITHMS}
-        lines.append(f"{env:<{width}}" + "".join(f"  {cell:>{max(len(name), 5)}}" for name, cell in cells.items()))
-    notes = [textwrap.fill(reason, WIDTH, initial_indent=f"  {n:>2}  ", subsequent_indent=" " * 6) for n, reason in enumerate(reasons, 1)]
-    return facts, "\n".join([*lines, "", *notes]).rstrip()
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for env in next(iter(facts.values())):
+        refused = ((name, reasons[env]) for name, reasons in facts.items())
+        alike.setdefault(tuple((name, _reason(reason, env, name)) for name, reason in refused if reason), []).append(env)
+    parts = [_exceptions(envs, refused, len(facts)) for refused, envs in alike.items()]
+    return facts, "\n\n".join(["Which trains on which", *parts])
 
 
-def _cell(reason: str | None, env: str, reasons: list[str]) -> str:
-    """The table's entry: yes, or the number of the reason; environments share a number where they share the reason."""
-    if reason is None:
-        return "yes"
-    reason = re.sub(rf"^(rlbook/)?{re.escape(env)}\b", "it", reason).rstrip(".")
-    if reason not in reasons:
-        reasons.append(reason)
-    return str(reasons.index(reason) + 1)
+def _exceptions(envs: list[str], refused: tuple[tuple[str, str], ...], count: int) -> str:
+    """Environments on which the same algorithms do not train, with the reasons."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in refused:
+        by_reason.setdefault(reason, []).append(name)
+    trained = f"{count - len(refused)} of {count}"
+    lines = [filled(", ".join(envs), "  ", "  "), f"      {trained} algorithms" + (", not" if refused else "")]
+    lines += [filled(f"{', '.join(names)}: {reason}", "      ", "          ") for reason, names in by_reason.items()]
+    return "\n".join(lines)
+
+
+def _reason(reason: str, env: str, algorithm: str) -> str:
+    """The reason without the names, so that those who share it can be named together."""
+    return re.sub(rf"\b((rlbook/)?{re.escape(env)}|{re.escape(algorithm)})(?![\w-])", "it", reason).rstrip(".")
 
 
 def _columns(facts: dict[str, str]) -> str:
     width = max(map(len, facts)) + 4
-    return "\n".join(
-        textwrap.fill(text, WIDTH, initial_indent=f"  {name}".ljust(width), subsequent_indent=" " * width) if text else f"  {name}"
-        for name, text in facts.items()
-    )
+    return "\n".join(filled(text, f"  {name}".ljust(width), " " * width) if text else f"  {name}" for name, text in facts.items())
 
 
 def _first_sentence(entry_point: EnvCreator | str | None) -> str:

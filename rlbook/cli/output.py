@@ -8,8 +8,11 @@ import json
 import math
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -80,10 +83,37 @@ def compared(rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool =
     return {"rows": facts, "improvements": pairs}, text
 
 
+def width() -> int:
+    """Columns that text is laid out for: the terminal's, at most 100, which is also what a file gets."""
+    return min(100, shutil.get_terminal_size((100, 24)).columns)
+
+
+def filled(text: str, first: str, rest: str) -> str:
+    """A paragraph within the width, its first line begun with `first` and the others with `rest`; no word is cut."""
+    return textwrap.fill(
+        text, width(), initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def for_terminal(line: str) -> str:
+    """A line that a terminal shows within its width, and that a file or a pipe gets whole."""
+    return filled(line, "", "  ") if sys.stdout.isatty() else line
+
+
 def aligned(table: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines whose columns stand below each other."""
+    """Rows of cells as lines whose columns stand below each other. Headings take several lines where one would be too long."""
+    head, *body = table
+    lines = _as_lines(table)
+    if max(map(len, lines)) > width():
+        widest = [max(map(len, (*column, *heading.split()))) for heading, *column in zip(*table, strict=True)]
+        broken = [textwrap.wrap(heading, size) for heading, size in zip(head, widest, strict=True)]
+        lines = _as_lines([*map(list, zip_longest(*broken, fillvalue="")), *body])
+    return "\n".join(lines)
+
+
+def _as_lines(table: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table)
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
 
 
 def _typed(command: str, folder: Path, *options: str) -> str:

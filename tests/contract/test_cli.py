@@ -18,6 +18,7 @@ import yaml
 import rlbook
 from rlbook.cli import main as cli
 from rlbook.cli.options import convert, scalar
+from rlbook.cli.output import aligned
 from rlbook.cli.train import parse_train
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS
@@ -97,6 +98,22 @@ def test_explain_shows_idea_hyperparameters_with_meaning_logged_numbers_and_sour
     assert cli.main(["explain", name]) == 0
     text = capsys.readouterr().out
     assert all(item["name"] in text for item in facts["hyperparameters"])
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_lists_and_tables_fit_the_terminal(columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert cli.main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    count = len(rlbook.algorithms())
+    maze = next(number for number, line in enumerate(lines) if " Maze-v0," in line and "," in line.strip())
+    assert f"      {count - 2} of {count} algorithms, not" in lines[maze:]
+    assert lines[maze:][lines[maze:].index(f"      {count - 2} of {count} algorithms, not") + 1].startswith("      ddpg, td3: ")
+    cells = [("algorithm", "environment", "interquartile mean", "95 % interval"), ("semi_gradient_sarsa", "Maze-v0", "3", "2.5 to 3")]
+    table = aligned(cells).splitlines()
+    assert max(map(len, table)) <= columns
+    assert len(table) == (3 if columns == 60 else 2)
 
 
 def test_list_shows_algorithms_and_environments(capsys: pytest.CaptureFixture[str]) -> None:
