@@ -23,6 +23,8 @@ def register() -> None:
     _register_tabular("rlbook/ShortCorridor-v0", "rlbook.envs.short_corridor:ShortCorridor", 1_000)
     _register("rlbook/Addition-v0", "rlbook.llm.token_env:Addition", "rlbook.llm.token_env:AdditionVector")
     _register("rlbook/Reverse-v0", "rlbook.llm.token_env:Reverse", "rlbook.llm.token_env:ReverseVector")
+    for name in ("Sorting", "ModularArithmetic", "TaggedCopy", "Countdown", "Reasoning"):
+        _register(f"rlbook/{name}-v0", f"rlbook.llm.task_envs:{name}", f"rlbook.llm.task_envs:{name}Vector")
 
 
 def _register_tabular(env_id: str, entry_point: str, max_episode_steps: int | None) -> None:

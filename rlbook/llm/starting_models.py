@@ -48,9 +48,10 @@ def starting_model(
     """
     if model is not None and model != NEW:
         return folder_model(model, rng)
+    codec = character_codec(task.characters, task.words)
     if config is not None:
-        return sized_model(config, character_codec(task.characters), rng)
-    small = small_llama(torch_generator(rng), vocabulary_size=character_codec(task.characters).vocabulary_size)
+        return sized_model(config, codec, rng)
+    small = small_llama(torch_generator(rng), vocabulary_size=codec.vocabulary_size)
     if model is None and task.name in DIGESTS:
         small.load_state_dict(load(taught_weights(task.name)))
     return small

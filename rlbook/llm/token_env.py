@@ -27,7 +27,7 @@ class _Backed:
     """What both forms say about the language model behind them."""
 
     policy_kind: ClassVar[str] = "language_model"
-    evaluation_kwargs: ClassVar[dict[str, Any]] = {"split": "held_out", "reward": "exact"}
+    evaluation_kwargs: ClassVar[dict[str, Any]] = {"split": "held_out", "reward": "correct"}
     rules: TokenRules
     model: str | None
 
@@ -37,10 +37,10 @@ class _Backed:
         return self.rules.codec
 
     def answers(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The task's prompts with their right answers, EOS included, as token ids: int64 [L] and [T]."""
+        """The task's prompts with what is to be written after them, steps and EOS included, as token ids: int64 [L] and [T]."""
         rules, codec = self.rules, self.rules.codec
         prompts = [rules.prompts[i, :length] for i, length in enumerate(rules.prompt_lengths)]
-        return [(prompt, np.array(codec.encode_answer(answer))) for prompt, answer in zip(prompts, rules.answers, strict=True)]
+        return [(prompt, np.array(codec.encode_answer(answer))) for prompt, answer in zip(prompts, rules.demonstrations, strict=True)]
 
     def _single_spaces(self) -> tuple[spaces.Dict, spaces.Discrete]:
         length, vocabulary = self.rules.context_length, self.rules.observed_vocabulary
@@ -61,20 +61,21 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     many of them there are. L is the longest prompt plus `max_new_tokens`.
 
     ## Rewards
-    0 until the episode ends; then `reward` of the completion: "exact" is 1 for exactly the right answer followed by EOS and 0 otherwise,
-    "prefix" is the share of it that is right before the first mistake, "edit" is 1 - the relative Levenshtein distance.
+    0 until the episode ends; then `reward` of the completion: "correct" is what the task says of it, 1 for a right answer followed by EOS
+    and 0 otherwise, "exact" is 1 for exactly the task's own answer, "prefix" is the share of it that is right before the first mistake,
+    "edit" is 1 - the relative Levenshtein distance.
 
     ## Starting State
     A prompt of `split`. "train" draws one. "held_out" walks through them: a reset with seed s takes prompt s mod P, so P consecutive seeds
     visit each once, and a reset without a seed takes the next. `reset(options={"prompt_id": i})` takes prompt i.
 
     ## Episode End
-    Terminated by EOS, truncated after `max_new_tokens` tokens without it (default: the longest answer, EOS and one more).
+    Terminated by EOS, truncated after `max_new_tokens` tokens without it (default: the longest demonstration, EOS and one more).
 
     ## Arguments
     * `split`: "train" or "held_out".
-    * `reward`: "exact", "prefix", "edit", a function of a finished `rlbook.llm.rewards.Completion`, or several of them: a list, or
-      a mapping such as {exact: 1.0, edit: 0.2} of names to weights. Each of several is logged as `reward/NAME`.
+    * `reward`: "correct", "exact", "prefix", "edit", a function of a finished `rlbook.llm.rewards.Completion`, or several of them: a
+      list, or a mapping such as {correct: 1.0, edit: 0.2} of names to weights. Each of several is logged as `reward/NAME`.
     * `model`: a name, which the policy's builder reads; the environment builds no network. A local Hugging Face causal LM folder,
       whose tokenizer makes the ids here; None for the built-in small model, which has been taught about half of its task where
       the weights ship with the package; "new" for the same one untaught.
@@ -90,7 +91,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
 
     def __init__(
-        self, task: Task, *, split: str = "train", reward: Asked = "exact", model: str | None = None,
+        self, task: Task, *, split: str = "train", reward: Asked = "correct", model: str | None = None,
         max_new_tokens: int | None = None, render_mode: str | None = None,
     ) -> None:  # fmt: skip
         check("render_mode", render_mode, optional(one_of("ansi")))
@@ -140,7 +141,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4, "autoreset_mode": AutoresetMode.DISABLED}
 
     def __init__(
-        self, task: Task, num_envs: int = 1, *, split: str = "train", reward: Asked = "exact", model: str | None = None,
+        self, task: Task, num_envs: int = 1, *, split: str = "train", reward: Asked = "correct", model: str | None = None,
         max_new_tokens: int | None = None, render_mode: str | None = None,
     ) -> None:  # fmt: skip
         check("render_mode", render_mode, optional(one_of("ansi")))
@@ -220,17 +221,20 @@ class Addition(TokenEnv):
     __doc__ = f"""{TokenEnv.__doc__}
     The task: sums of two two-digit numbers, "12+34=" is answered by "46" and EOS; 7 588 training and 512 held-out prompts. V is 26, a
     prompt has 7 tokens (BOS first), `max_new_tokens` is 5 and L is 12. Optimal return: 1.0.
+
+    One more argument:
+    * `digits`: how many each of the two numbers has, 2 to 4 (2). Weights ship for two digits alone.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(AdditionTask(), **kwargs)
+    def __init__(self, *, digits: int = 2, **kwargs: Any) -> None:
+        super().__init__(AdditionTask(digits), **kwargs)
 
 
 class AdditionVector(TokenVectorEnv):
     """`Addition` for N environments."""
 
-    def __init__(self, num_envs: int = 1, **kwargs: Any) -> None:
-        super().__init__(AdditionTask(), num_envs, **kwargs)
+    def __init__(self, num_envs: int = 1, *, digits: int = 2, **kwargs: Any) -> None:
+        super().__init__(AdditionTask(digits), num_envs, **kwargs)
 
 
 class Reverse(TokenEnv):

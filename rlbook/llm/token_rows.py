@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,15 +33,16 @@ class TokenRules:
         self.task, self.split = task, split
         self.texts = task.prompts(split)
         built_in = model is None or model == NEW
-        self.codec: Codec = character_codec(task.characters) if built_in else folder_codec(str(model))
+        self.codec: Codec = character_codec(task.characters, task.words) if built_in else folder_codec(str(model))
         self.answers = [task.answer(text) for text in self.texts]
         self.columns = [task.columns(text) for text in self.texts]
-        for answer in self.answers:
-            self.codec.check_text(answer)
+        self.demonstrations = [task.demonstration(text) for text in self.texts]
+        for text in (*self.answers, *self.demonstrations):
+            self.codec.check_text(text)
         if not built_in:
             self._take_the_folders_view(str(model))
         self.max_new_tokens = max_new_tokens or self._default_limit()
-        ids = self.codec.encode_prompts(self.texts)
+        ids = _prompt_ids(self.codec, self.texts)
         self.prompt_lengths = np.array([len(row) for row in ids], dtype=np.int64)
         self.context_length = self._longest_prompt() + self.max_new_tokens
         if self.codec.context is not None and self.context_length > self.codec.context:
@@ -51,29 +53,36 @@ class TokenRules:
 
     def _take_the_folders_view(self, model: str) -> None:
         """The answers as the folder's tokenizer writes and reads them: some decoders add spaces."""
-        strange = next((text for text in (*self.texts, *self.answers) if not self.codec.writes(text)), None)
+        strange = next((text for text in (*self.texts, *self.answers, *self.demonstrations) if not self.codec.writes(text)), None)
         if strange is not None:
             raise ValueError(f"model: the tokenizer in {str(model)!r} must have tokens for {strange!r}")
         self.answers = [self.codec.decode(self.codec.encode_answer(answer)[:-1]).strip() for answer in self.answers]
 
     def _default_limit(self) -> int:
-        """Room for the longest answer, its EOS, and one token too many: running over the end is then a state like any other."""
-        answers = {self.task.answer(text) for text in (*self.task.train, *self.task.held_out)}
-        longest = sorted(answers, key=len)[-100:]
-        return max(len(self.codec.encode_answer(answer)) for answer in longest) + 1
+        """Room for the longest demonstration, its EOS, and one token too many: running over the end is then a state like any other."""
+        texts = {self.task.demonstration(text) for text in (*self.task.train, *self.task.held_out)}
+        longest = sorted(texts, key=len)[-100:]
+        return max(len(self.codec.encode_answer(text)) for text in longest) + 1
 
     def _longest_prompt(self) -> int:
         """Over both splits, so that training and evaluation have one observation space."""
         other = self.task.prompts("train" if self.split == "held_out" else "held_out")
-        return max(int(self.prompt_lengths.max()), max(len(row) for row in self.codec.encode_prompts(other)))
+        return max(int(self.prompt_lengths.max()), max(map(len, _prompt_ids(self.codec, other))))
 
     def finished(self, prompt: int, ids: np.ndarray) -> Completion:
         """A finished completion (ids, EOS included if it was written) as rewards see it."""
         written = ids.tolist()
         ended = bool(written) and written[-1] == self.codec.eos
         text = self.codec.decode(written[:-1] if ended else written).strip()
-        columns, limit = self.columns[prompt], self.max_new_tokens
-        return Completion(self.texts[prompt], self.answers[prompt], text, ended, columns, ids=written, limit=limit)
+        facts: dict[str, Any] = {"columns": self.columns[prompt], "ids": written, "limit": self.max_new_tokens}
+        judge = partial(self.task.score, self.texts[prompt])
+        return Completion(self.texts[prompt], self.answers[prompt], text, ended, judge=judge, **facts)
+
+
+@lru_cache(maxsize=16)
+def _prompt_ids(codec: Codec, texts: tuple[str, ...]) -> list[list[int]]:
+    """Ids of each prompt. The same texts are read once, however many environments show them."""
+    return codec.encode_prompts(texts)
 
 
 class TokenRows:

@@ -1,4 +1,4 @@
-"""The token environments' vocabulary: one token a character of the task's, and what an environment needs of any tokenizer.
+"""The token environments' vocabulary: one token a character of the task's or a word of its, and what an environment needs of any tokenizer.
 
 Token ids are the source of truth; text is a view of them (decoding and encoding again may give other ids).
 PAD and EOS are two tokens: where they are one, masking the padding masks the ending too, and a model never learns to stop.
@@ -6,6 +6,7 @@ PAD and EOS are two tokens: where they are one, masking the padding masks the en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -30,11 +31,12 @@ CHAT_TEMPLATE = (
 )
 
 
-def character_backend(characters: str = CHARACTERS) -> Tokenizer:
-    """One token a character, BOS put in front."""
-    ids = {token: index for index, token in enumerate([PAD, BOS, EOS, UNKNOWN, *characters])}
+def character_backend(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -> Tokenizer:
+    """One token a character, one for each of `words`, BOS put in front."""
+    ids = {token: index for index, token in enumerate([PAD, BOS, EOS, UNKNOWN, *characters, *words])}
     backend = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")  # type: ignore[assignment]
+    pattern = "|".join([*map(re.escape, words), r"[\s\S]"])
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")  # type: ignore[assignment]
     backend.decoder = decoders.Fuse()  # type: ignore[assignment]
     backend.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
         single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, IDS[BOS])]
@@ -43,17 +45,17 @@ def character_backend(characters: str = CHARACTERS) -> Tokenizer:
     return backend
 
 
-def character_tokenizer(characters: str = CHARACTERS) -> Any:
+def character_tokenizer(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -> Any:
     """The same vocabulary as a Hugging Face fast tokenizer (`PreTrainedTokenizerFast`), with a chat template."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
-        tokenizer_object=character_backend(characters), pad_token=PAD, bos_token=BOS, eos_token=EOS, unk_token=UNKNOWN,
+        tokenizer_object=character_backend(characters, words), pad_token=PAD, bos_token=BOS, eos_token=EOS, unk_token=UNKNOWN,
         chat_template=CHAT_TEMPLATE, clean_up_tokenization_spaces=False,
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Codec:
     """Text ↔ ids, and the ids with a meaning of their own. The environments need no more of a tokenizer."""
 
@@ -64,6 +66,7 @@ class Codec:
     eos: int                                 # ends an episode
     context: int | None = None               # the longest text the model reads, in tokens; None where it states no limit
     characters: frozenset[str] | None = None # all that it has tokens for; None where it has tokens for any text
+    words: tuple[str, ...] = ()              # what is one token besides, of several characters
     template: Callable[[list[dict[str, str]]], str] | None = None    # a chat as the text of a prompt
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
@@ -91,9 +94,9 @@ class Codec:
 
     def check_text(self, text: str) -> None:
         """Raises ValueError where there is no token for a character of `text`."""
-        if self.characters is None or self.characters.issuperset(text):
+        if self.characters is None or self.characters.issuperset(without(self.words, text)):
             return
-        strange = next(character for character in text if character not in self.characters)
+        strange = next(character for character in without(self.words, text) if character not in self.characters)
         raise ValueError(f"the vocabulary has no token for {strange!r} in {text[:60]!r} (it has: {''.join(sorted(self.characters))})")
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
@@ -103,14 +106,22 @@ class Codec:
     def writes(self, text: str) -> bool:
         """Whether the vocabulary has a token for every character of `text`; some decoders put spaces between tokens."""
         ids = self.backend.encode(text, add_special_tokens=False).ids
-        return "".join(self.backend.decode(ids, skip_special_tokens=True).split()) == text
+        return "".join(self.backend.decode(ids, skip_special_tokens=True).split()) == "".join(text.split())
 
 
-@lru_cache(maxsize=8)
-def character_codec(characters: str = CHARACTERS) -> Codec:
-    """The codec with a token for each of `characters`."""
-    size = len(IDS) - len(CHARACTERS) + len(characters)
-    return Codec(character_backend(characters), size, pad=IDS[PAD], bos=IDS[BOS], eos=IDS[EOS], characters=frozenset(characters))
+def without(words: tuple[str, ...], text: str) -> str:
+    """The characters of `text` outside of `words`."""
+    for word in words:
+        text = text.replace(word, "")
+    return text
+
+
+@lru_cache(maxsize=32)
+def character_codec(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -> Codec:
+    """The codec with a token for each of `characters` and of `words`."""
+    size = len(IDS) - len(CHARACTERS) + len(characters) + len(words)
+    special = {"pad": IDS[PAD], "bos": IDS[BOS], "eos": IDS[EOS]}
+    return Codec(character_backend(characters, words), size, **special, characters=frozenset(characters), words=words)
 
 
 def folder_codec(folder: str | Path) -> Codec:

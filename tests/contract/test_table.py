@@ -16,7 +16,8 @@ PLANNERS = [name for name in ALGORITHMS if issubclass(agent_class(name), Planner
 BOXES_ONLY = {"ddpg", "td3"}
 """Algorithms whose actions are numbers."""
 TABLE, ENVIRONMENTS = table(), set(rlbook.environments())       # before any other test registers one of its own
-SISTERS = {"CliffWalkingSlippery-v1", "FrozenLake8x8-v1", "Reverse-v0"}
+TEXTS = {"Addition-v0", "Reverse-v0", "Sorting-v0", "ModularArithmetic-v0", "TaggedCopy-v0", "Countdown-v0", "Reasoning-v0"}
+SISTERS = {"CliffWalkingSlippery-v1", "FrozenLake8x8-v1", *TEXTS} - {"Addition-v0"}
 """Environments of the same kind and spaces as another one; `make test-all` goes through these too."""
 QUICK = {"CarRental-v0": {"value_iteration", "q_learning"}, "mbpo": {"Maze-v0", "CartPole-v1", "Pendulum-v1"}}
 """Of an environment whose model takes seconds, and of an algorithm that is two others, the cells that `make test` goes through."""
@@ -68,7 +69,7 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
     if kind.sources() == ("data",):
         cheap["batch_size"] = 8
     monkeypatch.setattr(playing, "LONGEST", 300)
-    if env in ("Addition-v0", "Reverse-v0"):
+    if env in TEXTS:
         del cheap["walks"]                   # texts are compared, and nobody walks
     else:
         cheap |= {"hidden_sizes": (8,), "learning_starts": 150}

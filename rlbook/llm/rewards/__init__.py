@@ -2,6 +2,6 @@
 
 from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward, batched
 from rlbook.llm.rewards.several import REWARDS, Asked, Rewards
-from rlbook.llm.rewards.verifiers import edit, exact, prefix
+from rlbook.llm.rewards.verifiers import correct, edit, exact, prefix
 
-__all__ = ["REWARDS", "Asked", "BatchedReward", "Completion", "Reward", "Rewards", "batched", "edit", "exact", "prefix"]
+__all__ = ["REWARDS", "Asked", "BatchedReward", "Completion", "Reward", "Rewards", "batched", "correct", "edit", "exact", "prefix"]

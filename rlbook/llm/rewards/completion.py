@@ -18,6 +18,7 @@ class Completion:
     columns: Mapping[str, object] = field(default_factory=dict)      # what else the example says, by name
     messages: Sequence[Mapping[str, Any]] | None = None      # the prompt as a chat, where it is one
     ids: Sequence[int] = field(default=(), compare=False)    # what was written as token ids, EOS included
+    judge: Callable[[str], float] | None = field(default=None, compare=False)     # what the task says of a text: 1 for a right one
     limit: int | None = field(default=None, compare=False)   # how many ids there could have been at most
 
 

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from rlbook.checks import check, finite, nearest, one_of
 from rlbook.interaction.guards import BadAnswer
 from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward
-from rlbook.llm.rewards.verifiers import edit, exact, prefix
+from rlbook.llm.rewards.verifiers import correct, edit, exact, prefix
 
-REWARDS: dict[str, Reward | BatchedReward] = {"exact": exact, "prefix": prefix, "edit": edit}
+REWARDS: dict[str, Reward | BatchedReward] = {"correct": correct, "exact": exact, "prefix": prefix, "edit": edit}
 """Name → function; its keyword arguments are its options."""
 LOGGED = "reward/"
 """In front of a reward's name in the log."""

@@ -5,6 +5,13 @@ from __future__ import annotations
 from rlbook.llm.rewards.completion import Completion
 
 
+def correct(completion: Completion) -> float:
+    """What the task says of the text: 1 for a right answer followed by EOS. Without a task that says so, the right one is `answer`."""
+    if not completion.ended or completion.judge is None:
+        return exact(completion)
+    return exact(completion) or completion.judge(completion.text)
+
+
 def exact(completion: Completion) -> float:
     """1 for exactly the right answer followed by EOS, 0 otherwise: its mean is the exact match."""
     return float(completion.ended and completion.text == completion.answer)

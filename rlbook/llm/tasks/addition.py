@@ -1,19 +1,35 @@
-"""Sums of two two-digit numbers: "12+34=" is answered by "46"."""
+"""Sums of two numbers: "12+34=" is answered by "46"."""
 
 from __future__ import annotations
 
-from rlbook.llm.tasks.task import Task
+from rlbook.checks import check
+from rlbook.llm.tasks.task import Task, drawn, whole
 from rlbook.llm.tokenizer import CHARACTERS
+
+COUNT = 16_384
 
 
 class AdditionTask(Task):
-    """All 90 · 90 = 8 100 ordered pairs from 10 to 99."""
+    """Of two digits, all 90 · 90 = 8 100 ordered pairs from 10 to 99; of three or four, 16 384 different pairs.
+
+    Args:
+        digits: how many each of the two numbers has, 2 to 4.
+    """
 
     name = "addition"
     characters = CHARACTERS
 
+    def __init__(self, digits: int = 2) -> None:
+        check("digits", digits, whole(2, 4))
+        self.digits = digits
+        if digits > 2:
+            self.name = f"addition of {digits} digits"
+        super().__init__()
+
     def all_prompts(self) -> list[str]:
-        return [f"{left}+{right}=" for left in range(10, 100) for right in range(10, 100)]
+        least, size = 10 ** (self.digits - 1), 9 * 10 ** (self.digits - 1)
+        pairs = range(size**2) if self.digits == 2 else drawn(size**2, COUNT)
+        return [f"{least + pair // size}+{least + pair % size}=" for pair in pairs]
 
     def answer(self, prompt: str) -> str:
         left, right = prompt.rstrip("=").split("+")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from rlbook.llm.tasks.task import SPLIT_SEED, Task
+from rlbook.llm.tasks.task import Task, drawn
 from rlbook.llm.tokenizer import CHARACTERS
 
 LETTERS = "abcdefghij"
@@ -19,8 +17,7 @@ class ReverseTask(Task):
     characters = CHARACTERS
 
     def all_prompts(self) -> list[str]:
-        words = np.random.default_rng(SPLIT_SEED).choice(len(LETTERS) ** LENGTH, COUNT, replace=False)
-        return [_word(int(number)) + "=" for number in words]
+        return [_word(number) + "=" for number in drawn(len(LETTERS) ** LENGTH, COUNT)]
 
     def answer(self, prompt: str) -> str:
         return prompt.rstrip("=")[::-1]

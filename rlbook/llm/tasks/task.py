@@ -1,34 +1,48 @@
-"""A task is a list of prompts, split once and for all into train and held-out, and the answer to each."""
+"""A task is a list of prompts, split once and for all into train and held-out, and what is right to write after each."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
-from rlbook.checks import check, one_of
+from rlbook.checks import Kind, check, one_of
+from rlbook.llm.tokenizer import without
 
 HELD_OUT = 512
 SPLIT_SEED = 20_240_512
 
 
-class Task(ABC):
-    """Prompts with one right answer each.
+def whole(low: int, high: int) -> Kind:
+    """An integer from `low` to `high`, both included."""
+    return Kind(f"an integer from {low} to {high}", lambda value: type(value) is int and low <= value <= high)
 
+
+def drawn(total: int, count: int) -> list[int]:
+    """`count` different numbers below `total`, the same ones every time, in an order drawn with them."""
+    return np.random.default_rng(SPLIT_SEED).choice(total, count, replace=False).tolist()
+
+
+class Task(ABC):
+    """Prompts with an answer each.
+
+    Where several completions are right, `score` says which; where the answer is best written after some steps, `demonstration` shows them.
     The split depends on the task alone, never on the seed of a run: a held-out prompt is held out for everyone.
     """
 
-    name: ClassVar[str]
+    name: str
     characters: str = ""
-    """All that prompts, answers and completions may be written with: the vocabulary. Empty: those of the prompts and the answers."""
+    """All that prompts, answers and completions may be written with: the vocabulary. Empty: those of the prompts and the demonstrations."""
+    words: tuple[str, ...] = ()
+    """What is one token although it has several characters, such as "<think>"."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(SPLIT_SEED)
         prompts = self.all_prompts()
         if not self.characters:
-            self.characters = "".join(sorted({character for prompt in prompts for character in prompt + self.answer(prompt)}))
+            texts = (prompt + self.demonstration(prompt) for prompt in prompts)
+            self.characters = "".join(sorted(set().union(*(without(self.words, text) for text in texts))))
         order = rng.permutation(len(prompts))
         self.held_out = tuple(prompts[i] for i in order[:HELD_OUT])
         self.train = tuple(prompts[i] for i in order[HELD_OUT:])
@@ -39,7 +53,15 @@ class Task(ABC):
 
     @abstractmethod
     def answer(self, prompt: str) -> str:
-        """The one right completion of `prompt`, without EOS."""
+        """A right answer to `prompt`, without EOS; the one right answer, where `score` is not overridden."""
+
+    def demonstration(self, prompt: str) -> str:
+        """A completion to learn from, without EOS: the answer, behind whatever steps lead to it."""
+        return self.answer(prompt)
+
+    def score(self, prompt: str, text: str) -> float:
+        """What a completion of `prompt` is worth, from 0 to 1 for a right one; `text` is without EOS."""
+        return float(text == self.answer(prompt))
 
     def columns(self, prompt: str) -> Mapping[str, object]:
         """What else rewards are told about `prompt`, by name."""

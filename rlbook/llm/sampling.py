@@ -1,0 +1,139 @@
+"""How a token is chosen from a language model's logits, in evaluation and generation.
+
+    logits → repetition penalty → / temperature → top-k → top-p → min-p → one token drawn
+
+Each step but the first two sets the logits of some tokens to -∞ and so renormalises the rest. The order and the numbers are those of
+transformers. Training has the temperature alone: it recomputes the log-probabilities of what was written from the whole distribution, and
+against those of a narrowed one the ratio of new to old policy would not be 1 before anything has been learned.
+
+Source: top-k: Fan et al. 2018, arXiv:1805.04833; top-p: Holtzman et al. 2020, arXiv:1904.09751; min-p: Nguyen et al. 2024,
+arXiv:2407.01082; repetition penalty: Keskar et al. 2019, arXiv:1909.05858, section 4.1, which divides logits below 0 too; here
+they are multiplied, as in transformers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlbook.checks import Kind, check_fields, non_negative, non_negative_int, positive, positive_fraction, unit_interval
+from rlbook.llm.acting import ActingState
+from rlbook.llm.language_model import LanguageModelPolicy
+from rlbook.policies.distributions import mode_categorical, sample_categorical
+from rlbook.policies.policy import Policy, as_array, full_precision
+
+TEXTS = Kind("a tuple of texts that are not empty", lambda value: isinstance(value, tuple) and all(isinstance(v, str) and v for v in value))
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The defaults change nothing."""
+
+    temperature: float = 1.0                 # divides the logits; 0 takes the likeliest token
+    top_p: float = 1.0                       # the likeliest tokens that have this probability together; 1 keeps all
+    top_k: int = 0                           # as many of the likeliest tokens; 0 keeps all
+    min_p: float = 0.0                       # tokens with this share of the likeliest one's probability at least
+    repetition_penalty: float = 1.0          # above 1, tokens that stand in the text already become less likely
+    stop: tuple[str, ...] = ()               # texts that end a completion, in generation
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self, temperature=non_negative, top_p=positive_fraction, top_k=non_negative_int, min_p=unit_interval,
+            repetition_penalty=positive, stop=TEXTS,
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        changed = [f"{item.name} {getattr(self, item.name)}" for item in fields(self) if getattr(self, item.name) != item.default]
+        return ", ".join(changed) or "temperature 1.0"
+
+    def scores(self, logits: Tensor, seen: Tensor | None = None) -> Tensor:
+        """Logits [N, V] → those that are drawn from, -∞ for tokens that are left out; `seen` [N, V] marks what stands in each text."""
+        if self.repetition_penalty != 1.0:
+            assert seen is not None
+            logits = logits.where(~seen, penalized(logits, self.repetition_penalty))
+        if self.temperature == 0.0:
+            return logits
+        logits = logits / self.temperature
+        if self.top_k:
+            logits = without_all_but_k(logits, self.top_k)
+        if self.top_p < 1.0:
+            logits = without_the_tail(logits, self.top_p)
+        return without_the_unlikely(logits, self.min_p) if self.min_p else logits
+
+    def draw(
+        self, logits: Tensor, rng: np.random.Generator | None, seen: Tensor | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens [N] and their log-probabilities [N] among what was left; the likeliest where `rng` is None or the temperature 0."""
+        scores = as_array(self.scores(full_precision(logits), seen))
+        greedy = rng is None or self.temperature == 0.0
+        return mode_categorical(scores) if greedy else sample_categorical(scores, rng.random(len(scores)))
+
+
+THINKING = Sampling(temperature=0.6, top_p=0.95, top_k=20)
+NOT_THINKING = Sampling(temperature=0.7, top_p=0.8, top_k=20)
+"""What the makers of Qwen3 advise for answers with written thoughts, and for those without."""
+
+
+def penalized(logits: Tensor, penalty: float) -> Tensor:
+    """Logits of tokens that stand in the text already: nearer to 0 from above, further from it below."""
+    return torch.where(logits < 0, logits * penalty, logits / penalty)
+
+
+def without_all_but_k(logits: Tensor, k: int) -> Tensor:
+    """The k largest of each row [N, V], and what equals the last of them."""
+    least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
+    return logits.masked_fill(logits < least, -torch.inf)
+
+
+def without_the_tail(logits: Tensor, mass: float) -> Tensor:
+    """The fewest of the likeliest tokens of each row [N, V] whose probabilities come to `mass`; one at least."""
+    ascending, order = logits.sort(descending=False)
+    left_out = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - mass
+    left_out[..., -1] = False
+    return logits.masked_fill(left_out.scatter(-1, order, left_out), -torch.inf)
+
+
+def without_the_unlikely(logits: Tensor, share: float) -> Tensor:
+    """The tokens of each row [N, V] whose probability is `share` of the likeliest one's at least."""
+    probability = logits.softmax(dim=-1)
+    return logits.masked_fill(probability < share * probability.amax(dim=-1, keepdim=True), -torch.inf)
+
+
+def seen_in(tokens: np.ndarray, length: np.ndarray, vocabulary: int) -> Tensor:
+    """bool [N, V]: which tokens stand in texts [N, L] of `length` [N] tokens, padded to the right."""
+    seen = np.zeros((len(tokens), vocabulary), dtype=bool)
+    row, column = np.nonzero(np.arange(tokens.shape[1]) < length[:, None])
+    seen[row, tokens[row, column]] = True
+    return torch.from_numpy(seen)
+
+
+class SamplingPolicy(LanguageModelPolicy):
+    """The language model of another policy, acting by a `Sampling`. It has no weights of its own, and nothing is trained with it."""
+
+    def __init__(self, policy: LanguageModelPolicy, sampling: Sampling) -> None:
+        Policy.__init__(self)
+        self.shared = (policy,)              # in a tuple, so that it is no part of this module
+        self.critic, self.temperature, self.sampling = None, policy.temperature, sampling
+
+    @property
+    def model(self) -> Any:
+        """The model of the other policy."""
+        return self.shared[0].model
+
+    def initial_state(self) -> ActingState:
+        return self.shared[0].initial_state()
+
+    def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        logits = (self.initial_state() if state is None else state).logits(obs["tokens"], obs["length"])
+        seen = seen_in(obs["tokens"], obs["length"], logits.shape[-1]) if self.sampling.repetition_penalty != 1.0 else None
+        return self.sampling.draw(logits.cpu(), rng, seen)
+
+    def batch(self, rollout: Any, unit: Any = None) -> Any:
+        raise ValueError(
+            f"tokens that were drawn by {self.sampling} cannot be trained on: their log-probabilities are recomputed from the whole"
+            " distribution, so the ratio of new to old policy would not be 1"
+        )

@@ -1,0 +1,106 @@
+"""The built-in tasks as environments, beside `Addition` and `Reverse`: each with a vector form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlbook.llm.tasks import CountdownTask, ModularTask, ReasoningTask, SortingTask, TaggedCopyTask
+from rlbook.llm.token_env import TokenEnv, TokenVectorEnv
+
+
+class Sorting(TokenEnv):
+    __doc__ = f"""{TokenEnv.__doc__}
+    The task: eight digits in ascending order, "72905314=" is answered by "01234579" and EOS; 7 680 training and 512 held-out prompts. V is
+    26, a prompt has 10 tokens (BOS first), `max_new_tokens` is 10 and L is 20. Optimal return: 1.0. No weights ship for it.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(SortingTask(), **kwargs)
+
+
+class SortingVector(TokenVectorEnv):
+    """`Sorting` for N environments."""
+
+    def __init__(self, num_envs: int = 1, **kwargs: Any) -> None:
+        super().__init__(SortingTask(), num_envs, **kwargs)
+
+
+class ModularArithmetic(TokenEnv):
+    __doc__ = f"""{TokenEnv.__doc__}
+    The task: a remainder, "58*77%7=" is answered by "0" and EOS; 15 872 training and 512 held-out prompts with +, - and * of two numbers
+    of two digits. V is 19, a prompt has 9 tokens (BOS first), `max_new_tokens` is 3 and L is 12. Optimal return: 1.0. No weights
+    ship for it.
+
+    One more argument:
+    * `modulus`: what is divided by, 2 to 99 (7).
+    """
+
+    def __init__(self, *, modulus: int = 7, **kwargs: Any) -> None:
+        super().__init__(ModularTask(modulus), **kwargs)
+
+
+class ModularArithmeticVector(TokenVectorEnv):
+    """`ModularArithmetic` for N environments."""
+
+    def __init__(self, num_envs: int = 1, *, modulus: int = 7, **kwargs: Any) -> None:
+        super().__init__(ModularTask(modulus), num_envs, **kwargs)
+
+
+class TaggedCopy(TokenEnv):
+    __doc__ = f"""{TokenEnv.__doc__}
+    The task: copying by a rule, for formats. The word between the tags in capital letters and in brackets: "ab<cde>fgh=" is answered by
+    "[CDE]" and EOS; 7 680 training and 512 held-out prompts. V is 29, a prompt has 12 tokens (BOS first), `max_new_tokens` is 9 and L is
+    21. Optimal return: 1.0. No weights ship for it.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(TaggedCopyTask(), **kwargs)
+
+
+class TaggedCopyVector(TokenVectorEnv):
+    """`TaggedCopy` for N environments."""
+
+    def __init__(self, num_envs: int = 1, **kwargs: Any) -> None:
+        super().__init__(TaggedCopyTask(), num_envs, **kwargs)
+
+
+class Countdown(TokenEnv):
+    __doc__ = f"""{TokenEnv.__doc__}
+    The task: an expression of three numbers, each once, that comes to a target: "2,3,7:13=" is answered by "2*3+7" and EOS, and every
+    other right expression counts too. A parser of its own reads it with + - * / and parentheses, in fractions. 7 675 training and 512
+    held-out prompts. V is 23, a prompt has 9 to 13 tokens (BOS first), `max_new_tokens` is 12 and L is 25. Optimal return: 1.0. No
+    weights ship for it.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(CountdownTask(), **kwargs)
+
+
+class CountdownVector(TokenVectorEnv):
+    """`Countdown` for N environments."""
+
+    def __init__(self, num_envs: int = 1, **kwargs: Any) -> None:
+        super().__init__(CountdownTask(), num_envs, **kwargs)
+
+
+class Reasoning(TokenEnv):
+    __doc__ = f"""{TokenEnv.__doc__}
+    The task: sums in several steps, "47+86+25+93=" is answered by "251" and EOS, with a scratchpad before it or without. Demonstrations
+    have one: "<think>133,158,251</think>251". Only what stands behind the scratchpad is scored. 7 680 training and 512 held-out prompts.
+    V is 19 (each tag is one token), a prompt has 13 tokens (BOS first), `max_new_tokens` is 18 and L is 31. Optimal return: 1.0. No
+    weights ship for it.
+
+    Two more arguments:
+    * `terms`: how many numbers are added, 2 to 5 (4).
+    * `steps`: whether demonstrations have the scratchpad (true).
+    """
+
+    def __init__(self, *, terms: int = 4, steps: bool = True, **kwargs: Any) -> None:
+        super().__init__(ReasoningTask(terms, steps), **kwargs)
+
+
+class ReasoningVector(TokenVectorEnv):
+    """`Reasoning` for N environments."""
+
+    def __init__(self, num_envs: int = 1, *, terms: int = 4, steps: bool = True, **kwargs: Any) -> None:
+        super().__init__(ReasoningTask(terms, steps), num_envs, **kwargs)

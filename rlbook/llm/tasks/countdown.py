@@ -1,0 +1,69 @@
+"""Countdown: "2,3,7:13=" asks for an expression of 2, 3 and 7, each once, that comes to 13. "2*3+7" is right, and so is "7+3*2"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations_with_replacement, permutations, product
+
+from rlbook.llm.tasks.expressions import parse
+from rlbook.llm.tasks.task import Task
+
+LARGEST = 15
+TARGETS = range(1, 100)
+SIGNS = "+-*/"
+
+
+class CountdownTask(Task):
+    """Three numbers from 1 to 15 in ascending order, and every target from 1 to 99 that + - * / reach with whole numbers on the way.
+
+    Several expressions are right. `answer` gives the shortest, the first in the order of the characters among equals; `score` takes any.
+    """
+
+    name = "countdown"
+    characters = "0123456789+-*/(),:="
+
+    def all_prompts(self) -> list[str]:
+        return list(_solutions())
+
+    def answer(self, prompt: str) -> str:
+        return _solutions()[prompt]
+
+    def score(self, prompt: str, text: str) -> float:
+        numbers, target = prompt.rstrip("=").split(":")
+        found = parse(text)
+        return float(found is not None and found.value == int(target) and sorted(found.numbers) == list(map(int, numbers.split(","))))
+
+
+@cache
+def _solutions() -> dict[str, str]:
+    """Every prompt with its answer."""
+    best: dict[str, str] = {}
+    for numbers in combinations_with_replacement(range(1, LARGEST + 1), 3):
+        name = ",".join(map(str, numbers))
+        for a, b, c in set(permutations(numbers)):
+            for target, text in _expressions(a, b, c):
+                prompt = f"{name}:{target}="
+                known = best.get(prompt, text)
+                best[prompt] = min(known, text, key=lambda one: (len(one), one))
+    return best
+
+
+def _expressions(a: int, b: int, c: int) -> Iterator[tuple[int, str]]:
+    """Targets with expressions of a, b and c in this order, without parentheses that change nothing."""
+    for first, second in product(SIGNS, SIGNS):
+        left, right = _value(a, first, b), _value(b, second, c)
+        products = first in "*/", second in "*/"
+        left_to_right = None if left is None else _value(left, second, c)
+        inner_last = None if right is None else _value(a, first, right)
+        if left_to_right in TARGETS:
+            yield left_to_right, f"({a}{first}{b}){second}{c}" if products == (False, True) else f"{a}{first}{b}{second}{c}"
+        if inner_last in TARGETS and products != (False, False):
+            yield inner_last, f"{a}{first}{b}{second}{c}" if products == (False, True) else f"{a}{first}({b}{second}{c})"
+
+
+def _value(left: int, sign: str, right: int) -> int | None:
+    """What two whole numbers come to; None where that is no whole number."""
+    if sign == "/":
+        return left // right if right and left % right == 0 else None
+    return left + right if sign == "+" else left - right if sign == "-" else left * right

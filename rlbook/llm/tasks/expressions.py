@@ -1,0 +1,95 @@
+"""What an arithmetic expression comes to, read by a parser of its own: nothing that a model writes is ever run.
+
+    expression = term   { ("+" | "-") term }
+    term       = factor { ("*" | "/") factor }
+    factor     = number | "(" expression ")"
+
+Each rule is a method, and each takes what it has read off the front of the text. Values are fractions, so that 8/3*3 is 8.
+"""
+
+from __future__ import annotations
+
+import operator
+from fractions import Fraction
+from typing import NamedTuple
+
+DEEPEST = 20               # parentheses inside each other
+LONGEST = 200              # characters of an expression
+DIGITS = frozenset("0123456789")
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+
+
+class Expression(NamedTuple):
+    """What was read."""
+
+    value: Fraction
+    numbers: tuple[int, ...]                 # in the order in which they were written
+
+
+class _Wrong(Exception):
+    """The text is no expression, or divides by 0."""
+
+
+def parse(text: str) -> Expression | None:
+    """The expression in `text`; None where it is none, or has no value. Spaces between its parts are allowed."""
+    if len(text) > LONGEST:
+        return None
+    reader = _Reader(text)
+    try:
+        value = reader.expression(0)
+        reader.end()
+    except (_Wrong, ZeroDivisionError):
+        return None
+    return Expression(value, tuple(reader.numbers))
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text, self.place, self.numbers = text, 0, list[int]()
+
+    def next(self) -> str:
+        """The next character that is no space; "" at the end."""
+        while self.text[self.place : self.place + 1] == " ":
+            self.place += 1
+        return self.text[self.place : self.place + 1]
+
+    def expression(self, depth: int) -> Fraction:
+        value = self.term(depth)
+        while (sign := self.next()) in ("+", "-"):
+            self.place += 1
+            value = OPERATORS[sign](value, self.term(depth))
+        return value
+
+    def term(self, depth: int) -> Fraction:
+        value = self.factor(depth)
+        while (sign := self.next()) in ("*", "/"):
+            self.place += 1
+            value = OPERATORS[sign](value, self.factor(depth))
+        return value
+
+    def factor(self, depth: int) -> Fraction:
+        if self.next() != "(":
+            return self.number()
+        if depth == DEEPEST:
+            raise _Wrong
+        self.place += 1
+        value = self.expression(depth + 1)
+        if self.next() != ")":
+            raise _Wrong
+        self.place += 1
+        return value
+
+    def number(self) -> Fraction:
+        self.next()
+        start = self.place
+        while self.text[self.place : self.place + 1] in DIGITS:
+            self.place += 1
+        digits = self.text[start : self.place]
+        if not digits or (digits[0] == "0" and digits != "0"):
+            raise _Wrong
+        self.numbers.append(int(digits))
+        return Fraction(int(digits))
+
+    def end(self) -> None:
+        if self.next():
+            raise _Wrong

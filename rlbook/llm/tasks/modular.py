@@ -1,0 +1,32 @@
+"""Modular arithmetic: "58*77%7=" is answered by "0", the remainder of 58 · 77 = 4 466 divided by 7."""
+
+from __future__ import annotations
+
+from rlbook.checks import check
+from rlbook.llm.tasks.expressions import OPERATORS
+from rlbook.llm.tasks.task import Task, drawn, whole
+
+COUNT = 16_384
+
+
+class ModularTask(Task):
+    """16 384 of the 3 · 90 · 90 sums, differences and products of two numbers from 10 to 99. The remainder is never negative.
+
+    Args:
+        modulus: what is divided by, 2 to 99.
+    """
+
+    name = "modular"
+    characters = "0123456789+-*%="
+
+    def __init__(self, modulus: int = 7) -> None:
+        check("modulus", modulus, whole(2, 99))
+        self.modulus = modulus
+        super().__init__()
+
+    def all_prompts(self) -> list[str]:
+        return [f"{10 + i % 90}{'+-*'[i // 8100]}{10 + i // 90 % 90}%{self.modulus}=" for i in drawn(3 * 90 * 90, COUNT)]
+
+    def answer(self, prompt: str) -> str:
+        text = prompt.partition("%")[0]
+        return str(OPERATORS[text[2]](int(text[:2]), int(text[3:])) % self.modulus)

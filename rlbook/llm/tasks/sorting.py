@@ -1,0 +1,22 @@
+"""Eight digits in ascending order: "72905314=" is answered by "01234579"."""
+
+from __future__ import annotations
+
+from rlbook.llm.tasks.task import Task, drawn
+from rlbook.llm.tokenizer import CHARACTERS
+
+LENGTH = 8
+COUNT = 8192
+
+
+class SortingTask(Task):
+    """8 192 different rows of eight digits, of the 10⁸."""
+
+    name = "sorting"
+    characters = CHARACTERS
+
+    def all_prompts(self) -> list[str]:
+        return [f"{number:0{LENGTH}d}=" for number in drawn(10**LENGTH, COUNT)]
+
+    def answer(self, prompt: str) -> str:
+        return "".join(sorted(prompt.rstrip("=")))
