@@ -13,6 +13,7 @@ they are multiplied, as in transformers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,10 +22,11 @@ import torch
 from torch import Tensor
 
 from rlbook.checks import Kind, check_fields, non_negative, non_negative_int, positive, positive_fraction, unit_interval
+from rlbook.data.rollout import Batch, Rollout
 from rlbook.llm.acting import ActingState
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.policies.distributions import mode_categorical, sample_categorical
-from rlbook.policies.policy import Policy, as_array, full_precision
+from rlbook.policies.policy import Policy, Unit, as_array, full_precision
 
 TEXTS = Kind("a tuple of texts that are not empty", lambda value: isinstance(value, tuple) and all(isinstance(v, str) and v for v in value))
 
@@ -127,12 +129,14 @@ class SamplingPolicy(LanguageModelPolicy):
     def initial_state(self) -> ActingState:
         return self.shared[0].initial_state()
 
-    def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def act(
+        self, obs: Mapping[str, np.ndarray], rng: np.random.Generator | None, state: ActingState | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         logits = (self.initial_state() if state is None else state).logits(obs["tokens"], obs["length"])
         seen = seen_in(obs["tokens"], obs["length"], logits.shape[-1]) if self.sampling.repetition_penalty != 1.0 else None
         return self.sampling.draw(logits.cpu(), rng, seen)
 
-    def batch(self, rollout: Any, unit: Any = None) -> Any:
+    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         raise ValueError(
             f"tokens that were drawn by {self.sampling} cannot be trained on: their log-probabilities are recomputed from the whole"
             " distribution, so the ratio of new to old policy would not be 1"

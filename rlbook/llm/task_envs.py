@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from rlbook.llm.tasks import CountdownTask, ModularTask, ReasoningTask, SortingTask, TaggedCopyTask
-from rlbook.llm.token_env import TokenEnv, TokenVectorEnv
+from rlbook.llm.token_env import TokenEnv, TokenOptions, TokenVectorEnv
 
 
 class Sorting(TokenEnv):
@@ -14,14 +14,14 @@ class Sorting(TokenEnv):
     26, a prompt has 10 tokens (BOS first), `max_new_tokens` is 10 and L is 20. Optimal return: 1.0. No weights ship for it.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(SortingTask(), **kwargs)
 
 
 class SortingVector(TokenVectorEnv):
     """`Sorting` for N environments."""
 
-    def __init__(self, num_envs: int = 1, **kwargs: Any) -> None:
+    def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(SortingTask(), num_envs, **kwargs)
 
 
@@ -35,14 +35,14 @@ class ModularArithmetic(TokenEnv):
     * `modulus`: what is divided by, 2 to 99 (7).
     """
 
-    def __init__(self, *, modulus: int = 7, **kwargs: Any) -> None:
+    def __init__(self, *, modulus: int = 7, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(ModularTask(modulus), **kwargs)
 
 
 class ModularArithmeticVector(TokenVectorEnv):
     """`ModularArithmetic` for N environments."""
 
-    def __init__(self, num_envs: int = 1, *, modulus: int = 7, **kwargs: Any) -> None:
+    def __init__(self, num_envs: int = 1, *, modulus: int = 7, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(ModularTask(modulus), num_envs, **kwargs)
 
 
@@ -53,14 +53,14 @@ class TaggedCopy(TokenEnv):
     21. Optimal return: 1.0. No weights ship for it.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(TaggedCopyTask(), **kwargs)
 
 
 class TaggedCopyVector(TokenVectorEnv):
     """`TaggedCopy` for N environments."""
 
-    def __init__(self, num_envs: int = 1, **kwargs: Any) -> None:
+    def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(TaggedCopyTask(), num_envs, **kwargs)
 
 
@@ -72,14 +72,14 @@ class Countdown(TokenEnv):
     weights ship for it.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(CountdownTask(), **kwargs)
 
 
 class CountdownVector(TokenVectorEnv):
     """`Countdown` for N environments."""
 
-    def __init__(self, num_envs: int = 1, **kwargs: Any) -> None:
+    def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(CountdownTask(), num_envs, **kwargs)
 
 
@@ -95,12 +95,12 @@ class Reasoning(TokenEnv):
     * `steps`: whether demonstrations have the scratchpad (true).
     """
 
-    def __init__(self, *, terms: int = 4, steps: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, terms: int = 4, steps: bool = True, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(ReasoningTask(terms, steps), **kwargs)
 
 
 class ReasoningVector(TokenVectorEnv):
     """`Reasoning` for N environments."""
 
-    def __init__(self, num_envs: int = 1, *, terms: int = 4, steps: bool = True, **kwargs: Any) -> None:
+    def __init__(self, num_envs: int = 1, *, terms: int = 4, steps: bool = True, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(ReasoningTask(terms, steps), num_envs, **kwargs)

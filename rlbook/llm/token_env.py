@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import gymnasium
 import numpy as np
@@ -21,6 +21,16 @@ from rlbook.llm.token_rows import TokenRows, TokenRules
 from rlbook.llm.tokenizer import Codec
 
 Observation = dict[str, Any]
+
+
+class TokenOptions(TypedDict, total=False):
+    """The arguments that every token environment has; see `TokenEnv`."""
+
+    split: str
+    reward: Asked
+    model: str | None
+    max_new_tokens: int | None
+    render_mode: str | None
 
 
 class _Backed:
@@ -226,14 +236,14 @@ class Addition(TokenEnv):
     * `digits`: how many each of the two numbers has, 2 to 4 (2). Weights ship for two digits alone.
     """
 
-    def __init__(self, *, digits: int = 2, **kwargs: Any) -> None:
+    def __init__(self, *, digits: int = 2, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(AdditionTask(digits), **kwargs)
 
 
 class AdditionVector(TokenVectorEnv):
     """`Addition` for N environments."""
 
-    def __init__(self, num_envs: int = 1, *, digits: int = 2, **kwargs: Any) -> None:
+    def __init__(self, num_envs: int = 1, *, digits: int = 2, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(AdditionTask(digits), num_envs, **kwargs)
 
 
@@ -243,12 +253,12 @@ class Reverse(TokenEnv):
     prompt has 8 tokens (BOS first), `max_new_tokens` is 8 and L is 16. Optimal return: 1.0.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(ReverseTask(), **kwargs)
 
 
 class ReverseVector(TokenVectorEnv):
     """`Reverse` for N environments."""
 
-    def __init__(self, num_envs: int = 1, **kwargs: Any) -> None:
+    def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(ReverseTask(), num_envs, **kwargs)
