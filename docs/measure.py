@@ -477,6 +477,15 @@ MEASUREMENTS = {
     ),
     "a2c_maze": Measurement("the maze", "a2c Maze-v0", optimal(3.0), seeds=10),
     "a2c_cartpole": Measurement("CartPole-v1", "a2c CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "rejection_sampling_maze": Measurement("the maze", "rejection_sampling Maze-v0", optimal(3.0), seeds=10),
+    "rejection_sampling_addition": Measurement(
+        "two-digit sums", "rejection_sampling Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True
+    ),
+    "mode_covering": Experiment("two peaks at ±2 with deviation 0.5, and a student with one", "mode_covering"),
+    "distillation_maze": Measurement(
+        "the maze, from PPO into 8 units", "distillation Maze-v0 --teacher runs/expert --hidden-sizes 8", untimed_return, seeds=3,
+        expert="ppo Maze-v0",
+    ),
     "dagger_maze": Measurement("the maze", "dagger Maze-v0", optimal(3.0), seeds=3),
     "dagger_slippery": Measurement("the slippery maze", f"dagger {SLIPPERY}", mean_return, seeds=3, evaluate="--episodes 1000"),
     "clone_slippery": Measurement(
@@ -652,7 +661,7 @@ README = (
     "trpo_cartpole", "ppo_maze", "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "world_model_pendulum", "mbpo_pendulum",
     "alphazero_maze", "alphazero_game", "sac_maze", "sac_cartpole", "sac_pendulum", "sac_car", "td3_pendulum", "ddpg_pendulum",
     "clone_cartpole", "clone_cartpole_few", "dagger_cartpole", "dagger_slippery", "gail_maze",
-    "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
+    "rejection_sampling_addition", "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
     "addition_before",
 )  # fmt: skip
 

@@ -64,6 +64,8 @@ ALGORITHMS = {
     "dpo": "rlbook.algorithms.policy.dpo:DPO",
     "alphazero": "rlbook.algorithms.model_based.alphazero:AlphaZero",
     "behavior_cloning": "rlbook.algorithms.imitation.behavior_cloning:BehaviorCloning",
+    "rejection_sampling": "rlbook.algorithms.imitation.rejection_sampling:RejectionSampling",
+    "distillation": "rlbook.algorithms.imitation.distillation:Distillation",
     "dagger": "rlbook.algorithms.imitation.dagger:DAgger",
     "gail": "rlbook.algorithms.imitation.gail:GAIL",
     "reward_model": "rlbook.algorithms.imitation.reward_model:RewardModel",
@@ -74,6 +76,7 @@ ENUMERATED = 20_000
 
 ALIASES: dict[str, str] = {
     "sft": "behavior_cloning",
+    "rft": "rejection_sampling",
     **dict.fromkeys(("rloo", "reinforce_plus_plus", "dr_grpo", "dapo", "gspo", "cispo"), "grpo"),
 }
 """What language-model people call an algorithm → its name here."""
@@ -199,6 +202,8 @@ def why_not(algorithm: str, env_name: str) -> str | None:
             agent(fitted, config).check_model(model_of(env))
         elif agent.sources() == ("data",) or {"advice", "demonstrations"} & set(agent.uses):
             check_teachable(agent, env)
+        elif "teacher" in agent.uses:
+            raise ValueError("it needs a teacher (--teacher)")
     except NoModel:                          # then a planner has one estimated
         return None
     except ValueError as error:

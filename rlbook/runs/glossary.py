@@ -25,6 +25,7 @@ KL = "Schulman 2020, Approximating KL divergence (joschu.net/blog/kl-approx.html
 PPO, DPO, GAIL = "Schulman et al. 2017, arXiv:1707.06347", "Rafailov et al. 2023, arXiv:2305.18290", "Ho & Ermon 2016, arXiv:1606.03476"
 TRPO, GRPO, DAGGER = "Schulman et al. 2015, arXiv:1502.05477", "Shao et al. 2024, arXiv:2402.03300", "Ross et al. 2011, arXiv:1011.0686"
 SAC, CQL, DQN = "Haarnoja et al. 2018, arXiv:1812.05905", "Kumar et al. 2020, arXiv:2006.04779", "Mnih et al. 2015, doi:10.1038/nature14236"
+GKD = "Agarwal et al. 2023, arXiv:2306.13649"
 BOOK = "Sutton & Barto 2018"
 
 COMMON: dict[str, str] = {
@@ -205,6 +206,9 @@ GLOSSARY: dict[str, Entry] = {
         "Gulrajani et al. 2017, arXiv:1704.00028",
     ),
     "group_return": Entry("return of a round", REWARD, "rises", "flat with zero_std_groups near 1: tasks are too hard or too easy", GRPO),
+    "hard_loss": Entry(
+        "-log q of the teacher's choice", NATS, "falls to the teacher's own entropy", "falls below it: single choices are learned by heart"
+    ),
     "held_out_accuracy": Entry(
         "held-out pairs in the right order", SHARE, "rises with accuracy", "far below accuracy: the training pairs are learned by heart"
     ),
@@ -220,6 +224,13 @@ GLOSSARY: dict[str, Entry] = {
         "above 0, and near predicted_improvement",
         "far below the prediction: the step is too large; lower max_kl",
         TRPO,
+    ),
+    "kept": Entry(
+        "share of the round that is cloned", SHARE, "with a threshold rises with group_return; with keep alone it is constant",
+        "0: nothing passes the threshold, and nothing is learned; 1: everything does, and nothing is selected",
+    ),
+    "kept_return": Entry(
+        "return of what is cloned", REWARD, "above group_return, which follows it", "equal to group_return: selection selects nothing any more"
     ),
     "kl": Entry("how far the step went", NATS, "just below max_kl", "far below: the line search shortened the step", TRPO),
     "known_pairs": Entry(
@@ -314,6 +325,9 @@ GLOSSARY: dict[str, Entry] = {
     "root_value": Entry("value of the root", REWARD, "comes near the return", "far above it: the simulations are luckier than the play"),
     "simulations": Entry("simulations behind a move", COUNT, "at least what was asked for", "more is stronger and slower"),
     "step_fraction": Entry("share of the step that was taken", SHARE, "1, or a half", "0: no step was good enough", TRPO),
+    "student_played": Entry(
+        "whether the student played the round", SHARE, "student_share on average", "always 0: nobody corrects the student's own mistakes", GKD
+    ),
     "sweep": Entry("how far the planner is", "sweeps", "grows", "the x axis of a planner's plot"),
     "sweeps": Entry("sweeps of the last plan", COUNT, "well below max_sweeps", "max_sweeps: the plan is not finished"),
     "target": Entry(
@@ -336,6 +350,9 @@ GLOSSARY: dict[str, Entry] = {
         "settles; may rise while returns do",
         "grows without end: values diverge",
         DQN,
+    ),
+    "teacher_divergence": Entry(
+        "how far the student is from its teacher", NATS, "falls, and stays small", "stays high: the student is too small, or sees less", GKD
     ),
     "temperature": Entry(
         "how random the actions are", "reward units, or per nat", "falls as the agent learns", "0: greedy; large: at random", SAC

@@ -39,7 +39,7 @@ class RunOptions:
     workers: AtLeast1 = None  # processes that step the environments, for slow ones; the results are the same with any number (default: 1)
     data: Folder = None  # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
     expert: Folder = None  # run that demonstrates (default: the exact answer, where there is one)
-    teacher: Folder = None  # run whose probabilities are to be learned
+    teacher: Folder = None  # run or local Hugging Face model whose probabilities are to be learned
     reference: Folder = None  # run or local Hugging Face model that a KL penalty or DPO holds the agent to (default: its first policy)
     reward_model: Folder = None  # run of a reward model that pays in the environment's place; evaluation keeps the true reward
     model: Folder = None  # local Hugging Face model that the networks start from; in Python a ModelSpec or its fields too

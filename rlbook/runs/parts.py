@@ -28,12 +28,15 @@ def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
         RequestError: a name that is neither a run's folder nor an agent.
     """
     options = request.options
-    expert, teacher = agent_of("expert", options.expert, load), agent_of("teacher", options.teacher, load)
-    if model_folder(options.reference) is not None:
-        reference: Agent | None = agent_of_model(str(options.reference), request)
-    else:
-        reference = agent_of("reference", options.reference, load)
+    expert = agent_of("expert", options.expert, load)
+    teacher, reference = (_agent_or_model(name, request, load) for name in ("teacher", "reference"))
     return Parts(expert, teacher, reference, model=options.model, device=device_of(options.device))
+
+
+def _agent_or_model(name: str, request: Request, load: Callable[[Path], Agent]) -> Agent | None:
+    """The agent that an option names: of a run, or the language model of a folder."""
+    value = getattr(request.options, name)
+    return agent_of(name, value, load) if model_folder(value) is None else agent_of_model(name, str(value), request)
 
 
 def model_folder(value: object) -> str | None:
@@ -43,7 +46,7 @@ def model_folder(value: object) -> str | None:
     return None
 
 
-def agent_of_model(folder: str, request: Request) -> Agent:
+def agent_of_model(name: str, folder: str, request: Request) -> Agent:
     """The language model of a folder, as an agent that plays in the environment of a request and never learns.
 
     Raises:
@@ -54,18 +57,18 @@ def agent_of_model(folder: str, request: Request) -> Agent:
 
     recipe = request.recipe
     if getattr(recipe.make().unwrapped, "policy_kind", None) != "language_model":
-        raise RequestError(f"reference: {folder} holds a language model, and {recipe.name} is no token environment")
+        raise RequestError(f"{name}: {folder} holds a language model, and {recipe.name} is no token environment")
     if recipe.id is None:
-        raise RequestError("reference: a model's folder needs an environment that is named by its id")
+        raise RequestError(f"{name}: a model's folder needs an environment that is named by its id")
     temperature = getattr(request.config, "temperature", 1.0)
     try:
         told = dataclasses.replace(recipe, kwargs={**recipe.kwargs, "model": folder})
         env = adapted_vector(FrozenPolicy, told, 1, request.config)
         policy = build_policy(env, rng_for(0, "initialisation"), PolicySettings(temperature=temperature))
     except ValueError as error:
-        raise RequestError(f"reference: {error}") from None
+        raise RequestError(f"{name}: {error}") from None
     if not policy.named:
-        raise RequestError(f"reference: {folder} has no weights")
+        raise RequestError(f"{name}: {folder} has no weights")
     return FrozenPolicy(env, policy)
 
 

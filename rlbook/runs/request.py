@@ -127,7 +127,7 @@ class Request:
     def as_yaml(self) -> str:
         """The text of config.yaml. Raises RequestError where an argument of the environment is not data."""
         asked_on_the_way = ("expert",) if "advice" in self.agent.uses else ()
-        for name in ("reference", "reward_model", *asked_on_the_way):
+        for name in ("teacher", "reference", "reward_model", *asked_on_the_way):
             if not isinstance(getattr(self.options, name), str | Path | None):
                 raise RequestError(f"a run in a folder must find its {name} again: give the folder of the {name.replace('_', ' ')}'s run")
         env_id = self.recipe.written_id

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import rlbook
+from rlbook.algorithms.imitation import distillation, rejection_sampling
 from rlbook.algorithms.policy import a2c, dpo, grpo, policy_agent, ppo, reinforce, trpo
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.policies.mlp import MLPPolicy
@@ -21,7 +22,7 @@ NAMES = {"per_token"}      # what the literature calls the mean over all element
 
 @pytest.mark.parametrize(("algorithm", "agent"), [
     ("ppo", ppo.PPO), ("grpo", grpo.GRPO), ("dpo", dpo.DPO), ("reinforce", reinforce.Reinforce),
-    ("a2c", a2c.A2C), ("trpo", trpo.TRPO),
+    ("a2c", a2c.A2C), ("trpo", trpo.TRPO), ("rejection_sampling", rejection_sampling.RejectionSampling),
 ])  # fmt: skip
 def test_one_class_learns_in_the_maze_and_on_the_language_model(algorithm: str, agent: type) -> None:
     options: dict[str, Any] = {"num_envs": 8, "eval_every": 0} | ({} if algorithm in ("a2c", "trpo", "ppo") else {"group_size": 4})
@@ -33,7 +34,7 @@ def test_one_class_learns_in_the_maze_and_on_the_language_model(algorithm: str, 
     assert all(run.agent.optimizer.steps > 0 for run in (maze, addition))  # type: ignore[attr-defined]
 
 
-MODULES = [a2c, trpo, ppo, grpo, dpo, reinforce, policy_agent]
+MODULES = [a2c, trpo, ppo, grpo, dpo, reinforce, rejection_sampling, distillation, policy_agent]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rsplit(".", 1)[-1])

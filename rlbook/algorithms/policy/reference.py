@@ -47,23 +47,24 @@ def codec_of(env: VectorEnv) -> Codec | None:
     return getattr(env.unwrapped, "codec", None)
 
 
-def reference_policy(named: Agent, learner: Agent) -> Policy:
+def reference_policy(named: Agent, learner: Agent, role: str = "reference") -> Policy:
     """The policy of a named reference, never trained.
 
     Args:
         named: what the user named: the agent of a run, or a `FrozenPolicy`.
         learner: the agent that is to be compared with it.
+        role: what messages call it.
 
     Raises:
         RequestError: it has no policy network, or one for other observations, actions or tokens.
     """
     policy = getattr(named, "policy", None)
     if not isinstance(policy, Policy):
-        wanted = "reference must be a run of an agent with a policy network"
+        wanted = f"{role} must be a run of an agent with a policy network"
         raise RequestError(f"{wanted}, got one of {type(named).__name__}")
-    check_spaces(named, learner)
+    check_spaces(named, learner, role)
     if tokens_of(named) != tokens_of(learner):
-        raise RequestError("the reference must have the agent's tokenizer, and has another one")
+        raise RequestError(f"the {role} must have the agent's tokenizer, and has another one")
     frozen = not any(parameter.requires_grad for parameter in policy.parameters())
     return policy if frozen else policy.frozen_copy()
 
@@ -74,7 +75,7 @@ def tokens_of(agent: Agent) -> str | None:
     return None if codec is None else codec.backend.to_str()
 
 
-def check_spaces(named: Agent, learner: Agent) -> None:
+def check_spaces(named: Agent, learner: Agent, role: str) -> None:
     """Raises RequestError unless both see the same observations and take the same actions."""
     for what in ("observation_space", "action_space"):
         ours, theirs = (getattr(agent.adaptation, what, None) for agent in (learner, named))
@@ -82,7 +83,7 @@ def check_spaces(named: Agent, learner: Agent) -> None:
             found = f"its {what.replace('_', ' ')} is {str(theirs)[:80]}"
             wanted = f"the agent's {str(ours)[:80]}"
             raise RequestError(
-                f"the reference was made for another environment: {found}, and {wanted}"
+                f"the {role} was made for another environment: {found}, and {wanted}"
             )
 
 

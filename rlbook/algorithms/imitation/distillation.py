@@ -1,0 +1,205 @@
+"""Distillation: become like a teacher, by its probabilities and not by its choices alone.
+
+    repeat
+        play N episodes: with probability λ the student's, else the teacher's
+        p, q ← what teacher and student think of the actions in each state s that was visited
+        a ← what the teacher did in s, or, where the student played, what it thinks likeliest
+        for minibatches of the episodes
+            minimise  α T² mean D(p_T, q_T)  -  β mean log q(a|s)
+
+p_T and q_T are both distributions at temperature T. A teacher's choice is one action a state; its
+distribution tells how good the other actions are too, and teaches with less noise. D is the forward
+KL(p ‖ q), which covers all that the teacher might do, the reverse KL(q ‖ p), which seeks what it
+surely does, or a Jensen-Shannon divergence between the two.
+
+    α = 0, β = 1, λ = 0       hard labels: cloning of what the teacher plays
+    α = 1, β = 0, λ = 0       soft labels
+    α = 1, β = 0, λ = 1       on-policy distillation: DAgger with a teacher that has probabilities
+
+λ = 0 teaches in states that the teacher visits; with λ = 1 the student is told what to do where
+its own mistakes lead (GKD). From recorded episodes (`--data`) it learns too: a is what was
+recorded, and nobody plays. On a token environment the states are texts. The teacher (`--teacher`)
+is a run on the same environment or, for texts, a model's folder; a run that learned action values
+teaches softmax(Q / τ).
+
+Source: soft labels, T and T²: Hinton et al. 2015, arXiv:1503.02531, section 2. λ and D: Agarwal et
+al. 2023 (GKD), arXiv:2306.13649, algorithm 1 (T² is not in it, and λ chooses for a round here, not
+for a minibatch). Agents: Rusu et al. 2015, arXiv:1511.06295.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Data, Metrics, Parts, State, Step
+from rlbook.algorithms.imitation.teacher import teacher_of
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.algorithms.policy.reference import Observations
+from rlbook.data.rollout import Batch, minibatches
+from rlbook.functional.averages import averaged, given
+from rlbook.functional.distillation_losses import DIVERGENCES, soft_label_loss
+from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.schedules import Schedule
+from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+
+
+@dataclass(frozen=True)
+class DistillationConfig:
+    # D: KL(teacher ‖ student), KL(student ‖ teacher), or a Jensen-Shannon divergence
+    divergence: Literal["forward", "reverse", "jsd"] = "forward"
+    mixture: float = 0.5  # the teacher's share of the mean distribution in jsd, in (0, 1)
+    soft_coef: float = 1.0  # α, weight of the divergence
+    hard_coef: float = 0.0  # β, weight of -log q of the teacher's or the recorded action
+    # T, divides both logits in the divergence; above 1 improbable actions count for more
+    soft_temperature: float = 1.0
+    # λ, probability that the student plays a round and not the teacher, in [0, 1]
+    student_share: float | Schedule = 0.5
+    # τ of a teacher that learned action values, in reward units, > 0
+    value_temperature: float = 0.01
+    batch_size: int = 64  # episodes of a minibatch; recorded: steps, or whole texts
+    epochs: int = 1  # passes over a round of episodes
+    # over all actions alike, or within each episode first
+    average: Literal["token", "sequence"] = "token"
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    adam_eps: float = 1e-8  # Adam's ε
+    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    temperature: float = 1.0  # divides the student's logits, always; > 0
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    # rows that are backpropagated at once; changes memory, not the gradient
+    micro_batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, divergence=checks.one_of(*DIVERGENCES), mixture=checks.open_unit_interval,
+            soft_coef=checks.non_negative, hard_coef=checks.non_negative,
+            soft_temperature=checks.positive, value_temperature=checks.positive,
+            batch_size=checks.positive_int, epochs=checks.positive_int,
+            average=checks.one_of("token", "sequence"), anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
+            hidden_sizes=checks.positive_ints,
+            micro_batch_size=checks.optional(checks.positive_int),
+        )  # fmt: skip
+        checks.check_rates(self, student_share=checks.unit_interval, learning_rate=checks.positive)
+        if not self.soft_coef and not self.hard_coef:
+            raise ValueError("soft_coef and hard_coef are both 0, and nothing would be learned")
+
+
+class Distillation(PolicyAgent):
+    """Learns a teacher's probabilities; see the module docstring."""
+
+    Config = DistillationConfig
+    uses = ("teacher", *PolicyAgent.uses)
+    data_kinds = ("Episodes",)
+    actions = "discrete"
+    rollout = "episodes"
+    default_num_envs = 32
+    METRICS = {
+        "loss": "what is minimised, α T² D plus β times the hard loss, in nats",
+        "teacher_divergence": "mean D of teacher and student at temperature T, in nats; 0 where "
+        "they are equal",
+        "hard_loss": "-log q of the teacher's or the recorded action, in nats",
+        "agreement": "share of the states where both find the same action likeliest, in [0, 1]",
+        "group_return": "mean undiscounted return of the round, in reward units, whoever played it",
+        "student_played": "1 where the student played the round, 0 where the teacher did",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "learning_rate": "Adam's step size in this update",
+    }
+
+    def __init__(
+        self, env: AdaptedVectorEnv, config: DistillationConfig, seed: int = 0,
+        parts: Parts = Parts(),
+    ) -> None:  # fmt: skip
+        super().__init__(env, config, seed, parts)
+        self.config: DistillationConfig = config
+        self.teacher = teacher_of(parts.teacher, self, config.value_temperature)
+        self.guided, self._guiding = False, self.teacher.initial_state()
+
+    def begin(self) -> None:
+        super().begin()
+        self._guiding = self.teacher.initial_state()
+        played_by_student = self.exploration.random() < self.now("student_share")
+        self.guided = not played_by_student and self.progress < 1.0  # a finished one plays alone
+
+    def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
+        if not (explore and self.guided):
+            return super().act(observation, explore=explore)
+        action, self._log_prob = self.teacher.act(observation, self.exploration, self._guiding)
+        return action
+
+    def learn(self, step: Step) -> Metrics:
+        self.rollout_data.add(step, self._log_prob)
+        if not self.round_over(step):
+            return {}
+        batch = self.policy.batch(self.rollout_data, "episode")                       # [N, T]
+        earned = float(self.rollout_data.tensor("reward").sum(0).mean())
+        played: Metrics = {"group_return": earned, "student_played": float(not self.guided)}
+        rate = self.anneal()
+        steps = [
+            self.train_on(minibatch, labelled=self.guided)
+            for _ in range(self.config.epochs)
+            for minibatch in minibatches(batch, self.config.batch_size, self.shuffling)
+        ]
+        self.rollout_data.clear()
+        return mean_metrics(steps) | played | {"learning_rate": rate}
+
+    def fit(self, data: Data) -> Iterator[Metrics]:
+        """One gradient step for each minibatch of recorded episodes."""
+        for name in ("epochs", "student_share"):
+            if (value := getattr(self.config, name)) != getattr(DistillationConfig, name):
+                refusal = f"{name} has no effect on recorded episodes; got {value!r}, leave it out"
+                raise ValueError(refusal)
+        for batch in data.minibatches(self.config.batch_size):
+            rate = self.anneal()
+            step = self.train_on(batch.to(self.parts.device), labelled=True)
+            yield mean_metrics([step]) | {"learning_rate": rate}
+
+    def train_on(self, batch: Batch, *, labelled: bool) -> dict[str, Tensor]:
+        """One gradient step; `labelled`: the actions are the teacher's, or recorded."""
+        batch = dataclasses.replace(batch, weight=self.average()(batch.mask))
+        return gradient_step(
+            self.optimizer, lambda rows: self.loss(rows, labelled), batch,
+            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
+        )  # fmt: skip
+
+    def loss(self, batch: Batch, labelled: bool) -> LossOutput:
+        """The share of some rows in the loss, and what it is made of."""
+        config, mask = self.config, batch.mask
+        assert batch.weight is not None
+        average, student = given(batch.weight), self.policy.distributions(batch)
+        with torch.no_grad():
+            teacher = self.teacher.distributions(batch)
+        soft = soft_label_loss(
+            student.logits, teacher.logits, temperature=config.soft_temperature,
+            kind=config.divergence, mixture=config.mixture, mask=mask, average=average,
+        )  # fmt: skip
+        label = batch.action.where(mask, 0) if labelled else teacher.mode()
+        hard = negative_log_likelihood_loss(student.log_prob(label), mask=mask, average=average)
+        total = config.soft_coef * soft + config.hard_coef * hard
+        with torch.no_grad():
+            agreed = (student.mode() == teacher.mode()).to(soft.dtype)
+            return LossOutput(total, {
+                "loss": total.detach(),
+                "teacher_divergence": soft.detach() / config.soft_temperature**2,
+                "hard_loss": hard.detach(),
+                "agreement": averaged(agreed, mask, average),
+            })  # fmt: skip
+
+    def state_dict(self) -> State:
+        guiding = None if self._guiding is None else self._guiding.state_dict()
+        return super().state_dict() | {"guided": self.guided, "guiding": guiding}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.guided, self._guiding = state["guided"], self.teacher.initial_state()
+        if self._guiding is not None:
+            self._guiding.load_state_dict(state["guiding"])

@@ -1,0 +1,167 @@
+"""Rejection sampling: play, keep what went well, clone that. On texts: RFT, or best of n.
+
+    repeat
+        from each of several starts, play G episodes with π; R_i is the return of episode i
+        keep those with R_i ≥ R_min, and of these the k best of each group
+        for E epochs of minibatches of the kept episodes
+            minimise  -mean log π(a|s)
+
+The policy is its own expert: it clones what it already does, in its better moments. Nothing pushes
+the rejected episodes down, so there is no baseline, no ratio and no clip, and no reference either.
+With `threshold` alone this is rejection sampling fine-tuning (RFT): where the reward is 1 for a
+right answer and else 0, it is REINFORCE without a baseline. With `keep` alone it is best of n.
+Where all episodes start alike and one group is the whole round, k of G is the elite of the
+cross-entropy method, on a policy instead of on plans.
+
+Of equal returns the episode that was played first is kept. On the maze an episode is a walk; on a
+token environment, a completion of a prompt.
+
+Source: `threshold`: Yuan et al. 2023 (RFT), arXiv:2308.01825, section 3.3. `keep`: Dong et al. 2023
+(RAFT), arXiv:2304.06767, algorithm 1. The elite: Rubinstein 1999, "The Cross-Entropy Method for
+Combinatorial and Continuous Optimization", section 3. Differences: RFT samples once, drops equal
+answers and trains the model that came before; here each round is sampled anew, what is kept may
+repeat, and training goes on from the weights that played.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Metrics, Parts, Step
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.data.rollout import Batch, minibatches
+from rlbook.functional.averages import given
+from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.schedules import Schedule
+from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+
+
+@dataclass(frozen=True)
+class RejectionSamplingConfig:
+    group_size: int = 8  # G, episodes from one start, at least 2; divides num_envs
+    # k, how many of a group are kept at most, from 1 to G; none keeps all that pass the threshold
+    keep: int | None = 1
+    # R_min, in reward units: what returns less is not kept; none keeps any
+    threshold: float | None = None
+    batch_size: int | None = None  # episodes of a minibatch; none takes all that were kept
+    epochs: int = 1  # E, passes over the kept episodes of a round
+    # over all actions alike, or within each episode first
+    average: Literal["token", "sequence"] = "token"
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    adam_eps: float = 1e-8  # Adam's ε
+    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    # episodes that are backpropagated at once; changes memory, not the gradient
+    micro_batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, group_size=checks.at_least(2), keep=checks.optional(checks.positive_int),
+            threshold=checks.optional(checks.finite),
+            batch_size=checks.optional(checks.positive_int), epochs=checks.positive_int,
+            average=checks.one_of("token", "sequence"), anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
+            hidden_sizes=checks.positive_ints,
+            micro_batch_size=checks.optional(checks.positive_int),
+        )  # fmt: skip
+        checks.check_rates(self, learning_rate=checks.positive)
+        if self.keep is None and self.threshold is None:
+            raise ValueError("keep and threshold are both none, and nothing would be rejected")
+        if self.keep is not None and self.keep > self.group_size:
+            raise ValueError(
+                f"keep must be at most group_size {self.group_size}, got {self.keep!r}"
+            )
+
+
+class RejectionSampling(PolicyAgent):
+    """Clones its own best episodes; see the module docstring."""
+
+    Config = RejectionSamplingConfig
+    rollout = "episodes"
+    default_num_envs = 32
+    METRICS = {
+        "loss": "-log π(a|s) per action of the kept episodes, in nats",
+        "kept": "share of the round's episodes that are kept, in [0, 1]",
+        "kept_return": "mean undiscounted return of the kept episodes, in reward units",
+        "group_return": "mean undiscounted return of the whole round, in reward units",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "learning_rate": "Adam's step size in this update",
+    }
+
+    def __init__(
+        self, env: AdaptedVectorEnv, config: RejectionSamplingConfig, seed: int = 0,
+        parts: Parts = Parts(),
+    ) -> None:  # fmt: skip
+        super().__init__(env, config, seed, parts)
+        self.config: RejectionSamplingConfig = config
+
+    def learn(self, step: Step) -> Metrics:
+        self.rollout_data.add(step, self._log_prob)
+        if not self.round_over(step):
+            return {}
+        batch = self.policy.batch(self.rollout_data, "episode")                       # [N, T]
+        returns = self.rollout_data.tensor("reward").sum(0)                           # [N]
+        chosen = kept(returns, self.group_size, keep=self.config.keep, least=self.config.threshold)
+        metrics = {"group_return": float(returns.mean()), "kept": len(chosen) / len(returns)}
+        if len(chosen):
+            metrics |= {"kept_return": float(returns[chosen].mean())} | self.update(batch[chosen])
+        self.rollout_data.clear()
+        return metrics
+
+    def update(self, batch: Batch) -> Metrics:
+        """Epochs over the episodes that were kept; returns the mean diagnostics."""
+        rate = self.anneal()
+        size = self.config.batch_size or len(batch)
+        steps = [
+            self.train_on(minibatch)
+            for _ in range(self.config.epochs)
+            for minibatch in minibatches(batch, size, self.shuffling)
+        ]
+        return mean_metrics(steps) | {"learning_rate": rate}
+
+    def train_on(self, batch: Batch) -> dict[str, Tensor]:
+        """One gradient step. Returns the loss and "grad_norm"."""
+        batch = dataclasses.replace(batch, weight=self.average()(batch.mask))
+        return gradient_step(
+            self.optimizer, self.loss, batch,
+            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
+        )  # fmt: skip
+
+    def loss(self, batch: Batch) -> LossOutput:
+        """The share that some episodes have in -mean log π(a|s)."""
+        assert batch.weight is not None
+        log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
+        loss = negative_log_likelihood_loss(log_prob, mask=batch.mask, average=given(batch.weight))
+        return LossOutput(loss, {"loss": loss.detach()})
+
+
+def kept(returns: Tensor, group_size: int, *, keep: int | None, least: float | None) -> Tensor:
+    """The episodes to be cloned, in ascending order.
+
+    Args:
+        returns: [N], groups of neighbours, in reward units.
+        group_size: G.
+        keep: k, how many of each group at most, the largest returns and of equal ones the first;
+            None for no limit.
+        least: R_min; None for none.
+
+    Returns:
+        [K] int64, rows of `returns`.
+    """
+    order = returns.view(-1, group_size).argsort(dim=1, descending=True, stable=True)
+    place = torch.empty_like(order).scatter_(                # 0 for the best of its group
+        1, order, torch.arange(group_size, device=order.device).expand_as(order)
+    )
+    chosen = place.view(-1) < (group_size if keep is None else keep)
+    if least is not None:
+        chosen &= returns >= least
+    return chosen.nonzero()[:, 0]

@@ -1,0 +1,73 @@
+"""Who says how probable each action is, where a policy is to become like another agent."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from rlbook.agent import Agent
+from rlbook.algorithms.policy.reference import check_spaces, reference_policy
+from rlbook.data.rollout import Batch
+from rlbook.errors import RequestError
+from rlbook.policies.distributions import Categorical, sample_categorical
+from rlbook.policies.policy import as_array
+
+
+class Teacher(Protocol):
+    """What a student needs of its teacher; a `Policy` has it."""
+
+    def initial_state(self) -> Any: ...
+
+    def act(
+        self, obs: Any, rng: np.random.Generator | None, state: Any = None
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]: ...
+
+    def distributions(self, batch: Batch) -> Any: ...
+
+
+class SoftActionValues:
+    """The policy softmax(Q(s, ·) / τ) of a network that learned action values.
+
+    Source: Rusu et al. 2015 (policy distillation), arXiv:1511.06295, section 3.
+    """
+
+    def __init__(self, network: nn.Module, temperature: float) -> None:
+        self.network, self.temperature = network, temperature
+
+    def initial_state(self) -> None:
+        return None
+
+    def distributions(self, batch: Batch) -> Categorical:
+        return Categorical(self.network(batch.obs) / self.temperature)
+
+    def act(
+        self, obs: NDArray[np.float32], rng: np.random.Generator | None, state: object = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        assert rng is not None
+        with torch.inference_mode():
+            values = as_array(self.network(torch.from_numpy(obs)))
+        return sample_categorical(values / self.temperature, rng.random(len(values)))
+
+
+def teacher_of(named: Agent | None, learner: Agent, value_temperature: float) -> Teacher:
+    """The teacher that the user named, never trained.
+
+    Args:
+        named: the agent of a run or of a model's folder.
+        learner: the agent that is to become like it.
+        value_temperature: τ, in reward units, where it has learned action values.
+
+    Raises:
+        RequestError: there is none, or it has no probabilities, or sees or does something else.
+    """
+    if named is None:
+        raise RequestError("a teacher is needed: name a run or a model's folder (--teacher)")
+    network = getattr(named, "q", None)
+    if not isinstance(network, nn.Module):
+        return reference_policy(named, learner, "teacher")
+    check_spaces(named, learner, "teacher")
+    return SoftActionValues(network, value_temperature)

@@ -1,0 +1,97 @@
+"""A teacher with two peaks, and what a student that has only one learns by each divergence.
+
+    found = run()
+    found.students["reverse"]                    mean and deviation
+
+The actions are the points of a grid. The teacher is the even mixture of two normal distributions with deviation ½, around -2 and 2. The
+student is one normal distribution, and its mean and deviation are what is learned, from 1 and ½ on. Forward KL is least where mean and
+variance are the teacher's, 0 and 2² + ½²; reverse KL is least near one of the peaks, and there it is ln 2. The Jensen-Shannon divergence
+is bounded, and has minima at both peaks and across them: where the student begins decides.
+
+Source: Bishop 2006, Pattern Recognition and Machine Learning, section 10.1.2 and figure 10.3; Agarwal et al. 2023, arXiv:2306.13649, figure A.16.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlbook.functional.distillation_losses import DIVERGENCES, divergence
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PEAK, DEVIATION = 2.0, 0.5
+GRID = torch.linspace(-20.0, 20.0, 1601, dtype=torch.float64)
+START = 1.0, 0.5
+"""Mean and deviation that every student begins with."""
+
+
+class Student(NamedTuple):
+    """What a divergence was minimised to."""
+
+    mean: float
+    deviation: float
+    divergence: float                        # in nats
+
+
+class ModeCovering(NamedTuple):
+    """The teacher's probabilities on the grid, and the students by divergence."""
+
+    teacher: Tensor                          # [A]
+    students: dict[str, Student]
+
+
+def normal_logits(mean: Tensor | float, deviation: Tensor | float) -> Tensor:
+    """log of a normal density at the points of the grid, up to a constant: [A]."""
+    return -0.5 * ((GRID - mean) / deviation).square()
+
+
+def teacher_logits() -> Tensor:
+    """The two peaks: [A]."""
+    return torch.logaddexp(normal_logits(-PEAK, DEVIATION), normal_logits(PEAK, DEVIATION))
+
+
+def fitted(kind: str) -> Student:
+    """The student with the least divergence of this kind, found from `START`."""
+    mean, log_deviation = (torch.tensor(value, dtype=torch.float64) for value in (START[0], START[1]))
+    log_deviation = log_deviation.log()
+    learned, teacher = [mean.requires_grad_(), log_deviation.requires_grad_()], teacher_logits()
+    optimizer = torch.optim.LBFGS(learned, max_iter=200, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        found = divergence(normal_logits(mean, log_deviation.exp()), teacher, kind)
+        found.backward()
+        return found
+
+    optimizer.step(loss)  # type: ignore[arg-type]
+    return Student(mean.item(), log_deviation.exp().item(), loss().item())
+
+
+def run() -> ModeCovering:
+    """Fits a student by each divergence."""
+    return ModeCovering(teacher_logits().softmax(-1), {kind: fitted(kind) for kind in DIVERGENCES})
+
+
+def measured(found: ModeCovering) -> dict[str, float]:
+    """Mean and deviation of each student, and what is left of its divergence."""
+    return {f"{kind}, {name}": value for kind, student in found.students.items() for name, value in student._asdict().items()}
+
+
+def draw(found: ModeCovering) -> Figure:
+    """The densities."""
+    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.plots.figure import new_figure
+
+    figure = new_figure(6.4, 3.6)
+    axes, step = labelled(figure.subplots(), "action", "probability density"), float(GRID[1] - GRID[0])
+    axes.fill_between(GRID.numpy(), found.teacher.numpy() / step, color="0.8", linewidth=0, label="teacher")
+    for place, (kind, student) in enumerate(found.students.items()):
+        density = normal_logits(student.mean, student.deviation).softmax(-1) / step
+        axes.plot(GRID.numpy(), density.numpy(), color=curve_colour(place), label=f"student, {kind}")
+    axes.set_xlim(-6, 6)
+    legend(axes, "upper left")
+    return figure
