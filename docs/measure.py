@@ -477,7 +477,7 @@ MEASUREMENTS = {
     ),
     "a2c_maze": Measurement("the maze", "a2c Maze-v0", optimal(3.0), seeds=10),
     "a2c_cartpole": Measurement("CartPole-v1", "a2c CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
-    "rejection_sampling_maze": Measurement("the maze", "rejection_sampling Maze-v0", optimal(3.0), seeds=10),
+    "rejection_sampling_maze": Measurement("the maze", "rejection_sampling Maze-v0", optimal(3.0), seeds=3),
     "rejection_sampling_addition": Measurement(
         "two-digit sums", "rejection_sampling Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True
     ),
@@ -486,6 +486,7 @@ MEASUREMENTS = {
         "the maze, from PPO into 8 units", "distillation Maze-v0 --teacher runs/expert --hidden-sizes 8", untimed_return, seeds=3,
         expert="ppo Maze-v0",
     ),
+    "rce_maze": Measurement("the maze, from 1 000 random walks", "rce Maze-v0", optimal(3.0), seeds=3),
     "dagger_maze": Measurement("the maze", "dagger Maze-v0", optimal(3.0), seeds=3),
     "dagger_slippery": Measurement("the slippery maze", f"dagger {SLIPPERY}", mean_return, seeds=3, evaluate="--episodes 1000"),
     "clone_slippery": Measurement(

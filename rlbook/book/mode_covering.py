@@ -8,7 +8,7 @@ student is one normal distribution, and its mean and deviation are what is learn
 variance are the teacher's, 0 and 2² + ½²; reverse KL is least near one of the peaks, and there it is ln 2. The Jensen-Shannon divergence
 is bounded, and has minima at both peaks and across them: where the student begins decides.
 
-Source: Bishop 2006, Pattern Recognition and Machine Learning, section 10.1.2 and figure 10.3; Agarwal et al. 2023, arXiv:2306.13649, figure A.16.
+Source: Bishop 2006, Pattern Recognition and Machine Learning, section 10.1.2 and figure 10.3.
 """
 
 from __future__ import annotations

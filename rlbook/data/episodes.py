@@ -174,6 +174,7 @@ class RankedBatch(NamedTuple):
 
     episodes: Batch                          # [R, T], group by group
     sizes: Tensor                            # int64 [B], episodes of each group; R is their sum
+    returns: Tensor                          # [R], the episodes' scores; where nobody rewarded, minus their places 0, 1, … in the group
 
     def by_group(self, score: Tensor) -> tuple[Tensor, Tensor]:
         """Scores [R] of the episodes as [B, G], and a bool mask: G is the size of the largest group."""
@@ -201,13 +202,30 @@ class Groups(DataSet[RankedBatch]):
     def __getitem__(self, rows: Rows) -> RankedBatch:
         groups = [self.groups[int(row)] for row in rows]
         sizes = torch.tensor([len(group) for group in groups])
-        return RankedBatch(collate([episode for group in groups for episode in group]), sizes)
+        scores = [_score(episode, place) for group in groups for place, episode in enumerate(group)]
+        return RankedBatch(collate([episode for group in groups for episode in group]), sizes, torch.tensor(scores))
+
+    @classmethod
+    def ranked(cls, episodes: Sequence[Episode], size: int) -> Groups:
+        """Neighbours with rewards as groups of `size`, the largest return of each first; what is left over makes none.
+
+        Raises:
+            ValueError: the episodes have no rewards, or do not fill one group.
+        """
+        starts = range(0, len(episodes) - size + 1, size)
+        groups = [[episodes[i] for i in range(start, start + size)] for start in starts]
+        return cls([sorted(group, key=lambda episode: -episode.episode_return) for group in groups])
 
     def digest(self) -> str:
         if self._digest is None:
             sizes = np.array([len(group) for group in self.groups])
             self._digest = hashlib.sha256(sizes.tobytes() + digest_of(_flattened(self.groups)).encode()).hexdigest()
         return self._digest
+
+
+def _score(episode: Episode, place: int) -> float:
+    """What an episode of a group is worth: its return, or what follows from its place."""
+    return float(-place) if episode.reward is None else episode.episode_return
 
 
 def _flattened(groups: Sequence[Sequence[Episode]]) -> list[Episode]:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent, Parts, State, Step
-from rlbook.data.episodes import Episode, Episodes, Pairs
+from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
@@ -172,6 +172,40 @@ def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
     if answers is not None:
         return far_pairs(answers(), rng)
     return ranked(random_walks(request, env), rng)
+
+
+def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
+    """Groups for an agent that was given no data: uniformly random walks with their returns, or a right answer among other prompts'.
+
+    Args:
+        request: its config says how many episodes a group has, `candidates`, and how many walks there are, `walks`.
+        env: as the agent sees it.
+    """
+    size, answers = request.config.candidates, getattr(env.unwrapped, "answers", None)
+    if answers is None:
+        return grouped(random_walks(request, env), size)
+    return far_groups(answers(), size, rng_for(request.seed, "pairs"))
+
+
+def grouped(data: Episodes, size: int) -> Groups:
+    """Recorded episodes with rewards as groups of neighbours. Raises RequestError where there are no rewards, or too few episodes."""
+    try:
+        return Groups.ranked(data.episodes, size)
+    except ValueError as error:
+        raise RequestError(f"groups of {size} cannot be made of these data: {error}") from None
+
+
+def far_groups(answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], size: int, rng: np.random.Generator) -> Groups:
+    """Each prompt [L] with its right answer [T] (score 1) and `size` - 1 answers of prompts drawn by `rng` (score 0, or 1 where equal)."""
+    drawn = rng.integers(len(answers), size=(len(answers), size - 1))
+    rows = []
+    for (prompt, right), others in zip(answers, drawn, strict=True):
+        shown = [right, *(answers[other][1] for other in others)]
+        scored = [(answer, np.zeros(len(answer), dtype=np.float32)) for answer in shown]
+        for answer, reward in scored:
+            reward[-1] = float(np.array_equal(answer, right))
+        rows.append([Episode(prompt, answer, reward) for answer, reward in sorted(scored, key=lambda pair: -pair[1][-1])])
+    return Groups(rows)
 
 
 def random_walks(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Episodes:

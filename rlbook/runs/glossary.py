@@ -91,6 +91,9 @@ GLOSSARY: dict[str, Entry] = {
         KL,
     ),
     "backups": Entry("states updated so far", COUNT, "grows", "compare planners by it: fewer for the same values is better"),
+    "best_weight": Entry(
+        "weight of the best of a group", SHARE, "rises from near 1 / G as score_temperature falls", "1 / G throughout: all scores are equal"
+    ),
     "beta": Entry(
         "expert's action is taken",
         SHARE,
@@ -230,7 +233,7 @@ GLOSSARY: dict[str, Entry] = {
         "0: nothing passes the threshold, and nothing is learned; 1: everything does, and nothing is selected",
     ),
     "kept_return": Entry(
-        "return of what is cloned", REWARD, "above group_return, which follows it", "equal to group_return: selection selects nothing any more"
+        "return of what is cloned", REWARD, "above group_return, which follows it", "equal to group_return: nothing is selected any more"
     ),
     "kl": Entry("how far the step went", NATS, "just below max_kl", "far below: the line search shortened the step", TRPO),
     "known_pairs": Entry(
@@ -323,10 +326,13 @@ GLOSSARY: dict[str, Entry] = {
         "far above one_step_error: errors grow with each step; plan less far",
     ),
     "root_value": Entry("value of the root", REWARD, "comes near the return", "far above it: the simulations are luckier than the play"),
+    "score_temperature": Entry(
+        "τ of the scores' softmax", "standard deviations", "2 to 0.5", "far above: all are cloned alike; far below: only the best is"
+    ),
     "simulations": Entry("simulations behind a move", COUNT, "at least what was asked for", "more is stronger and slower"),
     "step_fraction": Entry("share of the step that was taken", SHARE, "1, or a half", "0: no step was good enough", TRPO),
     "student_played": Entry(
-        "whether the student played the round", SHARE, "student_share on average", "always 0: nobody corrects the student's own mistakes", GKD
+        "whether the student played the round", SHARE, "student_share on average", "always 0: its own mistakes are not corrected", GKD
     ),
     "sweep": Entry("how far the planner is", "sweeps", "grows", "the x axis of a planner's plot"),
     "sweeps": Entry("sweeps of the last plan", COUNT, "well below max_sweeps", "max_sweeps: the plan is not finished"),

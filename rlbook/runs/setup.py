@@ -202,18 +202,22 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     from rlbook.data import load as load_data
     from rlbook.data.episodes import Episodes
     from rlbook.data.transitions import Steps
-    from rlbook.runs.demonstrations import demonstrations, preferences, random_walks, ranked  # torch, which tables do without
+    from rlbook.runs import demonstrations as made  # torch, which tables do without
 
     data, kinds = request.options.data, request.agent.data_kinds
     in_pairs = "Pairs" in kinds and "Episodes" not in kinds
     if isinstance(data, str | Path):
         data = load_data(data, env)
     elif data is None and "Steps" in kinds:
-        data = random_walks(request, env)
+        data = made.random_walks(request, env)
+    elif data is None and kinds == ("Groups",):
+        data = made.candidates(request, env)
     elif data is None:
-        data = preferences(request, env) if in_pairs else demonstrations(request, env, parts)
+        data = made.preferences(request, env) if in_pairs else made.demonstrations(request, env, parts)
     if isinstance(data, Episodes) and in_pairs:
-        data = ranked(data, rng_for(request.seed, "pairs"))
+        data = made.ranked(data, rng_for(request.seed, "pairs"))
+    if isinstance(data, Episodes) and kinds == ("Groups",):
+        data = made.grouped(data, request.config.candidates)
     if isinstance(data, Episodes) and "Steps" in kinds:
         try:
             data = Steps(data.episodes, digest=data.known_digest)

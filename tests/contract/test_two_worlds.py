@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rlbook
-from rlbook.algorithms.imitation import distillation, rejection_sampling
+from rlbook.algorithms.imitation import distillation, rce, rejection_sampling
 from rlbook.algorithms.policy import a2c, dpo, grpo, policy_agent, ppo, reinforce, trpo
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.policies.mlp import MLPPolicy
@@ -26,6 +26,7 @@ NAMES = {"per_token"}      # what the literature calls the mean over all element
 ])  # fmt: skip
 def test_one_class_learns_in_the_maze_and_on_the_language_model(algorithm: str, agent: type) -> None:
     options: dict[str, Any] = {"num_envs": 8, "eval_every": 0} | ({} if algorithm in ("a2c", "trpo", "ppo") else {"group_size": 4})
+    options |= {"threshold": -1000.0} if algorithm == "rejection_sampling" else {}
     maze = rlbook.train(algorithm, "Maze-v0", steps=1100, **options)
     addition = rlbook.train(algorithm, "Addition-v0", steps=40, env_kwargs={"reward": "edit"}, **options)
     assert type(maze.agent) is type(addition.agent) is agent
@@ -34,7 +35,7 @@ def test_one_class_learns_in_the_maze_and_on_the_language_model(algorithm: str, 
     assert all(run.agent.optimizer.steps > 0 for run in (maze, addition))  # type: ignore[attr-defined]
 
 
-MODULES = [a2c, trpo, ppo, grpo, dpo, reinforce, rejection_sampling, distillation, policy_agent]
+MODULES = [a2c, trpo, ppo, grpo, dpo, reinforce, rejection_sampling, distillation, rce, policy_agent]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rsplit(".", 1)[-1])

@@ -65,7 +65,7 @@ def test_the_loss_is_trls_but_for_the_square_of_the_temperature(kind: str, mixtu
 
 
 def test_the_factor_t_squared_keeps_the_gradients_size() -> None:
-    """Hinton's eq. 4: at large T the gradient in a logit tends to (z_q - z_p) / A, whatever T is; without T² it would be T² times smaller."""
+    """Hinton's eq. 4: at large T the gradient in a logit tends to (z_q - z_p) / A; without T² it would be T² times smaller."""
     teacher, student = torch.tensor([[1.0, -1.0, 0.0]]), torch.tensor([[0.5, 0.5, -1.0]], requires_grad=True)
     soft_label_loss(student, teacher, temperature=1000.0).backward()
     assert student.grad is not None

@@ -1,0 +1,116 @@
+"""Ranked cross-entropy: clone all episodes of a group, the better ones more.
+
+    for each minibatch of groups of recorded episodes with scores s_i
+        z_i = (s_i - mean of the group) / standard deviation of the group
+        w_i = exp(z_i / τ) / Σ_j exp(z_j / τ)
+        minimise  mean over groups of  Σ_i w_i (-mean_t log π(a_t|s_t))
+        lower τ
+
+Behaviour cloning takes one answer as right. Where several are known with a score each, such as the
+beams of a search or ranked walks, the weights say how far each is to be imitated: at first nearly
+alike, at the end hardly any but the best. It is the offline sister of best of n, and a gentle way
+from cloning to reinforcement learning, since no worse episode is pushed down.
+
+On the maze a group is several walks and the score a walk's return; without `--data`, walks at
+random. On a token environment it is several completions of one prompt with scores (`completions`
+and `scores` in a row of the data; without scores the order counts: equal steps from best to worst);
+without `--data`, the right answer (1) among those of other prompts (0).
+
+Source: weighting by exponentiated reward: Peters & Schaal 2007, "Reinforcement learning by
+reward-weighted regression", eq. 8; Peng et al. 2019 (AWR), arXiv:1910.00177, eq. 9. Differences:
+scores are standardised within their group, which takes the place of a value baseline, τ falls, and
+a group's weights add up to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rlbook import checks
+from rlbook.agent import Data, Metrics, Parts
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.data.episodes import RankedBatch
+from rlbook.data.rollout import Batch
+from rlbook.functional.averages import given, per_sequence
+from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.schedules import Linear, Schedule
+from rlbook.functional.score_weights import score_weights
+from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+
+
+@dataclass(frozen=True)
+class RCEConfig:
+    # τ, in standard deviations of a group's scores, > 0
+    score_temperature: float | Schedule = Linear(2.0, 0.5)
+    batch_size: int = 16  # groups of a minibatch
+    walks: int = 1_000  # random walks that are grouped where no data set is named
+    candidates: int = 8  # episodes of each group that is made so, at least 2
+    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    adam_eps: float = 1e-8  # Adam's ε
+    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    # episodes backpropagated at once; changes memory, not the gradient
+    micro_batch_size: int | None = None
+    # divides the logits of a discrete policy, acting and learning alike, > 0
+    temperature: float = 1.0
+    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+
+    def __post_init__(self) -> None:
+        checks.check_fields(
+            self, batch_size=checks.positive_int, walks=checks.at_least(2),
+            candidates=checks.at_least(2), anneal_learning_rate=checks.boolean,
+            adam_eps=checks.positive, max_grad_norm=checks.bound,
+            micro_batch_size=checks.optional(checks.positive_int),
+            temperature=checks.positive, hidden_sizes=checks.positive_ints,
+        )  # fmt: skip
+        checks.check_rates(self, score_temperature=checks.positive, learning_rate=checks.positive)
+
+
+class RCE(PolicyAgent):
+    """Score-weighted cloning; see the module docstring."""
+
+    Config = RCEConfig
+    data_kinds = ("Groups",)
+    prefers = True
+    budget = {"passes": 20}
+    METRICS = {
+        "loss": "Σ w (-log π(a|s) per step), the mean over groups, in nats",
+        "best_weight": "mean weight of the best episode of a group, in [0, 1]; 1 / G at first",
+        "score_temperature": "τ, which divides the standardised scores",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "learning_rate": "Adam's step size in this update",
+    }
+
+    def __init__(
+        self, env: AdaptedVectorEnv, config: RCEConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
+        self.config: RCEConfig = config
+
+    def fit(self, data: Data) -> Iterator[Metrics]:
+        for groups in data.minibatches(self.config.batch_size):
+            yield self.train_on(groups)
+
+    def train_on(self, groups: RankedBatch) -> Metrics:
+        """One gradient step on groups of episodes."""
+        rate, temperature = self.anneal(), self.now("score_temperature")
+        score, mask = groups.by_group(groups.returns)                                 # [B, G]
+        weight = score_weights(score, mask, temperature)
+        batch = groups.episodes.to(self.parts.device)
+        shares = per_sequence(batch.mask) * len(batch)                # 1 / T of each episode [R, T]
+        batch.weight = shares * weight[mask].to(shares)[:, None] / len(score)
+        step = gradient_step(
+            self.optimizer, self.loss, batch,
+            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
+        )  # fmt: skip
+        told = {"best_weight": float(weight.amax(1).mean()), "score_temperature": temperature}
+        return mean_metrics([step]) | told | {"learning_rate": rate}
+
+    def loss(self, batch: Batch) -> LossOutput:
+        """The share that some episodes have in Σ w (-mean log π(a|s))."""
+        assert batch.weight is not None
+        log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
+        loss = negative_log_likelihood_loss(log_prob, mask=batch.mask, average=given(batch.weight))
+        return LossOutput(loss, {"loss": loss.detach()})

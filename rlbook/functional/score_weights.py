@@ -1,0 +1,42 @@
+"""How much each episode of a group counts, from scores that say how good it was."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlbook.functional._shapes import same_shape, where_masked
+
+
+def score_weights(score: Tensor, mask: Tensor, temperature: float = 1.0) -> Tensor:
+    """w_i = softmax_i(z_i / τ),   z_i = (s_i - mean of the group) / standard deviation of the group.
+
+    Scores are standardised first, so that τ means the same whatever their unit. Of raw scores such
+    as 0.046 and 0.039 the softmax at τ = 2 is uniform to three decimals: it sees a difference of
+    0.007 / 2.
+
+    Args:
+        score: [B, G], in any unit.
+        mask: [B, G], bool; false behind the end of a smaller group.
+        temperature: τ, > 0; large makes all episodes count alike, small leaves the best alone.
+
+    Returns:
+        [B, G], 0 outside the mask, and else of sum 1 in each group; uniform where all scores of
+        the group are equal.
+
+    Source: the weights are those of reward-weighted regression, Peters & Schaal 2007, eq. 8; for
+    several answers to one prompt: Yuan et al. 2023 (RRHF), arXiv:2304.05302, section 3.1, has the
+    ranks alone. Dividing by the deviation (of the population): as in GRPO, arXiv:2402.03300.
+    """
+    same_shape(score=score, mask=mask)
+    if score.dim() != 2:
+        raise ValueError(f"score must have shape [B, G], got {list(score.shape)}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be a number above 0, got {temperature!r}")
+    score, size = where_masked(score, mask), mask.sum(1, keepdim=True).clamp(min=1)
+    centred = where_masked(score - score.sum(1, keepdim=True) / size, mask)
+    deviation = (centred.square().sum(1, keepdim=True) / size).sqrt()
+    flat = deviation <= 1e-6 * score.abs().amax(1, keepdim=True)         # rounding, and no more
+    standardised = (centred / deviation).masked_fill(flat, 0.0)
+    logits = (standardised / temperature).masked_fill(~mask, -torch.inf)
+    return where_masked(logits.softmax(1), mask)
