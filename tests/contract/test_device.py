@@ -165,7 +165,7 @@ def test_a_reward_model_scores_on_its_device_what_was_recorded_elsewhere() -> No
     seen = Batch(obs=torch.zeros(6, 5, 25), action=torch.zeros(6, 5).long(), log_prob=torch.zeros(6, 5), mask=torch.ones(6, 5) == 1)
     score = agent.score(seen)
     assert score.is_meta and score.shape == (6,)
-    assert all(part.is_meta for part in RankedBatch(seen, torch.tensor([2, 4])).by_group(score))
+    assert all(part.is_meta for part in RankedBatch(seen, torch.tensor([2, 4]), score).by_group(score))
     assert agent.loss((seen, seen)).loss.is_meta
 
 
