@@ -9,7 +9,7 @@ from rlbook.functional._shapes import same_shape, where_masked
 
 
 def score_weights(score: Tensor, mask: Tensor, temperature: float = 1.0) -> Tensor:
-    """w_i = softmax_i(z_i / τ),   z_i = (s_i - mean of the group) / standard deviation of the group.
+    """w_i = softmax_i(z_i / τ),   z_i = (s_i - mean of the group) / (its standard deviation).
 
     Scores are standardised first, so that τ means the same whatever their unit. Of raw scores such
     as 0.046 and 0.039 the softmax at τ = 2 is uniform to three decimals: it sees a difference of

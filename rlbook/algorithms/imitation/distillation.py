@@ -49,6 +49,7 @@ from rlbook.functional.distillation_losses import DIVERGENCES, soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.distributions import Categorical
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
@@ -174,8 +175,9 @@ class Distillation(PolicyAgent):
     def loss(self, batch: Batch, labelled: bool) -> LossOutput:
         """The share of some rows in the loss, and what it is made of."""
         config, mask = self.config, batch.mask
-        assert batch.weight is not None
-        average, student = given(batch.weight), self.policy.distributions(batch)
+        student = self.policy.distributions(batch)
+        assert batch.weight is not None and isinstance(student, Categorical)
+        average = given(batch.weight)
         with torch.no_grad():
             teacher = self.teacher.distributions(batch)
         soft = soft_label_loss(
