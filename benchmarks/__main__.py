@@ -9,7 +9,7 @@ import sys
 NAMES = (
     "imports", "planning", "maze_steps", "ppo_cartpole", "a2c_cartpole", "dqn_cartpole", "sac_pendulum",
     "sampling", "grpo_step", "tabular", "mcts",
-    "workers",
+    "packing", "workers",
 )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def run() -> ModeCovering:
 
 def measured(found: ModeCovering) -> dict[str, float]:
     """Mean and deviation of each student, and what is left of its divergence."""
-    return {f"{kind}, {name}": value for kind, student in found.students.items() for name, value in student._asdict().items()}
+    return {f"{kind}, {name}": round(value, 6) for kind, student in found.students.items() for name, value in student._asdict().items()}
 
 
 def draw(found: ModeCovering) -> Figure:

@@ -10,6 +10,7 @@ arXiv:2305.13245 (grouped queries); Yang et al. 2024, arXiv:2407.10671 (Qwen2: b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +20,9 @@ from torch.nn import functional as F
 from rlbook.agent import State
 from rlbook.fast.matrix_product import linear, product
 from rlbook.fast.modules import inside, ordinary, untouched
-from rlbook.llm import causal_lm
-from rlbook.llm.rows import Rows, completion_mask, positions, prompt_mask
+from rlbook.llm import causal_lm, packing
+from rlbook.llm.packing import Packed
+from rlbook.llm.rows import Rows, completion_mask, packing_mask, positions, prompt_mask
 
 FAMILY = {
     f"transformers.models.{name.lower()}.modeling_{name.lower()}": name for name in ("Llama", "Qwen2", "Qwen3")
@@ -106,12 +108,36 @@ def _hidden_states(trunk: Any, rows: Rows) -> Tensor:
     Returns:
         [B, T + 1, d]: column 0 stands behind the prompt, column t behind t completion tokens.
     """
-    sizes = Sizes.of(trunk.config)
     (count, width), (batch, time), shared = rows.prompt.shape, rows.completion.shape, len(rows.prefix)
     split = [shared, count * width, batch * time]
-    x = trunk.embed_tokens(torch.cat([rows.prefix, rows.prompt.reshape(-1), rows.completion.reshape(-1)]))          # [M, d]
-    cos, sin = _rotation(trunk, torch.cat([torch.arange(shared), *(part.reshape(-1) for part in positions(rows))]))  # [M, 1, D]
-    attend = _Attention(sizes, rows)
+    tokens = torch.cat([rows.prefix, rows.prompt.reshape(-1), rows.completion.reshape(-1)])
+    position = torch.cat([torch.arange(shared), *(part.reshape(-1) for part in positions(rows))])
+    x = _through_layers(trunk, tokens, position, _Attention(Sizes.of(trunk.config), rows))
+    _, prompt, completion = x.split(split)
+    last = prompt.view(count, width, -1)[:, -1][rows.index]                                                         # [B, d]
+    return torch.cat([last[:, None], completion.view(batch, time, last.shape[1])], dim=1)
+
+
+def packed_logits(model: Any, rows: Packed) -> Tensor:
+    """The fast form of `rlbook.llm.packing.packed_logits`."""
+    if not is_plain_llama(model):
+        return packing.packed_logits.plain(model, rows)  # type: ignore[attr-defined]
+    grouped, mask = Sizes.of(model.config).heads != Sizes.of(model.config).kv_heads, packing_mask(rows.text)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (_by_row(x, len(mask)) for x in (q, k, v))                                                        # [R, H or K, W, D]
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
+        return out.transpose(1, 2).reshape(-1, q.shape[1] * q.shape[3])
+
+    x = _through_layers(model.model, rows.tokens.reshape(-1), rows.position.reshape(-1), attend)
+    return model.lm_head(x[rows.row * rows.tokens.shape[1] + rows.column])
+
+
+def _through_layers(trunk: Any, tokens: Tensor, position: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    """What the last layer says of M tokens [M] at their positions [M]; `attend` knows which of them see each other. [M, d]"""
+    sizes = Sizes.of(trunk.config)
+    x = trunk.embed_tokens(tokens)                                                                                  # [M, d]
+    cos, sin = _rotation(trunk, position)                                                                           # [M, 1, D]
     for layer in trunk.layers:
         h = _rms_norm(x, layer.input_layernorm, sizes.eps)
         attention = layer.self_attn
@@ -123,9 +149,7 @@ def _hidden_states(trunk: Any, rows: Rows) -> Tensor:
         x = x + _through(attention.o_proj, attend(_rotate(q, cos, sin), _rotate(k, cos, sin), v))
         h = _rms_norm(x, layer.post_attention_layernorm, sizes.eps)
         x = x + _through(layer.mlp.down_proj, F.silu(_through(layer.mlp.gate_proj, h)) * _through(layer.mlp.up_proj, h))
-    _, prompt, completion = _rms_norm(x, trunk.norm, sizes.eps).split(split)
-    last = prompt.view(count, width, -1)[:, -1][rows.index]                                                         # [B, d]
-    return torch.cat([last[:, None], completion.view(batch, time, last.shape[1])], dim=1)
+    return _rms_norm(x, trunk.norm, sizes.eps)
 
 
 class _Attention:

@@ -16,6 +16,7 @@ from rlbook.llm import causal_lm
 from rlbook.llm.acting import ActingState
 from rlbook.llm.adapters import DecoderWithoutAdapters, adapters_off, trains_adapters_alone
 from rlbook.llm.causal_lm import LanguageModel
+from rlbook.llm.packing import check_packable, packed, packed_logits
 from rlbook.llm.rows import Rows, rows_of
 from rlbook.policies.distributions import Categorical, mode_categorical, sample_categorical
 from rlbook.policies.policy import Policy, Unit, as_array, full_precision
@@ -94,10 +95,20 @@ class LanguageModelPolicy(Policy):
     def evaluate(
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        if self.packing is not None and self.critic is None:
+            return self._evaluate_packed(batch, self.packing, entropy, entropy_gradient)
         rows = _states(batch)
         distribution = self._distribution(causal_lm.logits(self.model, rows))
         value = None if self.critic is None else self.critic(rows)
         return distribution.log_prob(_completions(batch)), self.entropy_of(distribution, entropy_gradient) if entropy else None, value
+
+    def _evaluate_packed(self, batch: Batch, width: int, entropy: bool, gradient: bool) -> tuple[Tensor, Tensor | None, None]:
+        """The same without a critic, and 0 outside the mask."""
+        check_packable(self.model, width)
+        distribution = self._distribution(packed_logits(self.model, packed(batch, width)))
+        found = [distribution.log_prob(batch.action[batch.mask]), *([self.entropy_of(distribution, gradient)] if entropy else [])]
+        laid = [torch.zeros(batch.mask.shape, dtype=x.dtype, device=x.device).masked_scatter(batch.mask, x) for x in found]
+        return laid[0], laid[1] if entropy else None, None
 
     def logits(self, batch: Batch) -> Tensor:
         """Next-token logits before temperature [B, T, V], with gradients."""

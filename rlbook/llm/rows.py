@@ -105,3 +105,13 @@ def positions(rows: Rows) -> tuple[Tensor, Tensor]:
     prompt = shared + (torch.arange(width, device=device) - rows.padding[:, None]).clamp(min=0)
     completion = (shared + width - rows.padding[rows.index])[:, None] + torch.arange(rows.completion.shape[1], device=device)
     return prompt, completion
+
+
+def packing_mask(text: Tensor) -> Tensor:
+    """bool [R, 1, W, W], true where a column may be looked at: one of the same text, and no later one.
+
+    Args:
+        text: int64 [R, W], which text each column belongs to.
+    """
+    column = torch.arange(text.shape[1], device=text.device)
+    return ((text[:, :, None] == text[:, None, :]) & (column[None, :] <= column[:, None]))[:, None]

@@ -100,7 +100,7 @@ class ImagePolicy(MLPPolicy):
     A V that is `shared` sees the policy's last hidden layer, filters and all.
     """
 
-    idle = {"normalize_observation": "the numbers of an image lie in [0, 1] anyway"}
+    idle = {**Policy.idle, "normalize_observation": "the numbers of an image lie in [0, 1] anyway"}
 
     def __init__(
         self, space: spaces.Space, action_space: spaces.Space, generator: torch.Generator, *,

@@ -121,13 +121,15 @@ class Policy(nn.Module):
     """"episodes" for a sequence model: it sees whole episodes or nothing."""
     unit: ClassVar[Unit] = "step"
     """What one row of a minibatch is by default."""
-    idle: Mapping[str, str] = {}
+    idle: Mapping[str, str] = {"packing": "it is for texts, and the rows here are steps"}
     """Hyper-parameters that have no effect on this policy, each with the reason."""
     rebuilt: bool = False
     """Whether its weights that are not trained come again when it is built from its `ModelSpec`: a
     checkpoint then holds their digest alone."""
     named: bool = False
     """Whether all its first weights stand in a folder, where they can be read again."""
+    packing: int | None = None
+    """Tokens of a row that holds several texts, where `evaluate` lays them behind each other."""
     stores: ClassVar[Literal["all", "first"]] = "all"
     """Which observations a rollout must keep. "first": it and the actions rebuild the row."""
 

@@ -56,6 +56,15 @@ def test_padding_counts_for_nothing() -> None:
     assert losses[2] == pytest.approx((2 * losses[0] + 4 * losses[1]) / 6, rel=1e-5)
 
 
+def test_each_token_is_predicted_from_the_recorded_ones_before_it() -> None:
+    """Teacher forcing: what is said of EOS is what the model says behind the prompt and the recorded answer, whatever it would write."""
+    policy, batch = agent_for("Addition-v0").policy, Episodes([Episode(np.array([1, 5, 6]), np.array([7, 2]))])[np.array([0])]
+    with torch.no_grad():
+        together, _, _ = policy.evaluate(batch, entropy=False)
+        behind = policy.distribution({"tokens": torch.tensor([[1, 5, 6, 7]]), "length": torch.tensor([4])})
+        assert torch.allclose(together[:, 1], behind.log_prob(torch.tensor([2])), atol=1e-5)
+
+
 def test_micro_batches_change_no_gradient() -> None:
     data = Episodes([Episode(np.array([1, 5, 6]), np.array([7] * length + [2])) for length in (1, 2, 3, 4)])
     norms = [agent_for("Addition-v0", micro_batch_size=size).train_on(data[np.arange(4)])["grad_norm"] for size in (None, 1)]

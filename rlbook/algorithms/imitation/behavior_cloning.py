@@ -44,6 +44,9 @@ class BehaviorCloningConfig:
     # over all actions alike, or within each row first
     average: Literal["token", "sequence"] = "token"
     demonstrations: int = 4_000  # steps that an expert plays, where no data set is named
+    # tokens of a row into which several texts are laid; none gives each text a row of its own.
+    # Changes the time, not the gradient
+    packing: int | None = None
     # rows backpropagated at once; changes memory, not the gradient
     micro_batch_size: int | None = None
     # divides the logits of a discrete policy, acting and learning alike, > 0
@@ -55,6 +58,7 @@ class BehaviorCloningConfig:
             self, batch_size=checks.positive_int, anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, max_grad_norm=checks.bound,
             average=checks.one_of("token", "sequence"), demonstrations=checks.positive_int,
+            packing=checks.optional(checks.positive_int),
             micro_batch_size=checks.optional(checks.positive_int),
             temperature=checks.positive, hidden_sizes=checks.positive_ints,
         )  # fmt: skip
@@ -81,6 +85,7 @@ class BehaviorCloning(PolicyAgent):
     ) -> None:  # fmt: skip
         super().__init__(env, config, seed, parts)
         self.config: BehaviorCloningConfig = config
+        self.policy.packing = config.packing
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         for batch in data.minibatches(self.config.batch_size):
