@@ -12,6 +12,9 @@ from rlbook.runs.folder import read_config
 from rlbook.runs.log import read_episodes, read_metrics
 from rlbook.runs.run import load
 
+LOOKS = 5
+"""How often a folder is looked at that changes in the meantime."""
+
 
 def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
     """One sentence for each thing that is wrong; none for a folder that can be evaluated and resumed.
@@ -26,7 +29,10 @@ def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
     folder = Path(folder)
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a folder")
-    found = list(dict.fromkeys(_complaints(folder)))
+    for _ in range(LOOKS):                            # a run in training takes old checkpoints away
+        before, found = _checkpoints(folder), list(dict.fromkeys(_complaints(folder)))
+        if not found or _checkpoints(folder) == before:
+            break
     if not found:                                     # each part is sound: do they fit together, and with this version?
         found += _said(lambda: load(folder, allow_import=allow_import))
     return found
@@ -45,6 +51,11 @@ def _complaints(folder: Path) -> Iterator[str]:
         yield from _said(lambda: load_checkpoint(folder, step, config=sealed[0] if sealed else None))      # noqa: B023 - called at once
     if steps:
         yield from _said(lambda: _check_best(folder, steps))
+
+
+def _checkpoints(folder: Path) -> list[str]:
+    """The names of the checkpoints' folders."""
+    return sorted(path.name for path in (folder / "checkpoints").glob("*"))
 
 
 def _check_best(folder: Path, steps: list[int]) -> None:

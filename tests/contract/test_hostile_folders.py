@@ -18,6 +18,7 @@ from rlbook.agent import Frozen
 from rlbook.cli import main as cli
 from rlbook.plots.curves import plot_curves
 from rlbook.runs.checkpoints import latest, load_checkpoint, save_checkpoint
+from rlbook.runs.doctor import complaints
 from rlbook.runs.files import CheckpointError
 from rlbook.runs.folder import seal
 from rlbook.runs.plain_yaml import parse_yaml
@@ -384,6 +385,22 @@ def test_the_doctor_says_what_is_wrong_and_changes_nothing(copy: Path, capsys: p
     assert all(any(reason in line for line in said) for reason in reasons)
     assert any("belongs to another config.yaml" in line for line in said)
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_the_doctor_may_look_while_the_run_goes_on(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that training takes away after it was counted, and before it is read, is no complaint."""
+    oldest = shutil.copytree(copy / "checkpoints" / "300", copy / "checkpoints" / "200")
+
+    def taken_away(folder: Path, step: int, **options: Any) -> Any:
+        if oldest.exists():
+            shutil.rmtree(oldest)
+        return load_checkpoint(folder, step, **options)
+
+    monkeypatch.setattr("rlbook.runs.doctor.load_checkpoint", taken_away)
+    assert complaints(copy) == []
+    monkeypatch.setattr("rlbook.runs.doctor.LOOKS", 1)
+    shutil.copytree(copy / "checkpoints" / "300", oldest)
+    assert complaints(copy) != []
 
 
 def test_the_doctor_sees_parts_that_do_not_fit_together(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
