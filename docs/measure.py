@@ -691,6 +691,7 @@ CURVES: dict[str, tuple[int, tuple[str, ...]]] = {
         (f"reinforce {EPISODES} --baseline none", f"reinforce {EPISODES} --baseline learned", "a2c CartPole-v1", "ppo CartPole-v1"),
     ),
     "swing": (1, ("sac Pendulum-v1",)),
+    "sums": (3, ("ppo Addition-v0", "grpo Addition-v0", "dpo Addition-v0")),
 }
 """Picture → seeds, and what is trained with each."""
 
