@@ -1,14 +1,17 @@
 """Losses on episodes in order of preference. All are minimised.
 
-Two teach a reward model, from the scores that it gives. The others teach a policy, from pairs,
-and depend on it only through
+Three teach a reward model, from the scores that it gives. The others teach a policy, from pairs:
+with the log-ratios of the chosen and the rejected episode,
 
-    Δ = (log π(chosen) - log π_ref(chosen)) - (log π(rejected) - log π_ref(rejected)),   in nats
+    x_w = log π(chosen) - log π_ref(chosen),   x_l = log π(rejected) - log π_ref(rejected),   in nats
 
-where log π of an episode is the sum over its actions (`sequence_log_prob`).
+most of them depend on the policy only through Δ = x_w - x_l. log π of an episode is the sum over its
+actions (`sequence_log_prob`), or their mean (`mean_log_prob`). The last two know no reference.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -22,6 +25,12 @@ def sequence_log_prob(log_prob: Tensor, mask: Tensor) -> Tensor:
     """log π of a whole episode: [B, T] → [B], in nats, summed over the unmasked actions."""
     same_shape(log_prob=log_prob, mask=mask)
     return where_masked(log_prob, mask).sum(-1)
+
+
+def mean_log_prob(log_prob: Tensor, mask: Tensor) -> Tensor:
+    """log π of an episode per action: [B, T] → [B], in nats; 0 for an episode without any."""
+    same_shape(log_prob=log_prob, mask=mask)
+    return where_masked(log_prob, mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
 def dpo_loss(
@@ -62,8 +71,8 @@ def ipo_loss(
 
     Args:
         chosen, rejected, reference_chosen, reference_rejected, average: as in `dpo_loss`. The
-            paper sums log-probabilities over the episode; its authors' code divides each by its
-            length, which the caller may do.
+            paper writes sums over the episode; its authors' results, and TRL, are with means
+            (`mean_log_prob`).
         beta: β (the paper's τ), in 1/nats, > 0.
 
     Returns:
@@ -96,8 +105,205 @@ def hinge_preference_loss(
     return averaged((1.0 - margin).relu(), None, average)
 
 
+def robust_dpo_loss(
+    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
+    beta: float = 0.1, label_smoothing: float = 0.1, average: Average = per_token,
+) -> Tensor:
+    """DPO without the bias of wrong labels: its mean over flipped labels is DPO's loss on right ones.
+
+    L = -mean( (1-ε) log σ(β Δ) - ε log σ(-β Δ) ) / (1 - 2ε)
+
+    cDPO adds the second term, and so stops at a finite Δ; this subtracts it.
+
+    Args:
+        chosen, rejected, reference_chosen, reference_rejected, beta, average: as in `dpo_loss`.
+        label_smoothing: ε in [0, 0.5), the share of labels believed to be wrong.
+
+    Returns:
+        A scalar, in nats, of either sign.
+
+    Source: Chowdhury et al. 2024, arXiv:2403.00409, eq. 12.
+    """
+    margin = beta * _delta(chosen, rejected, reference_chosen, reference_rejected)
+    right, wrong = F.logsigmoid(margin), F.logsigmoid(-margin)
+    loss = -(1.0 - label_smoothing) * right + label_smoothing * wrong
+    return averaged(loss / (1.0 - 2.0 * label_smoothing), None, average)
+
+
+def exo_loss(
+    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
+    beta: float = 0.1, label_smoothing: float = 1e-3, average: Average = per_token,
+) -> Tensor:
+    """Efficient exact optimisation: the reverse KL between the policy's and the labels' choice.
+
+    L = mean( p log(p / (1-ε)) + (1-p) log((1-p) / ε) ),   p = σ(β Δ)
+
+    DPO is the forward KL, which covers modes; this seeks one.
+
+    Args:
+        chosen, rejected, reference_chosen, reference_rejected, beta, average: as in `dpo_loss`.
+        label_smoothing: ε in (0, 0.5), the share of labels believed to be wrong.
+
+    Returns:
+        A scalar, in nats, at least 0.
+
+    Source: Ji et al. 2024, arXiv:2402.00856, eq. 16.
+    """
+    margin = beta * _delta(chosen, rejected, reference_chosen, reference_rejected)
+    log_p, log_q = F.logsigmoid(margin), F.logsigmoid(-margin)
+    right, wrong = math.log1p(-label_smoothing), math.log(label_smoothing)
+    loss = log_p.exp() * (log_p - right) + log_q.exp() * (log_q - wrong)
+    return averaged(loss, None, average)
+
+
+def apo_zero_loss(
+    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
+    beta: float = 0.1, average: Average = per_token,
+) -> Tensor:
+    """Anchored preference optimisation, for chosen episodes that are better than the policy's own.
+
+    L = mean( 1 - σ(β x_w) + σ(β x_l) )
+
+    The better episode becomes likelier and the worse one less likely, each for itself; DPO may
+    lower both.
+
+    Args:
+        chosen, rejected, reference_chosen, reference_rejected, beta, average: as in `dpo_loss`.
+
+    Returns:
+        A scalar in [0, 2]; 1 where policy and reference agree.
+
+    Source: D'Oosterlinck et al. 2024, arXiv:2408.06266, eq. 7.
+    """
+    better, worse = _log_ratios(chosen, rejected, reference_chosen, reference_rejected)
+    loss = (-beta * better).sigmoid() + (beta * worse).sigmoid()
+    return averaged(loss, None, average)
+
+
+def apo_down_loss(
+    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
+    beta: float = 0.1, average: Average = per_token,
+) -> Tensor:
+    """Anchored preference optimisation, for chosen episodes that are worse than the policy's own.
+
+    L = mean( σ(β x_w) + 1 - σ(β Δ) )
+
+    Both episodes become less likely, the rejected one by more.
+
+    Args:
+        chosen, rejected, reference_chosen, reference_rejected, beta, average: as in `dpo_loss`.
+
+    Returns:
+        A scalar in [0, 2]; 1 where policy and reference agree.
+
+    Source: D'Oosterlinck et al. 2024, arXiv:2408.06266, eq. 8.
+    """
+    better, worse = _log_ratios(chosen, rejected, reference_chosen, reference_rejected)
+    loss = (beta * better).sigmoid() + (-beta * (better - worse)).sigmoid()
+    return averaged(loss, None, average)
+
+
+def kto_loss(
+    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor,
+    kl: Tensor, *,
+    beta: float = 0.1, average: Average = per_token,
+) -> Tensor:
+    """Kahneman-Tversky optimisation: gains and losses against a point of reference, z.
+
+    L = ½ mean( 1 - σ(β (x_w - z)) + 1 - σ(β (z - x_l)) )
+
+    Each episode counts for itself; nobody need have compared the two. Its gradient vanishes for
+    what is far from z on either side, and so for labels that are plainly wrong.
+
+    Args:
+        chosen, rejected, reference_chosen, reference_rejected, beta, average: as in `dpo_loss`.
+        kl: z, a scalar without gradient, at least 0: an estimate of KL(π ‖ π_ref) over episodes, in
+            nats; see `mismatched_kl`.
+
+    Returns:
+        A scalar in [0, 1]; ½ where policy and reference agree.
+
+    Source: Ethayarajh et al. 2024, arXiv:2402.01306, eq. 7 and 8, with weights 1 for both.
+    """
+    better, worse = _log_ratios(chosen, rejected, reference_chosen, reference_rejected)
+    loss = (-beta * (better - kl)).sigmoid() + (-beta * (kl - worse)).sigmoid()
+    return averaged(0.5 * loss, None, average)
+
+
+def mismatched_kl(log_prob: Tensor, reference_log_prob: Tensor) -> Tensor:
+    """KTO's point of reference, from episodes that answer another start than their own.
+
+    z = max(0, mean( log π - log π_ref ))
+
+    Args:
+        log_prob, reference_log_prob: [B], summed over the episode, in nats.
+
+    Returns:
+        A scalar, in nats, without gradient.
+
+    Source: Ethayarajh et al. 2024, arXiv:2402.01306, section 4.1.
+    """
+    same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob)
+    return (log_prob - reference_log_prob).mean().clamp(min=0.0).detach()
+
+
+def simpo_loss(
+    chosen: Tensor, rejected: Tensor, *,
+    beta: float = 2.0, margin: float = 0.5, average: Average = per_token,
+) -> Tensor:
+    """Simple preference optimisation: DPO without a reference, on log-probabilities per action.
+
+    L = -mean( log σ(β (log π(chosen) - log π(rejected)) - γ) )
+
+    Args:
+        chosen, rejected: [B]. log π of the episodes, divided by their lengths, in nats; carry
+            gradient.
+        beta: β, dimensionless, > 0.
+        margin: γ, dimensionless; by how much the better episode should win.
+        average: how the pairs become one number.
+
+    Returns:
+        A scalar, in nats.
+
+    Source: Meng et al. 2024, arXiv:2405.14734, eq. 6.
+    """
+    same_shape(chosen=chosen, rejected=rejected)
+    return averaged(-F.logsigmoid(beta * (chosen - rejected) - margin), None, average)
+
+
+def orpo_loss(
+    chosen: Tensor, rejected: Tensor, *, beta: float = 0.1, average: Average = per_token
+) -> Tensor:
+    """The odds-ratio term of ORPO, which stands beside the likelihood of the better episode.
+
+    L = -β mean( log σ( log odds(chosen) - log odds(rejected) ) ),   odds = π / (1 - π)
+
+    Args:
+        chosen, rejected: [B]. log π of the episodes, divided by their lengths, in nats, < 0; carry
+            gradient.
+        beta: β (the paper's λ), > 0.
+        average: how the pairs become one number.
+
+    Returns:
+        A scalar, in nats.
+
+    Source: Hong et al. 2024, arXiv:2403.07691, eq. 7.
+    """
+    same_shape(chosen=chosen, rejected=rejected)
+    odds = chosen - rejected - (_log1mexp(chosen) - _log1mexp(rejected))
+    return averaged(-beta * F.logsigmoid(odds), None, average)
+
+
+def _log1mexp(x: Tensor) -> Tensor:
+    """log(1 - eˣ) of x < 0, accurate at both ends; x is kept below 0, where it is infinite."""
+    x = x.clamp(max=-1e-6)
+    near = x > -math.log(2.0)                # each branch only sees what it is accurate for
+    small, large = x.masked_fill(~near, -0.1), x.masked_fill(near, -1.0)
+    return torch.where(near, torch.log(-torch.expm1(small)), torch.log1p(-torch.exp(large)))
+
+
 def bradley_terry_loss(
-    better: Tensor, worse: Tensor, *, margin: float = 0.0, average: Average = per_token
+    better: Tensor, worse: Tensor, *, margin: float | Tensor = 0.0, average: Average = per_token
 ) -> Tensor:
     """How surprising the preferences are if p(w ≻ l) = σ(r_w - r_l).
 
@@ -109,7 +315,7 @@ def bradley_terry_loss(
         better, worse: [B]. r, the scores of the preferred and the other episode of each pair;
             carry gradient.
         margin: m, in the scores' units; by how much the better one should win before the loss
-            falls below log 2.
+            falls below log 2. One for all pairs, or [B].
         average: how the pairs become one number; see functional/averages.py.
 
     Returns:
@@ -118,10 +324,27 @@ def bradley_terry_loss(
     Source: Bradley & Terry 1952, "Rank analysis of incomplete block designs"; Christiano et al.
         2017, arXiv:1706.03741, eq. 1. The margin: Touvron et al. 2023, arXiv:2307.09288, eq. 2.
     """
-    same_shape(better=better, worse=worse)
+    same_shape(better=better, worse=worse, margin=margin if isinstance(margin, Tensor) else None)
     if better.dim() != 1:
         raise ValueError(f"better must have shape [B], got {list(better.shape)}")
     return averaged(-F.logsigmoid(better - worse - margin), None, average)
+
+
+def centring_loss(better: Tensor, worse: Tensor, *, average: Average = per_token) -> Tensor:
+    """Gives the scores a zero, which preferences leave open: the two of a pair should cancel out.
+
+    L = mean( (r_w + r_l)² )
+
+    Args:
+        better, worse, average: as in `bradley_terry_loss`, beside which it stands with a weight.
+
+    Returns:
+        A scalar, in the scores' units squared.
+
+    Source: Eisenstein et al. 2023, arXiv:2312.09244, section 2.
+    """
+    same_shape(better=better, worse=worse)
+    return averaged((better + worse).square(), None, average)
 
 
 def plackett_luce_loss(score: Tensor, mask: Tensor, *, average: Average = per_token) -> Tensor:
@@ -186,6 +409,13 @@ def preference_accuracy(reward_chosen: Tensor, reward_rejected: Tensor) -> Tenso
 def _delta(
     chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor
 ) -> Tensor:
+    better, worse = _log_ratios(chosen, rejected, reference_chosen, reference_rejected)
+    return better - worse
+
+
+def _log_ratios(
+    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor
+) -> tuple[Tensor, Tensor]:
     same_shape(
         chosen=chosen, rejected=rejected, reference_chosen=reference_chosen,
         reference_rejected=reference_rejected,
@@ -193,4 +423,4 @@ def _delta(
     if chosen.dim() != 1:
         shape = list(chosen.shape)
         raise ValueError(f"chosen must have shape [B], one sum an episode, got {shape}")
-    return (chosen - reference_chosen) - (rejected - reference_rejected)
+    return chosen - reference_chosen, rejected - reference_rejected

@@ -14,9 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from rlbook.algorithms.policy.dpo import ranked_pairs
+from rlbook.agent import Parts
+from rlbook.algorithms.policy.dpo import DPO, ranked_pairs
+from rlbook.algorithms.policy.pair_losses import LOSSES, REFERENCE_FREE
 from rlbook.data.episodes import Episode, Pairs
 from rlbook.data.rollout import Batch
+from rlbook.errors import RequestError
 
 Make = Callable[..., Any]
 NO_CLIP: dict[str, Any] = {"max_grad_norm": 1e9, "num_envs": 12, "group_size": 4}
@@ -164,17 +167,92 @@ def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> 
     assert_close(parts, others)
 
 
-@pytest.mark.parametrize("preference_loss", ["sigmoid", "ipo", "hinge"])
+NEEDED: dict[str, dict[str, Any]] = {name: {} for name in LOSSES} | {
+    "robust": {"label_smoothing": 0.2}, "exo": {"label_smoothing": 0.2}, "orpo": {"nll_coef": 1.0}, "simpo": {"beta": 2.0},
+}  # fmt: skip
+"""What each loss cannot do without, or is seldom used without."""
+
+
+@pytest.mark.parametrize("preference_loss", list(LOSSES))
 @pytest.mark.parametrize("size", [1, 4, 6])
 def test_micro_batches_do_not_change_the_gradient(stage: Make, scripted: Make, size: int, preference_loss: str) -> None:
     results = []
     for micro in (None, size):
-        options: dict[str, Any] = {"preference_loss": preference_loss, "nll_coef": 0.3, "micro_batch_size": micro}
+        options: dict[str, Any] = NEEDED[preference_loss] | {
+            "preference_loss": preference_loss, "nll_coef": 0.3, "micro_batch_size": micro,
+        }  # fmt: skip
         agent, better, worse = paired(stage("dpo", scripted(), **options, **NO_CLIP))
         assert len(better) == 5                                    # and one pair of equals
         results.append((agent.train_on(better, worse), agent.optimizer.grad.clone()))
     for left, right in zip(*results, strict=True):
         assert_close(left, right, atol=1e-5, rtol=1e-4)
+
+
+# ---- the family
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_every_loss_learns_from_the_pairs_it_plays(stage: Make, arms: Make, name: str) -> None:
+    """The best of three arms gains on the worst one, from either kind of log-probability and with either kind of reference."""
+    options = {"hidden_sizes": (), "learning_rate": 1e-2, "preference_loss": name} | NEEDED[name]
+    theatre = stage("dpo", arms((1.0, 0.0, -1.0)), num_envs=32, group_size=4, **options)
+    before, logged, after = arm_probabilities(theatre.agent), theatre.learn(5), arm_probabilities(theatre.agent)
+    assert after[0] / after[2] > 1.1 * before[0] / before[2]
+    assert theatre.agent.METRICS.keys() >= logged[-1].keys() and ("mismatched_kl" in logged[-1]) == (name == "kto")
+
+
+@pytest.mark.parametrize("name", REFERENCE_FREE)
+def test_a_loss_without_a_reference_keeps_none_in_memory(stage: Make, arms: Make, scripted: Make, name: str) -> None:
+    theatre = stage("dpo", scripted(), preference_loss=name, **NEEDED[name], **NO_CLIP)
+    assert theatre.agent.reference is None and theatre.agent.state_dict()["reference"] is None
+    agent, better, worse = paired(theatre)
+    policy = [(agent.policy.evaluate(rows)[0] * rows.mask).sum(1) / rows.mask.sum(1) for rows in (better, worse)]
+    _, parts = loss(agent, better, worse)
+    assert parts["chosen_log_ratio"].item() == pytest.approx(policy[0].mean().item(), abs=1e-5)
+    with pytest.raises(RequestError, match="reference has no effect with a preference_loss that knows none; leave it out"):
+        DPO(theatre.env, agent.config, 0, Parts(reference=agent))
+
+
+def test_log_probabilities_per_step_are_those_of_the_authors_of_ipo(stage: Make, scripted: Make) -> None:
+    agent, better, worse = paired(stage("dpo", scripted(), preference_loss="ipo", per_step=True, beta=0.5, **NO_CLIP))
+    means = [((agent.policy.evaluate(r)[0] - r.reference_log_prob) * r.mask).sum(1) / r.mask.sum(1) for r in (better, worse)]
+    assert_close(loss(agent, better, worse)[0], (means[0] - means[1] - 1 / (2 * 0.5)).square().mean())
+
+
+def test_ktos_point_of_reference_is_of_texts_behind_another_prompt(stage: Make) -> None:
+    """Two prompts, exchanged: log π(answer 0 | prompt 1) and the other way round, against the first policy's; never below 0."""
+    agent = stage("dpo", "Addition-v0", num_envs=4, preference_loss="kto").agent
+    pairs = Pairs([text(5, 6, 7), text(8, 9, 4)], [text(5, 6, 4), text(8, 9, 7)])[np.array([0, 1])]
+    with torch.no_grad():
+        agent.policy.model.model.embed_tokens.weight += 0.1 * torch.randn(26, 64, generator=torch.Generator().manual_seed(1))
+    for rows in pairs[:2]:
+        rows.reference_log_prob = agent.reference_log_prob(rows)
+    exchanged = Pairs([text(8, 9, 7), text(5, 6, 4)], [text(8, 9, 4), text(5, 6, 7)])[np.array([0, 1])]
+    ratios = [
+        ((agent.policy.evaluate(rows)[0] - agent.reference_log_prob(rows)) * rows.mask).sum(1) for rows in exchanged[:2]
+    ]  # fmt: skip
+    expected = torch.cat(ratios).mean().clamp(min=0.0)
+    assert_close(agent.mismatched_kl(pairs.better, pairs.worse), expected.detach(), atol=1e-5, rtol=1e-4)
+
+
+def text(*ids: int) -> Episode:
+    """A prompt of two tokens with an answer of one, and its end."""
+    return Episode(np.array([1, *ids[:2]]), np.array([ids[2], 2]))
+
+
+@pytest.mark.parametrize(("settings", "sentence"), [
+    ({"preference_loss": "hinge", "label_smoothing": 0.1}, "label_smoothing has no effect on the loss 'hinge'; got 0.1, leave it out"),
+    ({"preference_loss": "exo"}, r"label_smoothing must be in \(0, 0.5\) for exo, got 0.0"),
+    ({"preference_loss": "robust", "label_smoothing": 0.5}, "label_smoothing must be in"),
+    ({"preference_loss": "orpo"}, "nll_coef must be above 0 for orpo"),
+    ({"preference_loss": "kto", "batch_size": 1}, "batch_size must be at least 2 for kto"),
+    ({"simpo_margin": 1.0}, "simpo_margin has no effect on the loss 'sigmoid'"),
+    ({"preference_loss": "simpo", "per_step": True}, "per_step has no effect on the loss 'simpo'"),
+    ({"preference_loss": "simpo", "reference_period": 2}, "reference_period has no effect on the loss 'simpo'"),
+    ({"preference_loss": "sigmod"}, "preference_loss must be one of 'sigmoid', 'ipo'"),
+])  # fmt: skip
+def test_settings_without_effect_on_a_loss_are_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        DPO.Config(**settings)
 
 
 # ---- the reference, and rounds

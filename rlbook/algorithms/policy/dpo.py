@@ -10,6 +10,9 @@
 reward model and no critic. Only differences count in the first term, so both log-probabilities may
 fall while Δ grows; the second term (NLL) holds the better episode up.
 
+`preference_loss` names other losses on the same pairs, each the repair of some weakness of this one;
+`rlbook.functional.preference_losses` has their formulas. SimPO and ORPO know no π_ref, and keep none.
+
 `learn` ranks what the policy plays by its return, and equal returns make no pair (online DPO).
 `fit` takes a data set of pairs as it is (DPO as published). On the maze a pair is two walks, played
 ones from one start; on a token environment two completions of one prompt.
@@ -21,25 +24,31 @@ is ours.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Data, Metrics, Parts, State, Step
+from rlbook.algorithms.policy.pair_losses import (
+    LOSSES,
+    REFERENCE_FREE,
+    PairLoss,
+    check_pair_loss,
+    pair_loss,
+)
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
-from rlbook.functional.averages import Average, averaged, given, per_token
+from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.preference_losses import (
-    dpo_loss,
-    hinge_preference_loss,
     implicit_reward,
-    ipo_loss,
+    mean_log_prob,
+    mismatched_kl,
     preference_accuracy,
     sequence_log_prob,
 )
@@ -54,10 +63,14 @@ class DPOConfig:
     # G, episodes from one start, at least 2; divides num_envs; makes up to G / 2 pairs
     group_size: int = 2
     beta: float = 0.1  # β, how strongly the policy is held to the reference, in nats⁻¹, > 0
-    # DPO's, IPO's (sums of log-probabilities) or SLiC's
-    preference_loss: Literal["sigmoid", "ipo", "hinge"] = "sigmoid"
-    # probability that a preference is the wrong way round (conservative DPO), in [0, 0.5]
+    # which loss on the pairs; sigmoid is DPO's own
+    preference_loss: PairLoss = "sigmoid"
+    # divide log π(τ) by the steps of τ, under policy and reference; simpo and orpo always do
+    per_step: bool = False
+    # probability that a preference is the wrong way round, in [0, 0.5]: of sigmoid (conservative
+    # DPO), robust and exo
     label_smoothing: float = 0.0
+    simpo_margin: float = 0.5  # γ of simpo, dimensionless
     # c, weight of the better episode's negative log-likelihood, in loss per nat
     nll_coef: float = 0.0
     # rounds of play after which the reference becomes the present policy; 0 never
@@ -76,8 +89,9 @@ class DPOConfig:
     def __post_init__(self) -> None:
         checks.check_fields(
             self, group_size=checks.at_least(2), beta=checks.positive,
-            preference_loss=checks.one_of("sigmoid", "ipo", "hinge"),
-            label_smoothing=checks.number_in(0.0, 0.5), nll_coef=checks.non_negative,
+            preference_loss=checks.one_of(*LOSSES), per_step=checks.boolean,
+            label_smoothing=checks.number_in(0.0, 0.5), simpo_margin=checks.non_negative,
+            nll_coef=checks.non_negative,
             reference_period=checks.non_negative_int, batch_size=checks.positive_int,
             epochs=checks.positive_int, anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
@@ -85,6 +99,7 @@ class DPOConfig:
             micro_batch_size=checks.optional(checks.positive_int),
         )  # fmt: skip
         checks.check_rates(self, learning_rate=checks.positive)
+        check_pair_loss(self)
 
 
 class DPO(PolicyAgent):
@@ -94,6 +109,7 @@ class DPO(PolicyAgent):
     uses = ("reference", *PolicyAgent.uses)
     data_kinds = ("Pairs",)
     rollout = "episodes"
+    without_reference = "with a preference_loss that knows none; leave it out"
     default_num_envs = 32
     METRICS = {
         "preference_loss": "the chosen preference loss, minimised; "
@@ -102,7 +118,8 @@ class DPO(PolicyAgent):
         "accuracy": "share of pairs whose better episode has the larger implicit reward, in [0, 1]",
         "reward_margin": "mean β Δ, the better episode's implicit reward minus the worse one's",
         "chosen_log_ratio": "mean log π(τ_w) - log π_ref(τ_w), in nats; "
-        "below 0, they have become less likely",
+        "below 0, they have become less likely; without a reference log π(τ_w)",
+        "mismatched_kl": "KTO's point of reference, in nats",
         "rejected_log_ratio": "the same of the worse episodes",
         "pairs": "pairs in the round, where ties make none, or in the minibatch of recorded ones",
         "group_return": "mean undiscounted return of the round, in reward units (of played pairs)",
@@ -119,7 +136,7 @@ class DPO(PolicyAgent):
 
     @staticmethod
     def needs_reference(config: DPOConfig) -> bool:
-        return True
+        return config.preference_loss not in REFERENCE_FREE
 
     def make_reference(self) -> Policy:
         if not self.config.reference_period:
@@ -157,7 +174,7 @@ class DPO(PolicyAgent):
                 refusal = f"{name} has no effect on recorded pairs; got {value!r}, leave it out"
                 raise ValueError(refusal)
         for pairs in data.minibatches(self.config.batch_size):
-            better, worse = (rows.to(self.parts.device) for rows in pairs)
+            better, worse = (rows.to(self.parts.device) for rows in pairs[:2])
             rate = self.anneal()
             for rows in (better, worse):
                 rows.reference_log_prob = self.reference_log_prob(rows)
@@ -181,22 +198,27 @@ class DPO(PolicyAgent):
             The diagnostics, and "grad_norm".
         """
         better.weight, pairs = per_token(better.mask), len(better)
-        return gradient_step(
-            self.optimizer, lambda rows: self.loss(rows.better, rows.worse, pairs),
+        kto = self.config.preference_loss == "kto"
+        kl = self.mismatched_kl(better, worse) if kto else None
+        done = gradient_step(
+            self.optimizer, lambda rows: self.loss(rows.better, rows.worse, pairs, kl),
             PairedRows(better, worse),
             micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
         )  # fmt: skip
+        return done if kl is None else done | {"mismatched_kl": kl}
 
-    def loss(self, better: Batch, worse: Batch, pairs: int) -> LossOutput:
+    def loss(
+        self, better: Batch, worse: Batch, pairs: int, kl: Tensor | None = None
+    ) -> LossOutput:
         """The share that some pairs have in the loss of all `pairs`, and in the diagnostics."""
         config = self.config
         assert better.weight is not None
         log_prob, _, _ = self.policy.evaluate(better, entropy=False)
-        chosen = sequence_log_prob(log_prob, better.mask)                              # [P]
-        rejected = sequence_log_prob(self.policy.evaluate(worse, entropy=False)[0], worse.mask)
+        chosen = self.whole(log_prob, better.mask)                                     # [P]
+        rejected = self.whole(self.policy.evaluate(worse, entropy=False)[0], worse.mask)
         references = self.reference_of(better), self.reference_of(worse)
         average = given(torch.full_like(chosen, 1.0 / pairs))
-        preference = self.preference_loss(chosen, rejected, *references, average)
+        preference = pair_loss(config, (chosen, rejected), references, kl, average)
         weight = given(better.weight)
         nll = negative_log_likelihood_loss(log_prob, mask=better.mask, average=weight)
         total = preference + config.nll_coef * nll
@@ -215,24 +237,32 @@ class DPO(PolicyAgent):
                 "rejected_log_ratio": averaged(ratios[1], average=average),
             })  # fmt: skip
 
-    def reference_of(self, rows: Batch) -> Tensor:
-        """log π_ref of whole episodes: [P], in nats."""
-        assert rows.reference_log_prob is not None
-        return sequence_log_prob(rows.reference_log_prob, rows.mask)
+    def whole(self, log_prob: Tensor, mask: Tensor) -> Tensor:
+        """log π(τ) of whole episodes, or its mean over their steps: [P, T] → [P], in nats."""
+        means = self.config.per_step or self.config.preference_loss in REFERENCE_FREE
+        return (mean_log_prob if means else sequence_log_prob)(log_prob, mask)
 
-    def preference_loss(
-        self, chosen: Tensor, rejected: Tensor, reference_chosen: Tensor,
-        reference_rejected: Tensor, average: Average,
-    ) -> Tensor:  # fmt: skip
-        """The loss that `preference_loss` names, of log π(τ) [P] each: a scalar."""
-        sums = chosen, rejected, reference_chosen, reference_rejected
-        beta = self.config.beta
-        if self.config.preference_loss == "ipo":
-            return ipo_loss(*sums, beta=beta, average=average)
-        if self.config.preference_loss == "hinge":
-            return hinge_preference_loss(*sums, beta=beta, average=average)
-        smoothing = self.config.label_smoothing
-        return dpo_loss(*sums, beta=beta, label_smoothing=smoothing, average=average)
+    def reference_of(self, rows: Batch) -> Tensor:
+        """log π_ref of whole episodes: [P], in nats; 0 where no reference is kept."""
+        if rows.reference_log_prob is None:
+            return torch.zeros(len(rows), device=rows.mask.device)
+        return self.whole(rows.reference_log_prob, rows.mask)
+
+    @torch.no_grad()
+    def mismatched_kl(self, better: Batch, worse: Batch) -> Tensor:
+        """KTO's z: a scalar, in nats, of texts that stand behind another prompt of the minibatch.
+
+        All walks of a maze begin alike, so there each stands for any other.
+        """
+        sums = []
+        for rows in (better, worse):
+            if isinstance(rows.obs, dict):
+                shifted = {name: part.roll(1, 0) for name, part in rows.obs.items()}
+                rows = dataclasses.replace(rows, obs=shifted)
+                rows.reference_log_prob = self.reference_log_prob(rows)
+            log_prob = self.policy.evaluate(rows, entropy=False)[0]
+            sums.append((self.whole(log_prob, rows.mask), self.reference_of(rows)))
+        return mismatched_kl(*(torch.cat(column) for column in zip(*sums, strict=True)))
 
     def state_dict(self) -> State:
         return super().state_dict() | {"rounds": self.rounds}
