@@ -125,29 +125,46 @@ class Episodes(DataSet[Batch]):
         return self._digest
 
 
-class Pairs(DataSet[tuple[Batch, Batch]]):
+class PairedBatch(NamedTuple):
+    """P pairs of episodes: row i of `better` is preferred to row i of `worse`."""
+
+    better: Batch
+    worse: Batch
+    margin: Tensor | None = None             # [P] float32, by how much the better one should win, in reward units
+
+
+class Pairs(DataSet[PairedBatch]):
     """Pairs of episodes: row i of the first batch is preferred to row i of the second.
 
     Args:
         better, worse: equally many episodes.
+        margins: for each pair, by how much the better one should win, in reward units; None: nobody says.
         digest: as in `Episodes`.
     """
 
-    def __init__(self, better: Sequence[Episode], worse: Sequence[Episode], *, digest: str | None = None) -> None:
+    def __init__(
+        self, better: Sequence[Episode], worse: Sequence[Episode], *, margins: Sequence[float] | None = None, digest: str | None = None
+    ) -> None:
         super().__init__()
         if len(better) != len(worse) or not len(better):
             raise ValueError(f"pairs need as many better episodes as worse ones, and at least one, got {len(better)} and {len(worse)}")
-        self.better, self.worse, self._digest = better, worse, digest
+        if margins is not None and len(margins) != len(better):
+            raise ValueError(f"pairs need one margin each, got {len(margins)} for {len(better)}")
+        self.better, self.worse, self.margins, self._digest = better, worse, margins, digest
 
     def __len__(self) -> int:
         return len(self.better)
 
-    def __getitem__(self, rows: Rows) -> tuple[Batch, Batch]:
-        return collate([self.better[int(row)] for row in rows]), collate([self.worse[int(row)] for row in rows])
+    def __getitem__(self, rows: Rows) -> PairedBatch:
+        better, worse = (collate([episodes[int(row)] for row in rows]) for episodes in (self.better, self.worse))
+        margin = None if self.margins is None else torch.tensor([self.margins[int(row)] for row in rows])
+        return PairedBatch(better, worse, margin)
 
     def digest(self) -> str:
         if self._digest is None:
             self._digest = digest_of([*self.better, *self.worse])
+            if self.margins is not None:
+                self._digest = hashlib.sha256(self._digest.encode() + np.array(list(self.margins)).tobytes()).hexdigest()
         return self._digest
 
     @classmethod

@@ -78,7 +78,8 @@ def _texts(rows: TextFile, encoder: Encoder) -> Episodes | Pairs | Groups:
     if texts.kind == "groups":
         return Groups(texts, digest=rows.digest)
     if texts.kind == "pairs":
-        return Pairs(Answers(texts, 0), Answers(texts, 1), digest=rows.digest)
+        margins = Margins(texts) if "margin" in rows[0] else None
+        return Pairs(Answers(texts, 0), Answers(texts, 1), margins=margins, digest=rows.digest)
     return Episodes(Answers(texts, 0), digest=rows.digest)
 
 
@@ -152,6 +153,25 @@ def _at_the_end(score: float, length: int) -> np.ndarray:
     reward = np.zeros(length, dtype=np.float32)
     reward[-1] = score
     return reward
+
+
+class Margins(Sequence[float]):
+    """The column `margin` of pairs."""
+
+    def __init__(self, texts: EncodedTexts) -> None:
+        self.texts = texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, index: int) -> float: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[float]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.texts.text(index).margin
 
 
 class Answers(Sequence[Episode]):

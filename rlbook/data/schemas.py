@@ -3,7 +3,7 @@
     prompt, completion               one answer                          (TRL)
     messages                         a chat that ends with an answer     (OpenAI, TRL)
     conversations                    the same, "from" human and gpt      (ShareGPT)
-    prompt, chosen, rejected         the better of two answers           (TRL)
+    prompt, chosen, rejected         the better of two; perhaps margin   (TRL)
     prompt, completions[, scores]    several, best first or with scores
     prompt, id_list, score_list      several, as token ids with scores   (beams)
     prompt, reward_model             the ground truth as the answer      (verl)
@@ -38,6 +38,7 @@ class Text(NamedTuple):
     prompt: Prompt
     completions: list[str] | list[list[int]]  # the best first; texts or token ids
     scores: list[float] | None = None        # of the completions, where the row has them
+    margin: float = 0.0                      # by how much the first should beat the second, in reward units
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,10 @@ def _ended(name: str, messages: list[Message]) -> Text:
 
 
 def _preference(row: Row) -> Text:
-    return Text(_prompt(row["prompt"]), [_answer("chosen", row["chosen"]), _answer("rejected", row["rejected"])])
+    margin = row.get("margin", 0.0)
+    if not isinstance(margin, int | float) or isinstance(margin, bool) or not 0.0 <= margin < math.inf:
+        raise ValueError(f"margin must be a number of at least 0, got {_short(margin)}")
+    return Text(_prompt(row["prompt"]), [_answer("chosen", row["chosen"]), _answer("rejected", row["rejected"])], margin=float(margin))
 
 
 def _candidates(row: Row) -> Text:

@@ -20,6 +20,7 @@ class CompletionReward(RewardNetwork):
     Source: Stiennon et al. 2020, arXiv:2009.01325, section 3.4.
     """
 
+    at_the_end = True
     idle = {
         "hidden_sizes": "the network is a language model, whose layers are given",
         "walks": "texts are compared with right answers, and nobody walks",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from gymnasium import spaces
@@ -20,6 +21,7 @@ from rlbook.policies.mlp import MLP
 Seen = Tensor | dict[str, Tensor]
 """Observations [N, ...], or a text's parts."""
 
+
 class RewardNetwork(nn.Module):
     """A learned reward, for recorded episodes and for steps as they happen."""
 
@@ -27,6 +29,8 @@ class RewardNetwork(nn.Module):
     """Hyper-parameters that have no effect on this network, each with the reason."""
     rebuilt: bool = False
     """As of a `Policy`."""
+    at_the_end: ClassVar[bool] = False
+    """Whether it judges whole episodes, so that every step but the last has the reward 0."""
 
     @abstractmethod
     def rewards(self, batch: Batch) -> Tensor:
@@ -38,6 +42,30 @@ class RewardNetwork(nn.Module):
     @abstractmethod
     def step_rewards(self, obs: Seen, action: Tensor, next_obs: Seen, over: Tensor) -> Tensor:
         """The rewards [N] of N steps; `over` [N] bool marks those that ended their episode."""
+
+
+class Ensemble(RewardNetwork):
+    """Several networks that were made and taught apart from one another; its reward is their mean.
+
+    Source: Christiano et al. 2017, arXiv:1706.03741, section 2.2.3.
+    """
+
+    def __init__(self, members: Sequence[RewardNetwork]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.idle, self.rebuilt = members[0].idle, members[0].rebuilt
+
+    def rewards(self, batch: Batch) -> Tensor:
+        return torch.stack([member.rewards(batch) for member in members_of(self)]).mean(0)
+
+    def step_rewards(self, obs: Seen, action: Tensor, next_obs: Seen, over: Tensor) -> Tensor:
+        rewards = [member.step_rewards(obs, action, next_obs, over) for member in members_of(self)]
+        return torch.stack(rewards).mean(0)
+
+
+def members_of(network: RewardNetwork) -> list[RewardNetwork]:
+    """The members of an ensemble; of any other network, itself."""
+    return list(network.members) if isinstance(network, Ensemble) else [network]  # type: ignore[arg-type]
 
 
 class StepReward(RewardNetwork):

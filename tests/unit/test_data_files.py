@@ -70,7 +70,7 @@ def test_every_form_of_one_answer_is_the_same_episode(tmp_path: Path, addition: 
 
 def test_a_chosen_and_a_rejected_answer_are_a_pair(tmp_path: Path, addition: Any) -> None:
     data = load(lines(tmp_path / "pairs", {"prompt": "1+1=", "chosen": "2", "rejected": "11"}), addition)
-    better, worse = data[np.array([0])]
+    better, worse, _ = data[np.array([0])]
     assert isinstance(data, Pairs) and better.action.tolist() == [[*ids("2"), EOS]] and worse.action.tolist() == [[*ids("11"), EOS]]
 
 

@@ -16,7 +16,7 @@ import rlbook
 from rlbook.algorithms.imitation.reward_model import RewardModel
 from rlbook.data import Episode, Groups, Pairs
 from rlbook.errors import RequestError, TrainingError
-from rlbook.functional.preference_losses import bradley_terry_loss, plackett_luce_loss
+from rlbook.functional.preference_losses import bradley_terry_loss, centring_loss, plackett_luce_loss
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.runs.run import Run
@@ -86,6 +86,89 @@ def test_shapes_that_do_not_fit_are_refused(call: Any) -> None:
         call()
 
 
+def test_a_margin_may_differ_from_pair_to_pair() -> None:
+    better, worse = torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.5])
+    expected = (log(1 + exp(-0.5)) + log(1 + exp(1.5))) / 2                            # 1 - .5 and -.5 - 1
+    assert bradley_terry_loss(better, worse, margin=torch.tensor([0.5, 1.0])).item() == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(ValueError, match="margin must have the shape of better"):
+        bradley_terry_loss(better, worse, margin=torch.tensor([0.5]))
+
+
+def test_centring_makes_the_scores_of_a_pair_cancel_out() -> None:
+    better, worse = torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.5])
+    assert centring_loss(better, worse).item() == pytest.approx((3.0**2 + 0.5**2) / 2, abs=1e-6)
+    for env, episodes in (("Maze-v0", WALKS), ("Addition-v0", TEXTS)):
+        agent = agent_for(env, learning_rate=1e-2, center_coef=0.1)
+        pairs = Pairs(episodes[:1], episodes[1:2])[np.array([0])]
+        for _ in range(24):
+            agent.train_on(pairs)
+        scores = [agent.score(pairs[place]).item() for place in (0, 1)]
+        assert abs(sum(scores)) < 0.2 * (scores[0] - scores[1])
+
+
+# ---- an ensemble
+
+ENSEMBLE: dict[str, Any] = {"members": 3, "center_coef": 0.01}
+
+
+def test_the_reward_of_an_ensemble_is_its_mean_and_its_spread_is_known() -> None:
+    agent = agent_for("Maze-v0", **ENSEMBLE)
+    obs, action, over = EYE[[0, 1]], np.array([3, 1]), np.array([False, True])
+    members = [member.step_rewards(torch.from_numpy(obs), torch.from_numpy(action), None, None) for member in agent.network.members]  # type: ignore[union-attr]
+    each = torch.stack(members).detach().numpy()
+    reward, spread = agent.judged(obs, action, obs, over)
+    assert reward == pytest.approx(each.mean(0), abs=1e-6) and spread == pytest.approx(each.std(0, ddof=1), abs=1e-6)
+    assert len({float(one[0]) for one in each}) == 3
+
+
+def test_members_learn_from_rows_of_their_own_and_part_ways_on_texts_too() -> None:
+    agent = agent_for("Addition-v0", learning_rate=1e-2, **ENSEMBLE)
+    data = Pairs([TEXTS[0]] * 3 + [TEXTS[1]], [TEXTS[1]] * 3 + [TEXTS[0]])
+    for _ in range(4):
+        metrics = agent.train_on(data[np.arange(4)])
+    assert metrics["disagreement"] > 1e-3
+    shares = torch.stack([average(torch.ones(4, dtype=torch.bool)) for average in agent.averages(data[np.arange(4)])])
+    assert shares.sum(1).tolist() == pytest.approx([1.0] * 3) and (shares * 4 == (shares * 4).round()).all()
+    shown = {"tokens": np.zeros((2, 12), dtype=np.int64), "length": np.array([6, 6])}
+    _, spread = agent.judged(shown, np.array([2, 2]), shown, np.array([True, False]))
+    assert spread is not None and np.isnan(spread).tolist() == [False, True]
+
+
+def test_an_ensemble_without_a_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="center_coef must be above 0 where members is 3"):
+        RewardModel.Config(members=3)
+
+
+@pytest.mark.parametrize("env", ["Maze-v0", "Addition-v0"])
+def test_an_ensemble_cut_after_its_first_update_goes_on_bit_for_bit_and_pays(tmp_path: Path, env: str) -> None:
+    lines = [{"prompt": f"{n}+10=", "chosen": str(n + 10), "rejected": "99", "margin": 0.1 * (n % 3)} for n in range(10, 30)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = ENSEMBLE | ({"walks": 10} if env == "Maze-v0" else {"data": tmp_path / "rows.jsonl"}) | {"batch_size": 8}
+    whole = rlbook.train("reward_model", env, steps=4, **settings)
+    rlbook.train("reward_model", env, steps=1, folder=tmp_path / "run", **settings)
+    resumed = rlbook.load(tmp_path / "run").resume(steps=4)
+    for ours, theirs in zip(whole.agent.network.parameters(), resumed.agent.network.parameters(), strict=True):  # type: ignore[attr-defined]
+        assert torch.equal(ours, theirs)
+    paid = rlbook.train("ppo", env, steps=200, num_envs=8, reward_model=tmp_path / "run", reward_caution=1.0, eval_every=0)
+    assert any(report.get("disagreement", 0.0) > 0.0 for report in paid.metrics)
+
+
+def test_a_margin_in_the_data_reaches_the_loss(tmp_path: Path) -> None:
+    from rlbook.data import load as load_data
+
+    rows = [{"prompt": "10+20=", "chosen": "30", "rejected": "99", "margin": 2.0}, {"prompt": "10+21=", "chosen": "31", "rejected": "99"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = RewardModel.Config()
+    data: Any = load_data(tmp_path / "rows.jsonl", adapted_vector(RewardModel, Recipe.of("Addition-v0"), 2, config))
+    batch = data[np.arange(2)]
+    assert batch.margin.tolist() == [2.0, 0.0]
+    metrics = agent_for("Addition-v0").train_on(batch)                                 # all scores are 0 at first
+    assert metrics["loss"] == pytest.approx((log(1 + exp(2.0)) + log(2)) / 2, abs=1e-5)
+    (tmp_path / "rows.jsonl").write_text(json.dumps(rows[0] | {"margin": "much"}) + "\n")
+    with pytest.raises(RequestError, match="line 1: margin must be a number of at least 0, got 'much'"):
+        load_data(tmp_path / "rows.jsonl", adapted_vector(RewardModel, Recipe.of("Addition-v0"), 2, config))
+
+
 # ---- the agent
 
 def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
@@ -119,7 +202,7 @@ def test_a_texts_score_is_read_behind_its_last_token() -> None:
     for row, text in enumerate([*TEXTS, TEXTS[0]]):
         tokens[row, : len(text.obs) + len(text.action)] = np.concatenate([text.obs, text.action])
     shown = {"tokens": tokens, "length": np.array([6, 6, 6])}
-    paid = agent.reward(shown, np.array([2, 2, 2]), shown, np.array([True, True, False]))
+    paid, _ = agent.judged(shown, np.array([2, 2, 2]), shown, np.array([True, True, False]))
     assert paid.tolist() == pytest.approx([*alone, 0.0], abs=1e-4) and paid[2] == 0.0
 
 
@@ -214,7 +297,7 @@ def paid_steps(model: RewardModel, actions: list[int]) -> float:
     state, total = int(env.reset(seed=0)[0]), 0.0
     for action in actions:
         after = int(env.step(action)[0])
-        total += model.reward(EYE[[state]], np.array([action]), EYE[[after]], np.array([False]))[0]
+        total += model.judged(EYE[[state]], np.array([action]), EYE[[after]], np.array([False]))[0][0]
         state = after
     return total
 
@@ -256,7 +339,7 @@ def test_texts_are_paid_when_they_are_finished(texts: Path) -> None:
     for tokens in ([7] * 8, [8] * 4 + [eos] * 4, [eos] * 8):
         step = interaction.step(np.array(tokens))
         ended = (step.terminated | step.truncated) & step.valid
-        worth = model.reward(step.obs, step.action, step.next_obs, ended)  # type: ignore[attr-defined]
+        worth, _ = model.judged(step.obs, step.action, step.next_obs, ended)  # type: ignore[attr-defined]
         assert step.reward.tolist() == pytest.approx(worth.tolist(), abs=1e-5)
         assert (step.reward[~ended] == 0).all()
         paid += step.reward

@@ -2,24 +2,30 @@
 
     for each minibatch of episodes in order of preference
         r(τ) = the sum of r(s, a) over the steps of τ
-        minimise  -mean log σ(r(τ_w) - r(τ_l))           pairs: τ_w was preferred to τ_l
+        minimise  -mean log σ(r(τ_w) - r(τ_l) - m)       pairs: τ_w was preferred to τ_l
         or  -mean Σ_i log( exp r(τ_i) / Σ_{j≥i} exp r(τ_j) )      groups: τ_1 was the best
+        plus  c mean (r(τ_w) + r(τ_l))²
 
 The better of two episodes gets the higher score. Only differences count, so the scores have no zero
-and no scale of their own. On the maze r(s, a) is a small MLP. On a token environment it is 0 until
+and no scale of their own; the last term gives them a zero. On the maze r(s, a) is a small MLP. On a token environment it is 0 until
 the completion is finished, and then the score of prompt and completion: a language model's trunk
 with a linear head, read at the last token. It does not act. `--reward-model RUN` lets it pay
 another agent in the environment's place. Without a data set the pairs are uniformly random walks
 ranked by their return; on a token task, right answers against those of other prompts.
 
-Source: pairs: Christiano et al. 2017, arXiv:1706.03741, eq. 1. On texts: Stiennon et al. 2020,
-arXiv:2009.01325, eq. 1. Groups: Plackett 1975. Deliberate difference: one network instead of an
-ensemble.
+Several members are an ensemble: each is made from draws of its own and weighs the rows of each
+minibatch as often as it drew them with replacement, so that they agree on what the data say and
+disagree elsewhere. What is paid is their mean, less `reward_caution` standard deviations.
+
+Source: pairs and ensemble: Christiano et al. 2017, arXiv:1706.03741, eq. 1 and section 2.2.3. On
+texts: Stiennon et al. 2020, arXiv:2009.01325, eq. 1. Groups: Plackett 1975. Centring: Eisenstein et
+al. 2023, arXiv:2312.09244. Deliberate differences: one member by default; members draw within each
+minibatch and not from the whole data set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +35,12 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Agent, Data, Metrics, Parts, State
-from rlbook.data.episodes import RankedBatch
+from rlbook.data.episodes import PairedBatch, RankedBatch
 from rlbook.data.rollout import Batch
+from rlbook.functional.averages import Average, given, per_token
 from rlbook.functional.preference_losses import (
     bradley_terry_loss,
+    centring_loss,
     plackett_luce_loss,
     preference_accuracy,
 )
@@ -41,9 +49,10 @@ from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.build import build_reward_network, refuse_idle
 from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
 from rlbook.policies.policy import as_array, load_saved, saved
-from rlbook.seeding import rng_for
+from rlbook.policies.reward_network import Ensemble, members_of
+from rlbook.seeding import rng_for, rng_state, set_rng_state
 
-Preferences = tuple[Batch, Batch] | RankedBatch
+Preferences = PairedBatch | RankedBatch
 Actions = NDArray[np.integer | np.floating]
 Observations = NDArray[np.number] | dict[str, NDArray[np.number]]
 
@@ -54,7 +63,11 @@ class RewardModelConfig:
     learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
     # share of the weights taken off per unit of learning rate; keeps the scores small
     weight_decay: float = 0.0
-    margin: float = 0.0  # by how much the better of a pair should win, in reward units
+    # by how much the better of a pair should win, in reward units; a column of the data goes before
+    margin: float = 0.0
+    # c, weight of the pairs' squared sums, per reward unit²; needed by an ensemble
+    center_coef: float = 0.0
+    members: int = 1  # networks; more than one are an ensemble
     # share of the rows that are not learned from but tested on after each pass, in [0, 1)
     held_out: float = 0.1
     walks: int = 500  # random walks that are ranked where no data set is named
@@ -65,11 +78,17 @@ class RewardModelConfig:
     def __post_init__(self) -> None:
         checks.check_fields(
             self, batch_size=checks.positive_int, weight_decay=checks.non_negative,
-            margin=checks.non_negative,
+            margin=checks.non_negative, center_coef=checks.non_negative,
+            members=checks.positive_int,
             held_out=checks.unit_interval, walks=checks.at_least(2), adam_eps=checks.positive,
             max_grad_norm=checks.bound, hidden_sizes=checks.positive_ints,
         )  # fmt: skip
         checks.check_rates(self, learning_rate=checks.positive)
+        if self.members > 1 and self.center_coef == 0.0:
+            raise ValueError(
+                f"center_coef must be above 0 where members is {self.members}: scores without a "
+                "zero cannot be compared between members; got 0.0"
+            )
 
 
 class RewardModel(Agent):
@@ -90,6 +109,8 @@ class RewardModel(Agent):
         "score, in [0, 1]",
         "margin": "mean score of the better episode minus that of the worse one",
         "held_out_accuracy": "the accuracy on the rows that are not learned from, after each pass",
+        "disagreement": "mean standard deviation of the members' scores of an episode, in reward "
+        "units (of an ensemble)",
         "grad_norm": "L2 norm of the gradient before clipping",
     }
 
@@ -102,8 +123,12 @@ class RewardModel(Agent):
         self.seed = seed
         rng = rng_for(seed, "initialisation")
         hidden_sizes = tuple(config.hidden_sizes)
-        network = build_reward_network(env, rng, hidden_sizes, parts.model)
+        networks = [
+            build_reward_network(env, rng, hidden_sizes, parts.model) for _ in range(config.members)
+        ]
+        network = networks[0] if config.members == 1 else Ensemble(networks)
         self.network = network.to(parts.device)
+        self.drawing = rng_for(seed, "minibatches")
         refuse_idle(self.network, config)
         group = Group([self.network], weight_decay=config.weight_decay)
         self.optimizer = adam([group], checks.at(config.learning_rate, 0.0), eps=config.adam_eps)
@@ -119,26 +144,68 @@ class RewardModel(Agent):
     def train_on(self, batch: Preferences) -> Metrics:
         """One gradient step on pairs or groups."""
         self.optimizer.learning_rate = checks.at(self.config.learning_rate, self.progress)
-        longest = self.config.max_grad_norm
-        done = gradient_step(self.optimizer, self.loss, batch, max_grad_norm=longest)
+        longest, averages = self.config.max_grad_norm, self.averages(batch)
+        done = gradient_step(
+            self.optimizer, lambda rows: self.loss(rows, averages), batch, max_grad_norm=longest
+        )
         return mean_metrics([done])
 
-    def loss(self, batch: Preferences) -> LossOutput:
-        """The loss of pairs or groups, and how far the scores already agree with them."""
-        if isinstance(batch, RankedBatch):
-            score, mask = batch.by_group(self.score(batch.episodes))
-            loss, (better, worse) = plackett_luce_loss(score, mask), pairs_of(score, mask)
-        else:
-            better, worse = self.score(batch[0]), self.score(batch[1])
-            loss = bradley_terry_loss(better, worse, margin=self.config.margin)
+    def averages(self, batch: Preferences) -> list[Average]:
+        """How each member weighs the rows of a minibatch: by how often it drew them."""
+        if self.config.members == 1:
+            return [per_token]
+        rows = len(batch.sizes if isinstance(batch, RankedBatch) else batch[0])
+        drawn = self.drawing.multinomial(rows, np.full(rows, 1.0 / rows), self.config.members)
+        device = self.parts.device
+        shares = torch.from_numpy(drawn / rows).to(device, torch.get_default_dtype())
+        return [given(share) for share in shares]
+
+    def loss(self, batch: Preferences, averages: Sequence[Average] | None = None) -> LossOutput:
+        """The mean loss of the members, and how far the scores already agree with the order.
+
+        Args:
+            batch: pairs or groups.
+            averages: how each member weighs the rows; all alike by default.
+        """
+        episodes = [batch.episodes] if isinstance(batch, RankedBatch) else batch[:2]
+        scores = [self.scores(rows) for rows in episodes]  # each [K, B]
+        weighed = averages or [per_token] * self.config.members
+        losses = [
+            self.member_loss(batch, [score[k] for score in scores], average)
+            for k, average in enumerate(weighed)
+        ]
+        loss = torch.stack(losses).mean()
         with torch.no_grad():
+            better, worse = ordered(batch, [score.mean(0) for score in scores])
             accuracy, margin = preference_accuracy(better, worse), (better - worse).mean()
-        return LossOutput(loss, {"loss": loss.detach(), "accuracy": accuracy, "margin": margin})
+            metrics = {"loss": loss.detach(), "accuracy": accuracy, "margin": margin}
+            if self.config.members > 1:
+                metrics["disagreement"] = torch.cat(scores, dim=1).std(0).mean()
+        return LossOutput(loss, metrics)
+
+    def member_loss(
+        self, batch: Preferences, scores: Sequence[Tensor], average: Average
+    ) -> Tensor:
+        """The loss of one member, whose scores of the batch's episodes are given."""
+        better, worse = ordered(batch, scores)
+        if isinstance(batch, RankedBatch):
+            loss = plackett_luce_loss(*batch.by_group(scores[0]), average=average)
+            average = per_token
+        else:
+            given_margin = batch.margin
+            margin = self.config.margin if given_margin is None else given_margin.to(better)
+            loss = bradley_terry_loss(better, worse, margin=margin, average=average)
+        return loss + self.config.center_coef * centring_loss(better, worse, average=average)
+
+    def scores(self, episodes: Batch) -> Tensor:
+        """r(τ) of whole episodes by each of K members: [K, B], in their own units."""
+        episodes = episodes.to(self.parts.device)
+        rewards = [network.rewards(episodes) for network in members_of(self.network)]
+        return torch.stack(rewards).where(episodes.mask, 0.0).sum(-1)
 
     def score(self, episodes: Batch) -> Tensor:
-        """r(τ) of whole episodes: [B], in the model's own units, with gradients."""
-        episodes = episodes.to(self.parts.device)
-        return self.network.rewards(episodes).where(episodes.mask, 0.0).sum(-1)
+        """r(τ) of whole episodes: [B], the members' mean."""
+        return self.scores(episodes).mean(0)
 
     @torch.no_grad()
     def accuracy(self, data: Data, rows: NDArray[np.int64]) -> float:
@@ -149,10 +216,13 @@ class RewardModel(Agent):
         return sum(right) / len(rows)
 
     @torch.no_grad()
-    def reward(
+    def judged(
         self, obs: Observations, action: Actions, next_obs: Observations, over: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """The rewards [N] of N steps.
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """The rewards [N] of N steps, and the standard deviation of the members' rewards [N].
+
+        The second is None without an ensemble, and NaN where only the last step is judged and this
+        is another one.
 
         Args:
             obs, next_obs: [N, ...], as this agent sees them.
@@ -162,15 +232,31 @@ class RewardModel(Agent):
         device = self.parts.device
         here, there = (_tensors(value, device) for value in (obs, next_obs))
         taken, ended = torch.from_numpy(action).to(device), torch.from_numpy(over).to(device)
-        found = self.network.step_rewards(here, taken, there, ended)
-        return as_array(found).astype(np.float64)
+        members = members_of(self.network)
+        found = torch.stack([member.step_rewards(here, taken, there, ended) for member in members])
+        reward = as_array(found.mean(0)).astype(np.float64)
+        if len(members) == 1:
+            return reward, None
+        spread = as_array(found.std(0)).astype(np.float64)
+        return reward, np.where(over, spread, np.nan) if members[0].at_the_end else spread
 
     def state_dict(self) -> State:
-        return {"network": saved(self.network), "optimizer": self.optimizer.state_dict()}
+        return {
+            "network": saved(self.network), "optimizer": self.optimizer.state_dict(),
+            "drawing": rng_state(self.drawing),
+        }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
         load_saved(self.network, state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
+        set_rng_state(self.drawing, state["drawing"])
+
+
+def ordered(batch: Preferences, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The scores of the better [P] and of the worse [P] of every pair in a batch."""
+    if isinstance(batch, RankedBatch):
+        return pairs_of(*batch.by_group(scores[0]))
+    return scores[0], scores[1]
 
 
 def pairs_of(score: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
