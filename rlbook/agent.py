@@ -88,6 +88,10 @@ class Parts:
     """Says how likely it finds what the agent did."""
     reference: Agent | None = None
     """What a KL penalty holds the agent to, instead of the agent's own first policy."""
+    start: Agent | None = None
+    """The agent whose policy this one's starts from, such as a cloned one."""
+    reward_model: Agent | None = None
+    """The reward model that pays in the environment's place, for an agent whose critic may start from it."""
     model: object = None
     """What the networks start from and what of them is trained, as `rlbook.policies.model_spec.ModelSpec.of` reads it. A folder may be
     the environment's argument `model` instead, whose tokenizer decides what the environment shows."""

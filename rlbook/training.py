@@ -34,8 +34,9 @@ def train(
         env_kwargs: arguments for an environment given by its id.
         on_report: called after each report with the run, for progress bars.
         settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes, passes, seed, num_envs, eval_every,
-            eval_episodes, stop_at_return, workers, data, expert, teacher, reference, reward_model, model, device), and hyper-parameters,
-            the fields of the algorithm's config. Without steps, episodes and passes: a sensible budget for the pair.
+            eval_episodes, stop_at_return, workers, data, expert, teacher, reference, start, reward_model, reward_caution,
+            model, device), and hyper-parameters, the fields of the algorithm's config.
+            Without steps, episodes and passes: a sensible budget for the pair.
 
     Returns:
         The finished run: `run.agent`, `run.metrics`, `run.folder`, `run.steps`, `run.episode_returns`, `run.episode_lengths`.

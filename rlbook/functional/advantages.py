@@ -179,6 +179,39 @@ def leave_one_out_advantage(reward: Tensor, group_size: int) -> Tensor:
     return group_advantage(reward, group_size, scale="none", baseline="leave-one-out")
 
 
+@torch.no_grad()
+def whiten(
+    x: Tensor, mask: Tensor | None = None, *, shift: bool = True, ddof: int = 1, eps: float = 1e-8
+) -> Tensor:
+    """Scales the unmasked elements to unit variance, and shifts them to zero mean.
+
+    (x - mean) / √(var + ε)  [+ mean, without the shift]
+
+    `normalize` differs in ε alone, which stands outside of its root.
+
+    Args:
+        x: any shape, such as advantages or rewards.
+        mask: same shape, bool; mean and variance are those of the elements it marks. None: all.
+        shift: false leaves the mean where it is, as for rewards: a constant taken off every step
+            would change how long an episode should last.
+        ddof: 1 divides the sum of squares by n - 1 (TRL, verl), 0 by n (OpenRLHF).
+        eps: ε, in the unit of x squared.
+
+    Returns:
+        Same shape, without gradient; 0 outside the mask. Fewer than two elements stay as they are.
+
+    Source: Ziegler et al. 2019, arXiv:1909.08593, in their code; TRL's and verl's `masked_whiten`.
+    Outside the mask verl leaves what the formula gives there, which nothing may use.
+    """
+    same_shape(x=x, mask=mask)
+    counted = x.flatten() if mask is None else x[mask]
+    if len(counted) < 2:
+        return where_masked(x, mask)
+    variance, mean = torch.var_mean(counted, correction=ddof)
+    scaled = (x - mean) * (variance + eps).rsqrt()
+    return where_masked(scaled if shift else scaled + mean, mask)
+
+
 def _grouped(reward: Tensor, group_size: int) -> Tensor:
     """[B] → [B / G, G], relative to each group's first reward.
 

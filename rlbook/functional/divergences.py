@@ -100,6 +100,29 @@ def check_estimator(name: str, where: str) -> None:
         )
 
 
+def adapted_kl_coef(
+    kl_coef: float, kl: float, *, target: float, share: float, low: float, high: float
+) -> float:
+    """The next weight of a KL penalty: larger where the KL is above its target, smaller where below.
+
+    β ← clip( β (1 + clip(KL / target - 1, -0.2, 0.2) n / horizon), low, high )
+
+    Without bounds a policy that cannot reach the target drives β to 0 or to infinity.
+
+    Args:
+        kl_coef: β, in reward units per nat.
+        kl: the KL that was measured, in nats.
+        target: what it should be, in nats, > 0.
+        share: n / horizon, how many samples were measured out of how many that a change takes.
+        low, high: the bounds of β.
+
+    Source: Ziegler et al. 2019, arXiv:1909.08593, section 2.2, whose K_β is the share; verl's
+    `AdaptiveKLController`. The bounds are ours.
+    """
+    error = min(max(kl / target - 1.0, -0.2), 0.2)
+    return min(max(kl_coef * (1.0 + error * share), low), high)
+
+
 def _straight_through(value: Tensor, gradient: Tensor) -> Tensor:
     """The first argument's value with the second's gradient."""
     return value.detach() + (gradient - gradient.detach())

@@ -1,4 +1,9 @@
-"""A reward model pays in the environment's place. Everything else about the environment is as it was."""
+"""A reward model pays in the environment's place. Everything else about the environment is as it was.
+
+What the environment itself would have paid is in the log: `true_return`, of each training episode when it ends. Beside the paid `return`
+it shows whether the model still rewards what it was meant to reward. Where the model is an ensemble, `disagreement` is the standard
+deviation of its members.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import State
+from rlbook.interaction.guards import METRICS
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import Observations, as_chosen, outermost_keeper
 
@@ -24,26 +30,51 @@ class LearnedReward(Protocol):
         """The environment's own observations [N, ...] as the model sees them."""
         ...
 
-    def reward(
+    def judged(
         self, obs: NDArray[Any], action: NDArray[Any], next_obs: NDArray[Any], over: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """The rewards [N] of N steps; `over` marks those that ended their episode."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """The rewards [N] of N steps, and how far the members of an ensemble disagree [N]; `over` marks steps that ended their episode."""
         ...
 
 
 class PaidEnv(gymnasium.Wrapper):
-    """One environment whose rewards are a model's. It has no state of its own: the last observation is kept below."""
+    """One environment whose rewards are a model's. The last observation is kept below.
 
-    def __init__(self, env: ResumableEnv, model: LearnedReward) -> None:
+    Args:
+        env: the environment, which keeps its last observation.
+        model: pays.
+        caution: λ ≥ 0; what is paid is the mean of an ensemble minus λ times its standard deviation.
+    """
+
+    def __init__(self, env: ResumableEnv, model: LearnedReward, caution: float = 0.0) -> None:
         super().__init__(env)
-        self.model = model
+        self.model, self.caution = model, caution
+        self._true_return = 0.0              # of the episode in progress, in the environment's own reward
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._true_return = 0.0
+        return self.env.reset(seed=seed, options=options)
 
     def step(self, action: ArrayLike) -> Any:
         before = self._row(self.env.obs)  # type: ignore[attr-defined]
-        after, _, terminated, truncated, info = self.env.step(action)
+        after, own, terminated, truncated, info = self.env.step(action)
         over = np.array([terminated or truncated])
-        reward = _paid(self.model, before, np.asarray(action)[None], self._row(after), over, self.env.action_space)
-        return after, float(reward[0]), terminated, truncated, info
+        chosen = np.asarray(action)[None]
+        reward, spread = _paid(self.model, before, chosen, self._row(after), over, self.env.action_space, self.caution)
+        self._true_return += float(own)      # type: ignore[arg-type]
+        named = {name: float(value[0]) for name, value in spread.items()}
+        if over[0]:
+            named["true_return"] = self._true_return
+        return after, float(reward[0]), terminated, truncated, _with_numbers(info, named)
+
+    def snapshot(self) -> State:
+        """Everything that continuing needs."""
+        return {"env": self.env.get_wrapper_attr("snapshot")(), "true_return": self._true_return}
+
+    def restore(self, state: State) -> None:
+        """The inverse of `snapshot`."""
+        self.env.get_wrapper_attr("restore")(state["env"])
+        self._true_return = state["true_return"]
 
     def _row(self, obs: Observations) -> Any:
         """One observation as N = 1 of them."""
@@ -52,40 +83,54 @@ class PaidEnv(gymnasium.Wrapper):
 
 
 class PaidVectorEnv(VectorWrapper):
-    """N environments whose rewards are a model's; one that has ended earlier is paid nothing."""
+    """N environments whose rewards are a model's; one that has ended earlier is paid nothing. Arguments are those of `PaidEnv`."""
 
-    def __init__(self, env: VectorEnv, model: LearnedReward) -> None:
+    def __init__(self, env: VectorEnv, model: LearnedReward, caution: float = 0.0) -> None:
         super().__init__(env)
-        self.model = model
+        self.model, self.caution = model, caution
+        self._true_return = np.zeros(env.num_envs)   # of the episodes in progress, in the environment's own reward
         self._obs: Any = None                # [N, ...], before the next step
         self._over = np.zeros(env.num_envs, dtype=bool)
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
         self._obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         mask = (options or {}).get("reset_mask")
-        self._over = np.zeros_like(self._over) if mask is None else self._over & ~np.asarray(mask)
+        begun = np.ones_like(self._over) if mask is None else np.asarray(mask)
+        self._over, self._true_return = self._over & ~begun, np.where(begun, 0.0, self._true_return)
         return self._obs, info
 
     def step(self, actions: ArrayLike) -> Any:
         before, waiting = self._obs, self._over
-        self._obs, _, terminated, truncated, info = self.env.step(actions)
+        self._obs, own, terminated, truncated, info = self.env.step(actions)
         self._over = terminated | truncated
-        reward = _paid(self.model, before, actions, self._obs, self._over & ~waiting, self.env.single_action_space)
-        return self._obs, np.where(waiting, 0.0, reward), terminated, truncated, info
+        ended, space = self._over & ~waiting, self.env.single_action_space
+        reward, named = _paid(self.model, before, actions, self._obs, ended, space, self.caution)
+        self._true_return += np.where(waiting, 0.0, own)
+        named["true_return"] = np.where(ended, self._true_return, np.nan)
+        return self._obs, np.where(waiting, 0.0, reward), terminated, truncated, _with_numbers(info, named)
 
     def snapshot(self) -> State:
         """Everything that continuing needs."""
-        return {"env": outermost_keeper(self.env).snapshot(), "obs": self._obs, "over": self._over}
+        return {"env": outermost_keeper(self.env).snapshot(), "obs": self._obs, "over": self._over, "true_return": self._true_return}
 
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`."""
         outermost_keeper(self.env).restore(state["env"])
-        self._obs, self._over = state["obs"], state["over"].copy()
+        self._obs, self._over, self._true_return = state["obs"], state["over"].copy(), state["true_return"].copy()
 
 
 def _paid(
-    model: LearnedReward, obs: Observations, actions: ArrayLike, next_obs: Observations, over: NDArray[np.bool_], space: spaces.Space
-) -> NDArray[np.float64]:
-    """The model's rewards [N] for steps as the environment saw them."""
+    model: LearnedReward, obs: Observations, actions: ArrayLike, next_obs: Observations, over: NDArray[np.bool_], space: spaces.Space,
+    caution: float,
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:  # fmt: skip
+    """The model's rewards [N] for steps as the environment saw them, and what of it goes into the log; NaN for no number."""
     chosen = as_chosen(np.asarray(actions), space)
-    return model.reward(model.adapted(obs), chosen, model.adapted(next_obs), over)
+    reward, spread = model.judged(model.adapted(obs), chosen, model.adapted(next_obs), over)
+    if spread is None:
+        return reward, {}
+    return reward - caution * np.nan_to_num(spread), {"disagreement": spread}
+
+
+def _with_numbers(info: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
+    """`info` with more named numbers for the log."""
+    return {**info, METRICS: {**info.get(METRICS, {}), **named}}

@@ -20,6 +20,7 @@ from rlbook.llm.packing import check_packable, packed, packed_logits
 from rlbook.llm.rows import Rows, rows_of
 from rlbook.policies.distributions import Categorical, mode_categorical, sample_categorical
 from rlbook.policies.policy import Policy, Unit, as_array, full_precision
+from rlbook.policies.reward_network import RewardNetwork, members_of
 
 
 class LanguageModelPolicy(Policy):
@@ -127,6 +128,19 @@ class LanguageModelPolicy(Policy):
         """V(text) in reward units: [N]."""
         assert self.critic is not None
         return self.critic(rows_of(obs["tokens"], obs["length"], obs["tokens"][:, :0]))[:, 0]
+
+    def start_from(self, other: Policy) -> None:
+        super().start_from(other)
+        if self.critic is not None and not other.value_parameters():
+            self.critic.trunk.load_state_dict(_trunk(self.model).state_dict())
+
+    def start_critic(self, reward: RewardNetwork) -> None:
+        scores = getattr(members_of(reward)[0], "score", None)
+        assert self.critic is not None and isinstance(scores, Critic)
+        try:
+            self.critic.load_state_dict(scores.state_dict())
+        except RuntimeError:
+            raise ValueError("critic_start must be 'policy' here, got 'reward_model': its language model has other layers") from None
 
     def reference(self) -> LanguageModelPolicy:
         """What a KL penalty holds this policy to, without a critic.

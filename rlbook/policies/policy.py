@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from torch import Tensor, nn
 from rlbook.agent import Frozen, State
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.policies.distributions import Distribution
+
+if TYPE_CHECKING:
+    from rlbook.policies.reward_network import RewardNetwork
 
 Unit = Literal["step", "episode"]
 
@@ -207,6 +210,39 @@ class Policy(nn.Module):
         """
         with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
             return distribution.entropy()
+
+    def start_from(self, other: Policy) -> None:
+        """Takes over the weights of a policy of the same networks; its critic's too, where both
+        have one.
+
+        Raises:
+            ValueError: the networks differ.
+        """
+        critic = set(map(id, self.value_parameters()))
+        own = {name for name, value in self.named_parameters() if id(value) in critic}
+        given, mine = other.state_dict(), self.state_dict()
+        fits = {
+            name: value for name, value in given.items()
+            if name in mine and mine[name].shape == value.shape
+        }  # fmt: skip
+        if not mine.keys() - own <= fits.keys():
+            lacking = min(mine.keys() - own - fits.keys())
+            raise ValueError(
+                "start must be a run of the same networks; its policy has no "
+                f"{lacking!r} of shape {list(mine[lacking].shape)}"
+            )
+        self.load_state_dict(fits, strict=False)
+
+    def start_critic(self, reward: RewardNetwork) -> None:
+        """Takes over a reward model's weights for V.
+
+        Raises:
+            ValueError: the reward is one of steps, or of another network.
+        """
+        raise ValueError(
+            "critic_start must be 'policy' here, got 'reward_model': it pays each step r(s, a), "
+            "and only the score of a whole text has the form of a value"
+        )
 
     def reference(self) -> Policy:
         """What a KL penalty holds this policy to: its weights as they are now, shared where they

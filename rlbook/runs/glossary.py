@@ -33,6 +33,7 @@ COMMON: dict[str, str] = {
     "episodes": "training episodes that have ended",
     "return": "mean undiscounted return of the training episodes since the last line; the agent explores here",
     "length": "their mean length",
+    "true_return": "mean return of the same episodes in the environment's own reward, where a reward model pays in its place",
     "eval_return": "mean return of greedy episodes in an environment of their own; only on the lines where the agent was evaluated",
 }
 """What every run logs."""
@@ -47,6 +48,13 @@ GLOSSARY: dict[str, Entry] = {
         REWARD,
         "rises, and then stays",
         "flat from the start: nothing is learned; falls back: steps are too large; below eval_return while the agent explores much",
+    ),
+    "true_return": Entry(
+        "return in the environment's own reward",
+        REWARD,
+        "rises with the paid return",
+        "falls while return rises: the reward model is over-optimised; raise kl_coef, stop earlier, or ask more people",
+        "Gao et al. 2023, arXiv:2210.10760",
     ),
     "length": Entry(
         "length of a training episode",
@@ -305,6 +313,27 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "queue": Entry("states that wait", COUNT, "grows, and empties in the end", "never empties: the tolerance is too small for the time"),
     "ratio": Entry("importance ratio, mean", "none", "about 1", "far from 1: the policies differ too much for the data"),
+    "disagreement": Entry(
+        "spread of an ensemble's members",
+        REWARD,
+        "small where the data are",
+        "grows while an agent is paid: it has found episodes that the data say nothing about; raise reward_caution",
+        "Christiano et al. 2017, arXiv:1706.03741",
+    ),
+    "kl_coef": Entry(
+        "weight of the KL penalty",
+        "reward units per nat",
+        "settles where reference_kl meets kl_target",
+        "at a bound: the target is out of reach",
+        "Ziegler et al. 2019, arXiv:1909.08593",
+    ),
+    "mismatched_kl": Entry(
+        "KTO's point of reference",
+        NATS,
+        "small, and above 0 once the policy moves",
+        "always 0: the policy has become less sure of everything",
+        "Ethayarajh et al. 2024, arXiv:2402.01306",
+    ),
     "reference_kl": Entry("distance from the reference policy", NATS, "small, and settled by kl_coef", "grows: raise kl_coef", KL),
     "rejected_log_ratio": Entry(
         "worse answers against the reference", NATS, "falls below chosen_log_ratio", "equal to it: nothing is told apart", DPO

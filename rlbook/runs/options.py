@@ -41,7 +41,9 @@ class RunOptions:
     expert: Folder = None  # run that demonstrates (default: the exact answer, where there is one)
     teacher: Folder = None  # run or local Hugging Face model whose probabilities are to be learned
     reference: Folder = None  # run or local Hugging Face model that a KL penalty or DPO holds the agent to (default: its first policy)
+    start: Folder = None  # run whose policy the agent's starts from, such as one of sft
     reward_model: Folder = None  # run of a reward model that pays in the environment's place; evaluation keeps the true reward
+    reward_caution: Return = None  # λ: an ensemble of reward models pays its mean minus λ times its standard deviation (default: 0)
     model: Folder = None  # local Hugging Face model that the networks start from; in Python a ModelSpec or its fields too
     device: str | None = None  # where networks live: cpu, cuda or auto (default: cpu)
 
@@ -49,6 +51,8 @@ class RunOptions:
         _check_counts(self)
         if self.stop_at_return is not None:
             object.__setattr__(self, "stop_at_return", _finite("stop_at_return", self.stop_at_return))
+        if self.reward_caution is not None:
+            object.__setattr__(self, "reward_caution", _finite("reward_caution", self.reward_caution))
         if self.device is not None and self.device not in DEVICES:
             raise RequestError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
 

@@ -17,7 +17,7 @@ from rlbook.seeding import rng_for
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
-AGENTS = ("expert", "teacher", "reference", "reward_model")
+AGENTS = ("expert", "teacher", "reference", "start", "reward_model")
 """The options that name a run."""
 
 
@@ -28,9 +28,9 @@ def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
         RequestError: a name that is neither a run's folder nor an agent.
     """
     options = request.options
-    expert = agent_of("expert", options.expert, load)
+    expert, start = agent_of("expert", options.expert, load), agent_of("start", options.start, load)
     teacher, reference = (_agent_or_model(name, request, load) for name in ("teacher", "reference"))
-    return Parts(expert, teacher, reference, model=options.model, device=device_of(options.device))
+    return Parts(expert, teacher, reference, start, model=options.model, device=device_of(options.device))
 
 
 def _agent_or_model(name: str, request: Request, load: Callable[[Path], Agent]) -> Agent | None:

@@ -127,7 +127,7 @@ class Request:
     def as_yaml(self) -> str:
         """The text of config.yaml. Raises RequestError where an argument of the environment is not data."""
         asked_on_the_way = ("expert",) if "advice" in self.agent.uses else ()
-        for name in ("teacher", "reference", "reward_model", *asked_on_the_way):
+        for name in ("teacher", "reference", "start", "reward_model", *asked_on_the_way):
             if not isinstance(getattr(self.options, name), str | Path | None):
                 raise RequestError(f"a run in a folder must find its {name} again: give the folder of the {name.replace('_', ' ')}'s run")
         env_id = self.recipe.written_id
@@ -208,9 +208,11 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
         raise RequestError(f"passes are counted over recorded data, and {name} was given none; give steps or episodes")
     if asked.episodes is not None and (sources == ("data",) or fits):
         raise RequestError(f"{name} plays no episodes while it learns from recorded data; give passes or steps")
-    for part in ("expert", "teacher", "reference", "model", "device"):
+    for part in ("expert", "teacher", "reference", "start", "model", "device"):
         if getattr(asked, part) not in (None, "cpu") and part not in agent.uses:
             raise RequestError(f"{name} has no use for {part}, got {getattr(asked, part)!r}"[:300])
+    if asked.reward_caution is not None and (asked.reward_model is None or asked.reward_caution < 0.0):
+        raise RequestError(f"reward_caution must be at least 0, and is for a reward_model; got {asked.reward_caution:g}")
     if asked.reward_model is not None:
         _check_paid(agent, asked, sources)
 

@@ -61,6 +61,8 @@ def set_up(request: Request, load: Callable[[Path], Agent], workers: Workers | N
     except RequestError as error:
         raise RequestError(_refusal(request, error)) from None
     parts = parts_of(request, load)
+    if "reward_model" in request.agent.uses:
+        parts = dataclasses.replace(parts, reward_model=model)
     try:
         if "advice" in request.agent.uses:
             env, parts = _advised(request, env, parts)
@@ -97,13 +99,13 @@ def _environment(request: Request, model: Agent | None, workers: Workers | None)
         if model is None:
             return env
         _check_pays(request, model, env.env)
-        return AdaptedVectorEnv(PaidVectorEnv(env.env, model), env.adaptation)  # type: ignore[arg-type]
+        return AdaptedVectorEnv(PaidVectorEnv(env.env, model, request.options.reward_caution or 0.0), env.adaptation)  # type: ignore[arg-type]
     raw = ResumableEnv(request.recipe.make())
     adaptation = adapt_to(request.agent, raw, request.config)
     if model is None:
         return AdaptedEnv(raw, adaptation)
     _check_pays(request, model, raw)
-    return AdaptedEnv(PaidEnv(raw, model), adaptation)  # type: ignore[arg-type]
+    return AdaptedEnv(PaidEnv(raw, model, request.options.reward_caution or 0.0), adaptation)  # type: ignore[arg-type]
 
 
 def _advised(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVectorEnv, Parts]:
@@ -127,8 +129,11 @@ def _advised(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVecto
 def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:
     """Raises RequestError where an agent cannot say what a step of this environment is worth."""
     name = type(model).__name__
-    if not callable(getattr(model, "reward", None)):
+    if not callable(getattr(model, "judged", None)):
         raise RequestError(f"reward_model must be a run of reward_model, got one of {name}")
+    caution = request.options.reward_caution
+    if caution and getattr(model.config, "members", 1) == 1:
+        raise RequestError(f"reward_caution is for an ensemble, and the reward model has one member; got {caution:g}")
     found, made = adapt_to(type(model), env, model.config), model.adaptation
     for what in ("observation_space", "action_space"):
         here, there = getattr(found, what), getattr(made, what)

@@ -62,7 +62,8 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
          "model_steps": 5}, 400),
     ("ppo", "Maze-v0"): ({"steps": 2500, "num_envs": 5, "rollout_steps": 32, "env_kwargs": {"slip": 0.2}}, 500),
     ("ppo", "CartPole-v1"): (
-        {"steps": 2500, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True, "kl_coef": 0.1}, 625),
+        {"steps": 2500, "num_envs": 4, "rollout_steps": 50, "normalize_observation": True, "normalize_reward": True, "kl_coef": 0.1,
+         "kl_target": 0.01, "normalize_over": "rollout", "whiten_reward": True}, 625),
     ("a2c", "CartPole-v1"): ({"steps": 1200, "num_envs": 4, "normalize_observation": True, "normalize_reward": True}, 300),
     ("gail", "Maze-v0"): ({"steps": 1500, "num_envs": 5, "rollout_steps": 16, "demonstrations": 50}, 300),
     ("rejection_sampling", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "group_size": 4, "env_kwargs": {"slip": 0.2}}, 850),
@@ -82,7 +83,7 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("grpo", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "group_size": 4, "kl_coef": 0.01, "env_kwargs": {"slip": 0.2}}, 850),
     ("grpo", "CartPole-v1"): ({"steps": 2500, "num_envs": 8, "group_size": 4}, 500),
     ("dpo", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "reference_period": 2, "env_kwargs": {"slip": 0.2}}, 850),
-    ("dpo", "CartPole-v1"): ({"steps": 2500, "num_envs": 8, "group_size": 4}, 500),
+    ("dpo", "CartPole-v1"): ({"steps": 2500, "num_envs": 8, "group_size": 4, "preference_loss": "kto"}, 500),
     ("ppo", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70}, 20),
     ("reinforce", "Addition-v0"): (
         {"steps": 150, "num_envs": 8, "eval_every": 70, "group_size": 4, "env_kwargs": {"reward": "edit"}}, 20),

@@ -70,7 +70,7 @@ class BehaviorCloning(PolicyAgent):
 
     Config = BehaviorCloningConfig
     data_kinds = ("Episodes",)
-    uses = ("expert", "model", "device")
+    uses = ("expert", *PolicyAgent.uses)
     budget = {"passes": 20}
     METRICS = {
         "loss": "-log π(a|s) per recorded action, in nats; ln A where all actions are equally "

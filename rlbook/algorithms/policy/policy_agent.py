@@ -18,7 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook.agent import Agent, Frozen, Parts, State, Step
-from rlbook.algorithms.policy.reference import Observations, codec_of, reference_policy
+from rlbook.algorithms.policy.reference import (
+    Observations,
+    codec_of,
+    named_policy,
+    reference_policy,
+)
 from rlbook.checks import at, check_memory
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, Rollout, as_rows
@@ -76,8 +81,9 @@ class PolicyAgent(Agent):
     batched = True
     observations = "policy"
     default_num_envs = 8
-    uses = ("model", "device")
+    uses = ("start", "model", "device")
     critic: bool = False
+    without_reference: str = "where kl_coef is 0; set kl_coef, or leave it out"
 
     def __init__(
         self, env: VectorEnv, config: PolicyConfig, seed: int = 0, parts: Parts = Parts()
@@ -97,10 +103,11 @@ class PolicyAgent(Agent):
         rng = rng_for(seed, "initialisation")
         self.policy = build_policy(env, rng, settings, parts.model).to(parts.device)
         refuse_idle(self.policy, config)
+        if parts.start is not None:
+            self.policy.start_from(named_policy(parts.start, self, "start"))
         self.reference = self.make_reference() if self.needs_reference(config) else None
         if parts.reference is not None and self.reference is None:
-            refusal = "reference has no effect where kl_coef is 0; set kl_coef, or leave it out"
-            raise RequestError(refusal)
+            raise RequestError(f"reference has no effect {self.without_reference}")
         self.optimizer = self.make_optimizer([Group([self.policy])], at(config.learning_rate, 0.0))
         self.exploration = rng_for(seed, "exploration")
         self.shuffling = rng_for(seed, "minibatches")

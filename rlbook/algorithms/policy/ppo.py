@@ -10,11 +10,13 @@ data no longer fit the policy.
 
 The clip removes the incentive to move ρ out of [1-ε, 1+ε]. The same file trains an MLP on a maze
 and a sequence model on text: the latter collects whole episodes, and its minibatches are episodes;
-a reference policy may pull the policy back through a KL penalty.
+a reference policy may pull the policy back through a KL penalty. With a reward model that pays for
+whole texts and a critic that starts from it, these are the four models of RLHF.
 
 Source: Schulman et al. 2017, arXiv:1707.06347, algorithm 1 and eq. 9; the 13 core details of Huang
-et al. 2022, "The 37 Implementation Details of PPO", numbered in the config. Difference: all values
-of a rollout are computed once, when it is full.
+et al. 2022, "The 37 Implementation Details of PPO", numbered in the config. RLHF: Ziegler et al.
+2019, arXiv:1909.08593, section 2; the critic: Stiennon et al. 2020, arXiv:2009.01325, section 3.4.
+Difference: all values of a rollout are computed once, when it is full.
 """
 
 from __future__ import annotations
@@ -29,13 +31,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook import checks
-from rlbook.agent import Metrics, Parts, Step
+from rlbook.agent import Metrics, Parts, State, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, surrogate_loss
 from rlbook.data.rollout import Batch, minibatches
+from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
-from rlbook.functional.advantages import explained_variance, gae, normalize
+from rlbook.functional.advantages import explained_variance, gae, normalize, whiten
 from rlbook.functional.averages import Average, averaged, given, per_token
-from rlbook.functional.divergences import ESTIMATORS, check_estimator, k3
+from rlbook.functional.divergences import ESTIMATORS, adapted_kl_coef, check_estimator, k3
 from rlbook.functional.policy_losses import clip_fraction, regularised_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
@@ -67,7 +70,10 @@ class PPOConfig:
     # c_e, weight of the entropy bonus, in reward units per nat (detail 10)
     entropy_coef: float | Schedule = 0.0
     max_grad_norm: float = 0.5  # the gradient's L2 norm is clipped to this (detail 11)
-    normalize_advantage: bool = True  # standardise advantages within each minibatch (detail 7)
+    normalize_advantage: bool = True  # standardise advantages (detail 7)
+    # over which of them: each minibatch (ε beside the standard deviation), or all of the rollout
+    # (whitening, ε under its root, as in TRL and verl); n - 1 in both, unmasked elements alone
+    normalize_over: Literal["minibatch", "rollout"] = "minibatch"
     # orthogonal weights of gain √2, 0.01 for the policy's output and 1 for the value's (detail 2)
     orthogonal_init: bool = True
     # a network of its own for V; false makes it a second head on the policy's (detail 13)
@@ -78,6 +84,10 @@ class PPOConfig:
     normalize_observation: bool = False
     # divide rewards by the running standard deviation of the discounted return, clipped to ±10
     normalize_reward: bool = False
+    # scale the rollout's rewards, KL penalty included, to unit variance and leave their mean
+    whiten_reward: bool = False
+    # a language model's critic: the policy's trunk with a head of 0, or the reward model's weights
+    critic_start: Literal["policy", "reward_model"] = "policy"
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
     # divides the logits of a discrete policy, acting and learning alike, > 0
     temperature: float = 1.0
@@ -86,6 +96,12 @@ class PPOConfig:
     # β, weight of the KL penalty towards the first policy, or a named reference, in reward units
     # per nat
     kl_coef: float | Schedule = 0.0
+    # the KL per step, in nats, towards which β is changed after each rollout; none leaves β alone
+    kl_target: float | None = None
+    # rows (steps, or episodes for a sequence model) in which β changes by a fifth at most
+    kl_horizon: int = 10_000
+    kl_coef_min: float = 1e-4  # what β cannot fall below, where kl_target changes it
+    kl_coef_max: float = 10.0  # what β cannot rise above, where kl_target changes it
     kl_in: Literal["reward", "loss"] = "reward"  # where the penalty goes
     # of the KL; + has k2's gradient; k1 not in the loss
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k1"
@@ -104,6 +120,10 @@ class PPOConfig:
             clip_value=checks.optional(checks.bound), anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, value_coef=checks.non_negative, max_grad_norm=checks.bound,
             normalize_advantage=checks.boolean, orthogonal_init=checks.boolean,
+            normalize_over=checks.one_of("minibatch", "rollout"), whiten_reward=checks.boolean,
+            critic_start=checks.one_of("policy", "reward_model"),
+            kl_target=checks.optional(checks.positive), kl_horizon=checks.positive_int,
+            kl_coef_min=checks.positive, kl_coef_max=checks.positive,
             separate_networks=checks.boolean, target_kl=checks.optional(checks.positive),
             normalize_observation=checks.boolean, normalize_reward=checks.boolean,
             hidden_sizes=checks.positive_ints, temperature=checks.positive,
@@ -117,13 +137,29 @@ class PPOConfig:
             entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
         )  # fmt: skip
         check_estimator(self.kl_estimator, self.kl_in)
+        check_adaptive_kl(self)
+
+
+def check_adaptive_kl(config: PPOConfig) -> None:
+    """Raises ValueError where the settings of an adaptive KL penalty contradict each other."""
+    if config.kl_target is None:
+        for name in ("kl_horizon", "kl_coef_min", "kl_coef_max"):
+            if getattr(config, name) != getattr(PPOConfig, name):
+                raise ValueError(f"{name} is for a kl_target, and there is none; leave it out")
+        return
+    fixed = isinstance(config.kl_coef, float | int)
+    if not fixed or not config.kl_coef_min <= config.kl_coef <= config.kl_coef_max:  # type: ignore[operator]
+        raise ValueError(
+            "kl_coef must be a number from kl_coef_min to kl_coef_max where kl_target changes it, "
+            f"got {config.kl_coef} for {config.kl_coef_min:g} to {config.kl_coef_max:g}"
+        )
 
 
 class PPO(PolicyAgent):
     """Proximal policy optimisation; see the module docstring."""
 
     Config = PPOConfig
-    uses = ("reference", *PolicyAgent.uses)
+    uses = ("reference", "reward_model", *PolicyAgent.uses)
     critic = True
     METRICS = {
         "policy_loss": "clipped surrogate, minimised; its size means little, "
@@ -139,6 +175,7 @@ class PPO(PolicyAgent):
         "1 is a perfect critic, 0 no better than a constant",
         "learning_rate": "Adam's step size in this update",
         "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0)",
+        "kl_coef": "β in this update, in reward units per nat (where kl_target changes it)",
     }
 
     def __init__(
@@ -147,6 +184,11 @@ class PPO(PolicyAgent):
         super().__init__(env, config, seed, parts)
         self.config: PPOConfig = config
         self.rollout = self.policy.rollout
+        self.kl_coef = 0.0 if config.kl_target is None else float(config.kl_coef)  # type: ignore[arg-type]
+        if config.critic_start == "reward_model":
+            if parts.reward_model is None:
+                raise RequestError("critic_start 'reward_model' needs a reward_model, and none is named")
+            self.policy.start_critic(parts.reward_model.network)  # type: ignore[attr-defined]
         self.check_rollout(env, config.rollout_steps)
 
     def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
@@ -159,8 +201,24 @@ class PPO(PolicyAgent):
             return {}
         batch, metrics = self.prepare()
         metrics |= self.update(batch)
+        if self.config.kl_target is not None:
+            metrics["kl_coef"] = self.kl_coef
+            self.adapt_kl_coef(metrics["reference_kl"], len(batch))
         self.end_rollout(batch)
         return metrics
+
+    def now(self, name: str) -> float:
+        adapts = name == "kl_coef" and self.config.kl_target is not None
+        return self.kl_coef if adapts else super().now(name)
+
+    def adapt_kl_coef(self, kl: float, rows: int) -> None:
+        """Moves β after a rollout of so many rows, in which the KL was `kl` per step."""
+        config = self.config
+        assert config.kl_target is not None
+        self.kl_coef = adapted_kl_coef(
+            self.kl_coef, kl, target=config.kl_target, share=rows / config.kl_horizon,
+            low=config.kl_coef_min, high=config.kl_coef_max,
+        )  # fmt: skip
 
     @torch.no_grad()
     def prepare(self) -> tuple[Batch, Metrics]:
@@ -175,6 +233,7 @@ class PPO(PolicyAgent):
             kl = ESTIMATORS[config.kl_estimator](episodes.log_prob.T, reference_log_prob, mask)
             metrics["reference_kl"] = float(averaged(kl, mask))
             reward = reward - self.now("kl_coef") * kl if config.kl_in == "reward" else reward
+        reward = whiten(reward, mask, shift=False) if config.whiten_reward else reward
         value, next_value = self.policy.values(data)
         if config.truncation == "terminal":
             terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
@@ -184,6 +243,8 @@ class PPO(PolicyAgent):
         )  # fmt: skip
         target = advantage + value
         metrics["explained_variance"] = explained_variance(advantage, target, mask)
+        if config.normalize_advantage and config.normalize_over == "rollout":
+            advantage = whiten(advantage, mask)
         fields = {"value": value, "advantage": advantage, "target": target}
         if reference_log_prob is not None:
             fields["reference_log_prob"] = reference_log_prob
@@ -208,7 +269,7 @@ class PPO(PolicyAgent):
         """A minibatch with standardised advantages, and each element's share in the loss."""
         assert batch.advantage is not None
         mask = None if self.policy.unit == "step" else batch.mask
-        if self.config.normalize_advantage:
+        if self.config.normalize_advantage and self.config.normalize_over == "minibatch":
             batch.advantage = normalize(batch.advantage, mask)
         if mask is not None or self.config.micro_batch_size:
             batch.weight = (per_token if mask is None else self.average())(batch.mask)
@@ -259,6 +320,13 @@ class PPO(PolicyAgent):
         parts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         parts = {name: part.detach() for name, part in parts.items()}
         return LossOutput(total, parts | self.movement(log_prob.detach(), batch))
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"kl_coef": self.kl_coef}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.kl_coef = state["kl_coef"]
 
     def movement(self, log_prob: Tensor, batch: Batch) -> dict[str, Tensor]:
         """How far the policy is from the one that acted. log_prob: shaped like `batch.mask`."""

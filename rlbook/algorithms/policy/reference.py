@@ -48,11 +48,18 @@ def codec_of(env: VectorEnv) -> Codec | None:
 
 
 def reference_policy(named: Agent, learner: Agent, role: str = "reference") -> Policy:
-    """The policy of a named reference, never trained.
+    """The policy of a named reference, never trained; arguments and errors are `named_policy`'s."""
+    policy = named_policy(named, learner, role)
+    frozen = not any(parameter.requires_grad for parameter in policy.parameters())
+    return policy if frozen else policy.frozen_copy()
+
+
+def named_policy(named: Agent, learner: Agent, role: str) -> Policy:
+    """The policy of an agent that the user named for another one.
 
     Args:
         named: what the user named: the agent of a run, or a `FrozenPolicy`.
-        learner: the agent that is to be compared with it.
+        learner: the agent that it was named for.
         role: what messages call it.
 
     Raises:
@@ -65,8 +72,7 @@ def reference_policy(named: Agent, learner: Agent, role: str = "reference") -> P
     check_spaces(named, learner, role)
     if tokens_of(named) != tokens_of(learner):
         raise RequestError(f"the {role} must have the agent's tokenizer, and has another one")
-    frozen = not any(parameter.requires_grad for parameter in policy.parameters())
-    return policy if frozen else policy.frozen_copy()
+    return policy
 
 
 def tokens_of(agent: Agent) -> str | None:
