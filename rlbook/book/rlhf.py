@@ -1,0 +1,239 @@
+"""RLHF in four stages on a preference that can be learned, and how optimising it goes too far.
+
+The prompts are sums of money, "12+34=", and the answer that people like best is near the right number and has its unit: "46c".
+
+    1  sft            a model that writes the unit in half of its answers
+    2  pairs          two answers of it to each prompt; people prefer the one with the higher true score
+    3  reward model   learns to tell the two apart, without ever seeing a score
+    4  ppo            is paid by the reward model; the KL penalty holds it to the first stage
+
+Whether there is a unit can be seen on an answer, and the reward model learns it from few pairs; how near the number is would have to be
+computed, and it learns little of that. So the true score rises while the policy learns to write the unit. Optimised further, the learned
+score goes on rising through numbers that the reward model likes for no good reason, and the true score falls.
+
+    stages = train(seed=0)
+    stages.ppo.metrics                       # "return": the learned score, "true_return": the true one
+
+Source: the stages: Stiennon et al. 2020, arXiv:2009.01325, section 3; over-optimisation: Gao et al. 2023, arXiv:2210.10760. Preference
+and model are ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import rlbook
+from rlbook.data.episodes import Episode, Episodes, Pairs
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.playing import adapted_vector, play
+from rlbook.interaction.vector import VectorInteraction
+from rlbook.llm.rewards import Completion
+from rlbook.llm.tasks import AdditionTask
+from rlbook.llm.tokenizer import character_codec
+from rlbook.seeding import rng_for
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ENV = "Addition-v0"
+UNIT = "c"
+TOLERANCE = 20
+"""An answer that is wrong by so much is as bad as any other."""
+
+
+def closeness(completion: Completion) -> float:
+    """1 for the right number, 0 for one that is wrong by `TOLERANCE` or is none, and a straight line between them."""
+    number = completion.text.removesuffix(UNIT)
+    if not number.isdecimal():
+        return 0.0
+    return max(0.0, 1.0 - abs(int(number) - int(completion.answer)) / TOLERANCE)
+
+
+def true_score(completion: Completion) -> float:
+    """What people think of an answer, in [0, 1]: half of it for the number, half for the unit."""
+    unit = completion.ended and completion.text.endswith(UNIT)
+    return 0.5 * closeness(completion) + 0.5 * unit
+
+
+class Stages(NamedTuple):
+    """A run for each stage that trains, and the pairs."""
+
+    sft: rlbook.Run
+    pairs: Pairs
+    reward_model: rlbook.Run
+    ppo: rlbook.Run
+
+
+SFT: dict[str, Any] = {"steps": 100, "batch_size": 64, "learning_rate": 1e-3, "eval_every": 0}
+REWARD_MODEL: dict[str, Any] = {"passes": 3, "learning_rate": 5e-4}
+PPO: dict[str, Any] = {
+    "num_envs": 128, "epochs": 2, "critic_start": "reward_model", "normalize_over": "rollout", "clip_value": 0.2, "eval_every": 0,
+    "anneal_learning_rate": False,
+}  # fmt: skip
+HELD: dict[str, Any] = {"steps": 40_000, "learning_rate": 4e-4, "kl_coef": 0.02}
+"""The last stage, held to the first."""
+LET_GO: dict[str, Any] = {"steps": 80_000, "learning_rate": 1e-3, "kl_coef": 0.0}
+"""The same without a penalty, in longer steps, and twice as long."""
+
+
+def train(
+    seed: int = 0, *, prompts: int = 1_500, ppo: dict[str, Any] | None = None, reward_model: dict[str, Any] | None = None
+) -> Stages:
+    """All four stages.
+
+    Args:
+        seed: of every stage.
+        prompts: how many prompts are answered twice for the pairs.
+        ppo: hyper-parameters and options of the last stage, beside those of `PPO`; `HELD` by default.
+        reward_model: those of the third, beside those of `REWARD_MODEL`.
+    """
+    sft = rlbook.train("sft", ENV, data=demonstrations(seed), seed=seed, env_kwargs={"reward": true_score}, **SFT)
+    pairs = preferences(sft, prompts, seed)
+    model = rlbook.train("reward_model", ENV, data=pairs, seed=seed, **REWARD_MODEL | (reward_model or {}))
+    return Stages(sft, pairs, model, optimise(sft, model, seed, ppo))
+
+
+def optimise(sft: rlbook.Run, model: rlbook.Run, seed: int = 0, ppo: dict[str, Any] | None = None) -> rlbook.Run:
+    """The last stage: PPO from the policy of `sft`, paid by `model`."""
+    options = PPO | (HELD if ppo is None else ppo)
+    return rlbook.train("ppo", ENV, start=sft, reward_model=model, seed=seed, env_kwargs={"reward": true_score}, **options)
+
+
+def demonstrations(seed: int = 0) -> Episodes:
+    """Right answers to the training prompts, half of them with the unit."""
+    task, codec = AdditionTask(), character_codec()
+    texts = task.prompts("train")
+    units = rng_for(seed, "comparisons").random(len(texts)) < 0.5
+    answers = [task.answer(text) + UNIT * bool(unit) for text, unit in zip(texts, units, strict=True)]
+    rows = zip(codec.encode_prompts(texts), answers, strict=True)
+    return Episodes([Episode(np.array(prompt), np.array(codec.encode_answer(answer))) for prompt, answer in rows])
+
+
+def preferences(run: rlbook.Run, prompts: int, seed: int = 0) -> Pairs:
+    """Two sampled answers of a run's agent to each of so many prompts, the one with the higher true score first; equals make no pair."""
+    episodes, scores = sampled(run, prompts, seed)
+    pairs = np.arange(2 * prompts).reshape(prompts, 2)
+    first = scores[pairs].argmax(1)
+    differ = scores[pairs[:, 0]] != scores[pairs[:, 1]]
+    better, worse = (pairs[np.arange(prompts), place][differ] for place in (first, 1 - first))
+    return Pairs([episodes[i] for i in better], [episodes[i] for i in worse])
+
+
+def sampled(run: rlbook.Run, prompts: int, seed: int) -> tuple[list[Episode], NDArray[np.float64]]:
+    """Two answers to each of so many training prompts, in neighbouring places, and their true scores [2 · prompts]."""
+    agent: Any = run.agent
+    env = adapted_vector(type(agent), Recipe.of(ENV, kwargs={"reward": true_score}), 2 * prompts, agent.config)
+    interaction = VectorInteraction(env, rng_for(seed, "comparisons"), rollout="episodes", group_size=2)
+    interaction.start()
+    agent.begin()
+    first, scores, steps = interaction.obs, np.zeros(2 * prompts), []
+    while not steps or (steps[-1].valid & ~(steps[-1].terminated | steps[-1].truncated)).any():
+        if steps:
+            interaction.reset_finished()
+        steps.append(interaction.step(agent.act(interaction.obs)))
+        scores += steps[-1].reward
+    agent.begin()
+    lengths = np.sum([step.valid for step in steps], axis=0)                            # [2 · prompts]
+    actions = np.stack([step.action for step in steps], axis=1)                         # [2 · prompts, T]
+    starts, sizes = np.asarray(first["tokens"]), np.asarray(first["length"])
+    episodes = [Episode(starts[i, : sizes[i]].copy(), actions[i, : lengths[i]].copy()) for i in range(2 * prompts)]
+    return episodes, scores
+
+
+def held_out(run: rlbook.Run) -> float:
+    """The mean true score of greedy answers to the 512 held-out prompts."""
+    recipe = Recipe.of(ENV, kwargs={"split": "held_out", "reward": true_score})
+    return play(run.agent, recipe, 512, 0).mean
+
+
+def told_apart(run: rlbook.Run, pairs: Pairs, *, units: bool) -> float:
+    """The share of pairs that the reward model orders rightly, of those that differ in the unit, or in the number alone."""
+    ends = [[UNIT_ID in episode.action for episode in episodes] for episodes in (pairs.better, pairs.worse)]
+    rows = np.flatnonzero((np.array(ends[0]) != np.array(ends[1])) == units)
+    return run.agent.accuracy(pairs, rows)  # type: ignore[attr-defined]
+
+
+UNIT_ID = int(character_codec().encode_answer(UNIT)[0])
+BINS = 20
+
+
+class Curves(NamedTuple):
+    """Means over twentieths of the budget, [R, BINS] each: R seeds."""
+
+    learned: NDArray[np.float64]
+    true: NDArray[np.float64]
+
+
+class Found(NamedTuple):
+    """What `run` found, for R seeds."""
+
+    before: list[float]                      # true score of greedy answers to held-out prompts, after SFT
+    after: list[float]                       # after PPO held by the penalty
+    too_far: list[float]                     # after PPO let go
+    visible: list[float]                     # share of fresh pairs ordered rightly, where the unit differs
+    hidden: list[float]                      # the same where the numbers alone differ
+    held: Curves
+    let_go: Curves
+
+
+def run(seeds: int = 3) -> Found:
+    """All stages, the last one twice: with the penalty, and without it."""
+    columns: list[list[Any]] = [[] for _ in Found._fields]
+    for seed in range(seeds):
+        stages = train(seed)
+        free = optimise(stages.sft, stages.reward_model, seed, LET_GO)
+        fresh = preferences(stages.sft, 1_000, seed + 1_000)
+        scores = [held_out(each) for each in (stages.sft, stages.ppo, free)]
+        accuracies = [told_apart(stages.reward_model, fresh, units=units) for units in (True, False)]
+        for column, value in zip(columns, [*scores, *accuracies, curve(stages.ppo), curve(free)], strict=True):
+            column.append(value)
+    lists, curves = columns[:5], columns[5:]
+    held, let_go = (Curves(*(np.stack(each) for each in zip(*found, strict=True))) for found in curves)
+    return Found(*lists, held, let_go)
+
+
+def curve(run: rlbook.Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The learned and the true score of a run's training episodes, [BINS] each, over its budget."""
+    reports = [report for report in run.metrics if "true_return" in report]
+    place = np.array([min(int(BINS * report["step"] / run.steps), BINS - 1) for report in reports])
+    columns = (np.array([report[name] for report in reports]) for name in ("return", "true_return"))
+    learned, true = (np.array([column[place == k].mean() for k in range(BINS)]) for column in columns)
+    return learned, true
+
+
+def measured(found: Found) -> dict[str, float]:
+    """The numbers that the page names: means over the seeds."""
+    rise = [after - before for before, after in zip(found.before, found.after, strict=True)]
+    best = found.let_go.true.max(axis=1)
+    return {
+        "true score after SFT": float(np.mean(found.before)),
+        "after PPO with the penalty": float(np.mean(found.after)),
+        "least rise of a seed": min(rise),
+        "after PPO without it": float(np.mean(found.too_far)),
+        "fall from the best, sampled": float((best - found.let_go.true[:, -1]).mean()),
+        "pairs told apart by their unit": float(np.mean(found.visible)),
+        "pairs told apart by their number": float(np.mean(found.hidden)),
+    }
+
+
+def draw(found: Found) -> Figure:
+    """The learned and the true score side by side, with the penalty and without it; thin lines are seeds."""
+    from rlbook.book.figures.drawing import curve_colour, labelled
+    from rlbook.plots.figure import new_figure
+
+    figure = new_figure(8.4, 3.4)
+    for axes, curves, options in zip(figure.subplots(1, 2), (found.held, found.let_go), (HELD, LET_GO), strict=True):
+        steps = (np.arange(BINS) + 0.5) / BINS * options["steps"] / 1_000
+        labelled(axes, "thousand tokens written", "true score (solid)")
+        second = axes.twinx()
+        second.set_ylabel("learned score (dashed)")
+        for values, place, colour, style in ((curves.true, axes, curve_colour(0), "-"), (curves.learned, second, curve_colour(1), "--")):
+            place.plot(steps, values.T, color=colour, linewidth=0.7, alpha=0.4, linestyle=style)
+            place.plot(steps, values.mean(0), color=colour, linewidth=2.0, linestyle=style)
+        axes.set_ylim(0.4, 1.0)
+        second.set_ylim(-1.0, 2.5)
+        axes.set_title(f"weight of the KL penalty {options['kl_coef']:g}", fontsize=10)
+    return figure
