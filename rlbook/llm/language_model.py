@@ -20,7 +20,7 @@ from rlbook.llm.packing import check_packable, packed, packed_logits
 from rlbook.llm.rows import Rows, rows_of
 from rlbook.policies.distributions import Categorical, mode_categorical, sample_categorical
 from rlbook.policies.policy import Policy, Unit, as_array, full_precision
-from rlbook.policies.reward_network import RewardNetwork, members_of
+from rlbook.policies.reward_network import members_of
 
 
 class LanguageModelPolicy(Policy):
@@ -134,7 +134,7 @@ class LanguageModelPolicy(Policy):
         if self.critic is not None and not other.value_parameters():
             self.critic.trunk.load_state_dict(_trunk(self.model).state_dict())
 
-    def start_critic(self, reward: RewardNetwork) -> None:
+    def start_critic(self, reward: nn.Module) -> None:
         scores = getattr(members_of(reward)[0], "score", None)
         assert self.critic is not None and isinstance(scores, Critic)
         try:

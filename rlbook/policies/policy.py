@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,9 +21,6 @@ from torch import Tensor, nn
 from rlbook.agent import Frozen, State
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.policies.distributions import Distribution
-
-if TYPE_CHECKING:
-    from rlbook.policies.reward_network import RewardNetwork
 
 Unit = Literal["step", "episode"]
 
@@ -233,8 +230,8 @@ class Policy(nn.Module):
             )
         self.load_state_dict(fits, strict=False)
 
-    def start_critic(self, reward: RewardNetwork) -> None:
-        """Takes over a reward model's weights for V.
+    def start_critic(self, reward: nn.Module) -> None:
+        """Takes over the weights of a reward model's network for V.
 
         Raises:
             ValueError: the reward is one of steps, or of another network.

@@ -63,7 +63,7 @@ class Ensemble(RewardNetwork):
         return torch.stack(rewards).mean(0)
 
 
-def members_of(network: RewardNetwork) -> list[RewardNetwork]:
+def members_of(network: nn.Module) -> list[RewardNetwork]:
     """The members of an ensemble; of any other network, itself."""
     return list(network.members) if isinstance(network, Ensemble) else [network]  # type: ignore[arg-type]
 
