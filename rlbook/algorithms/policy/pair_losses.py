@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from torch import Tensor
 
 from rlbook.functional import preference_losses as losses
 from rlbook.functional.averages import Average
-
-if TYPE_CHECKING:
-    from rlbook.algorithms.policy.dpo import DPOConfig
 
 PairLoss = Literal[
     "sigmoid", "ipo", "hinge", "robust", "exo", "apo_zero", "apo_down", "kto", "simpo", "orpo"
@@ -34,8 +31,30 @@ LOSSES = {
 }
 
 
+class PairSettings(Protocol):
+    """The fields of `DPOConfig` that the losses read."""
+
+    @property
+    def preference_loss(self) -> PairLoss: ...
+
+    @property
+    def beta(self) -> float: ...
+
+    @property
+    def label_smoothing(self) -> float: ...
+
+    @property
+    def simpo_margin(self) -> float: ...
+
+    @property
+    def nll_coef(self) -> float: ...
+
+    @property
+    def batch_size(self) -> int: ...
+
+
 def pair_loss(
-    config: DPOConfig, policy: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor],
+    config: PairSettings, policy: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor],
     kl: Tensor | None, average: Average,
 ) -> Tensor:  # fmt: skip
     """The loss that a config names.
@@ -59,7 +78,7 @@ def pair_loss(
     return LOSSES[name](*policy, *compared, *extra, **given)  # type: ignore[operator]
 
 
-def check_pair_loss(config: DPOConfig) -> None:
+def check_pair_loss(config: PairSettings) -> None:
     """Raises ValueError where a setting has no effect on the loss, or the loss lacks one."""
     name, smoothing = config.preference_loss, config.label_smoothing
     if name in ("robust", "exo") and not 0.0 < smoothing < 0.5:
