@@ -103,7 +103,7 @@ def check_estimator(name: str, where: str) -> None:
 def adapted_kl_coef(
     kl_coef: float, kl: float, *, target: float, share: float, low: float, high: float
 ) -> float:
-    """The next weight of a KL penalty: larger where the KL is above its target, smaller where below.
+    """The next weight of a KL penalty: larger where the KL is above its target, smaller below.
 
     β ← clip( β (1 + clip(KL / target - 1, -0.2, 0.2) n / horizon), low, high )
 

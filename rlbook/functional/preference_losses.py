@@ -3,10 +3,11 @@
 Three teach a reward model, from the scores that it gives. The others teach a policy, from pairs:
 with the log-ratios of the chosen and the rejected episode,
 
-    x_w = log π(chosen) - log π_ref(chosen),   x_l = log π(rejected) - log π_ref(rejected),   in nats
+    x_w = log π(chosen) - log π_ref(chosen),   x_l = log π(rejected) - log π_ref(rejected)
 
-most of them depend on the policy only through Δ = x_w - x_l. log π of an episode is the sum over its
-actions (`sequence_log_prob`), or their mean (`mean_log_prob`). The last two know no reference.
+in nats, most of them depend on the policy only through Δ = x_w - x_l. log π of an episode is the
+sum over its actions (`sequence_log_prob`), or their mean (`mean_log_prob`). SimPO and ORPO know no
+reference.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def robust_dpo_loss(
     chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
     beta: float = 0.1, label_smoothing: float = 0.1, average: Average = per_token,
 ) -> Tensor:
-    """DPO without the bias of wrong labels: its mean over flipped labels is DPO's loss on right ones.
+    """DPO without the bias of wrong labels: on average over them it is DPO's loss on right ones.
 
     L = -mean( (1-ε) log σ(β Δ) - ε log σ(-β Δ) ) / (1 - 2ε)
 

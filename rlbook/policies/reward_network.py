@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from gymnasium import spaces
@@ -65,7 +65,8 @@ class Ensemble(RewardNetwork):
 
 def members_of(network: nn.Module) -> list[RewardNetwork]:
     """The members of an ensemble; of any other network, itself."""
-    return list(network.members) if isinstance(network, Ensemble) else [network]  # type: ignore[arg-type]
+    found = network.members if isinstance(network, Ensemble) else [network]
+    return cast(list[RewardNetwork], list(found))
 
 
 class StepReward(RewardNetwork):

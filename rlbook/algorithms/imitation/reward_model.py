@@ -7,11 +7,12 @@
         plus  c mean (r(τ_w) + r(τ_l))²
 
 The better of two episodes gets the higher score. Only differences count, so the scores have no zero
-and no scale of their own; the last term gives them a zero. On the maze r(s, a) is a small MLP. On a token environment it is 0 until
-the completion is finished, and then the score of prompt and completion: a language model's trunk
-with a linear head, read at the last token. It does not act. `--reward-model RUN` lets it pay
-another agent in the environment's place. Without a data set the pairs are uniformly random walks
-ranked by their return; on a token task, right answers against those of other prompts.
+and no scale of their own; the last term gives them a zero. On the maze r(s, a) is a small MLP. On a
+token environment it is 0 until the completion is finished, and then the score of prompt and
+completion: a language model's trunk with a linear head, read at the last token. It does not act.
+`--reward-model RUN` lets it pay another agent in the environment's place. Without a data set the
+pairs are uniformly random walks ranked by their return; on a token task, right answers against
+those of other prompts.
 
 Several members are an ensemble: each is made from draws of its own and weighs the rows of each
 minibatch as often as it drew them with replacement, so that they agree on what the data say and

@@ -10,8 +10,9 @@
 reward model and no critic. Only differences count in the first term, so both log-probabilities may
 fall while Δ grows; the second term (NLL) holds the better episode up.
 
-`preference_loss` names other losses on the same pairs, each the repair of some weakness of this one;
-`rlbook.functional.preference_losses` has their formulas. SimPO and ORPO know no π_ref, and keep none.
+`preference_loss` names other losses on the same pairs, each the repair of some weakness of this
+one; `rlbook.functional.preference_losses` has the formulas. SimPO and ORPO know no π_ref, and keep
+none.
 
 `learn` ranks what the policy plays by its return, and equal returns make no pair (online DPO).
 `fit` takes a data set of pairs as it is (DPO as published). On the maze a pair is two walks, played

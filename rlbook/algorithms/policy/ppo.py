@@ -33,6 +33,7 @@ from torch import Tensor
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, State, Step
 from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, surrogate_loss
+from rlbook.checks import at
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
@@ -147,11 +148,11 @@ def check_adaptive_kl(config: PPOConfig) -> None:
             if getattr(config, name) != getattr(PPOConfig, name):
                 raise ValueError(f"{name} is for a kl_target, and there is none; leave it out")
         return
-    fixed = isinstance(config.kl_coef, float | int)
-    if not fixed or not config.kl_coef_min <= config.kl_coef <= config.kl_coef_max:  # type: ignore[operator]
+    beta, low, high = config.kl_coef, config.kl_coef_min, config.kl_coef_max
+    if not isinstance(beta, float | int) or not low <= beta <= high:
         raise ValueError(
             "kl_coef must be a number from kl_coef_min to kl_coef_max where kl_target changes it, "
-            f"got {config.kl_coef} for {config.kl_coef_min:g} to {config.kl_coef_max:g}"
+            f"got {beta} for {low:g} to {high:g}"
         )
 
 
@@ -184,10 +185,11 @@ class PPO(PolicyAgent):
         super().__init__(env, config, seed, parts)
         self.config: PPOConfig = config
         self.rollout = self.policy.rollout
-        self.kl_coef = 0.0 if config.kl_target is None else float(config.kl_coef)  # type: ignore[arg-type]
+        self.kl_coef = at(config.kl_coef, 0.0)                # changed by `adapt_kl_coef` alone
         if config.critic_start == "reward_model":
             if parts.reward_model is None:
-                raise RequestError("critic_start 'reward_model' needs a reward_model, and none is named")
+                lacking = "needs a reward_model, and none is named"
+                raise RequestError(f"critic_start 'reward_model' {lacking}")
             self.policy.start_critic(parts.reward_model.network)  # type: ignore[attr-defined]
         self.check_rollout(env, config.rollout_steps)
 
