@@ -456,6 +456,10 @@ MEASUREMENTS = {
         "the cliff, from a narrow recording", f"fitted_q {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
     ),
     "offline_values": Experiment("the cliff, narrow recordings, medians of 3 seeds", "offline_values"),
+    "intrinsic_rewards": Experiment("two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards"),
+    "tabular_language_model": Experiment(
+        "largest difference of a completion's probability from the closed form, 3 seeds", "tabular_language_model"
+    ),
     "cql_maze": Measurement("the maze, from 100 random walks", "cql Maze-v0", optimal(3.0), seeds=2),
     "cql_cliff": Measurement(
         "the cliff, from a narrow recording", f"cql {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY

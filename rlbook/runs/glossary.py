@@ -177,6 +177,13 @@ GLOSSARY: dict[str, Entry] = {
         "far below: a few weights decide everything; policies are too different",
         BOOK,
     ),
+    "episode_reward": Entry(
+        "what episodes are worth to the policy",
+        "as its name says",
+        "rises together with group_return",
+        "rises while group_return falls: the policy is sure, and wrong",
+        "Zhao et al. 2025, arXiv:2505.19590",
+    ),
     "entropy": Entry(
         "how undecided the policy is",
         NATS,

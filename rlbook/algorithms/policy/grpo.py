@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, State, Step
+from rlbook.algorithms.policy.episode_rewards import EPISODE_REWARDS, check_defined
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.refill import Refill, differ
@@ -69,6 +70,8 @@ class GRPO(PolicyAgent):
         "without any KL penalty",
         "zero_std_groups": "share of groups whose returns are all equal, "
         "and which therefore teach nothing",
+        "episode_reward": "mean of what the episodes are worth instead of their return "
+        "(where episode_reward is set); rises however wrong the policy is",
         "importance": "mean weight of a sample, learner's probability over sampler's, at most C "
         "(where importance_cap is set)",
         "learning_rate": "Adam's step size in this update",
@@ -78,6 +81,7 @@ class GRPO(PolicyAgent):
     def __init__(
         self, env: AdaptedVectorEnv, config: GRPOConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
+        check_defined(config.episode_reward, env.single_action_space)
         super().__init__(env, config, seed, parts)
         self.config: GRPOConfig = config
         self.refill = Refill(config.group_size, config.refill)
@@ -104,8 +108,13 @@ class GRPO(PolicyAgent):
         returns themselves [N]."""
         config, data, metrics = self.config, self.rollout_data, {}
         batch = self.policy.batch(data, "episode")
-        returns = batch.score = data.tensor("reward").sum(0)                           # [N]
+        returns = data.tensor("reward").sum(0)                                         # [N]
         metrics["group_return"] = float(returns.mean())
+        if config.episode_reward is not None:
+            reward = EPISODE_REWARDS[config.episode_reward]
+            returns = reward(self.policy, self.reference, batch)
+            metrics["episode_reward"] = float(returns.mean())
+        batch.score = returns
         batch.reference_log_prob = self.reference_log_prob(batch)
         if batch.reference_log_prob is not None:
             estimator = ESTIMATORS[config.kl_estimator]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlbook import checks
+from rlbook.algorithms.policy.episode_rewards import EPISODE_REWARDS
 from rlbook.algorithms.policy.policy_agent import AVERAGES
 from rlbook.functional.divergences import ESTIMATORS, check_estimator
 from rlbook.functional.schedules import Schedule
@@ -14,6 +15,8 @@ from rlbook.functional.schedules import Schedule
 @dataclass(frozen=True)
 class GRPOConfig:
     group_size: int = 8  # G, episodes from one start, at least 2; divides num_envs
+    # what an episode is worth: none: its return; else how sure the policy was of what it did (RLIF)
+    episode_reward: Literal["self-certainty", "entropy", "log-probability"] | None = None
     # what centred returns are divided by: the group's deviation, the whole batch's, or nothing
     scale: Literal["std", "batch", "none"] = "std"
     # what is taken off a return: the mean of its group, of the others in it, of all, or nothing
@@ -57,7 +60,8 @@ class GRPOConfig:
 
     def __post_init__(self) -> None:
         checks.check_fields(
-            self, group_size=checks.at_least(2), scale=checks.one_of("std", "batch", "none"),
+            self, group_size=checks.at_least(2),
+            episode_reward=checks.optional(checks.one_of(*EPISODE_REWARDS)), scale=checks.one_of("std", "batch", "none"),
             baseline=checks.one_of("mean", "leave-one-out", "batch", "none"),
             refill=checks.positive_int,
             ratio=checks.one_of("token", "sequence", "product", "cispo"),
