@@ -198,6 +198,12 @@ class RankedBatch(NamedTuple):
         mask = (torch.arange(int(self.sizes.max())) < self.sizes[:, None]).to(score.device)
         return torch.zeros(mask.shape, dtype=score.dtype, device=score.device).masked_scatter(mask, score), mask
 
+    def best(self, count: int) -> RankedBatch:
+        """The first `count` episodes of each group, or all of a smaller one."""
+        place = torch.cat([torch.arange(int(size)) for size in self.sizes])
+        kept = place < count
+        return RankedBatch(self.episodes[kept], self.sizes.clamp(max=count), self.returns[kept])
+
 
 class Groups(DataSet[RankedBatch]):
     """Groups of episodes in order of preference, such as several answers to one prompt. A pair is a group of two.

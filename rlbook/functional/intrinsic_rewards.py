@@ -1,4 +1,4 @@
-"""Rewards that no environment pays: how sure a policy is of what it did, and how likely it finds the right answer."""
+"""Rewards that no environment pays: how sure a policy is, and how likely it finds an answer."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from rlbook.data.episodes import Episode, Groups
+
 Make = Callable[..., Any]
 PLAIN: dict[str, Any] = {"max_grad_norm": 1e9, "learning_rate": 1e-2}
 
@@ -311,3 +313,59 @@ def test_a_half_filled_round_is_part_of_the_state(stage: Make, arms: Make) -> No
     assert other.agent.refill.played == one.agent.refill.played
     for left, right in zip(one.agent.refill.kept, other.agent.refill.kept, strict=True):
         assert_close(left.log_prob, right.log_prob) and assert_close(left.score, right.score)
+
+
+# ---- recorded groups
+
+def beams(seed: int = 0, groups: int = 6) -> Groups:
+    """Groups of five episodes of three steps with scores, best first."""
+    rng = np.random.default_rng(seed)
+
+    def episode(score: float) -> Episode:
+        return Episode(rng.normal(size=(3, 3)).astype(np.float32), rng.integers(3, size=3), np.array([0, 0, score], dtype=np.float32))
+
+    return Groups([[episode(score) for score in np.sort(rng.random(5))[::-1]] for _ in range(groups)])
+
+
+def test_recorded_groups_are_compared_within_the_best_that_are_kept(stage: Make, scripted: Make) -> None:
+    """The gradient of -mean over groups and steps of ρ A log π with ρ to the reference; of 5 beams the best 3, and their own mean."""
+    agent = stage("grpo", scripted(), num_envs=8, group_size=4, kl_coef=1e-12, top=3, average="sequence", batch_size=6, **PLAIN).agent
+    data = beams()
+    groups = data[np.arange(6)].best(3)
+    assert groups.sizes.tolist() == [3] * 6 and len(groups.episodes) == 18
+    score = groups.returns.view(6, 3)
+    advantage = ((score - score.mean(1, keepdim=True)) / (score.std(1, keepdim=True) + 1e-4)).view(18)
+    log_prob, _, _ = agent.policy.evaluate(groups.episodes)
+    expected = gradient_of(agent, -(log_prob.mean(1) * advantage).mean())
+    next(agent.fit(data))
+    assert expected.norm() > 0.01
+    assert_close(agent.optimizer.grad, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_the_old_policy_of_recorded_groups_is_the_reference(stage: Make, scripted: Make) -> None:
+    agent = stage("grpo", scripted(), num_envs=8, group_size=4, kl_coef=0.1, learning_rate=3e-2, batch_size=6).agent
+    fitted = agent.fit(beams())
+    logged = [next(fitted) for _ in range(30)]
+    assert logged[0]["approx_kl"] == 0.0 < logged[-1]["approx_kl"] and logged[-1]["clip_fraction"] > 0
+
+
+def test_a_clip_at_five_does_nothing_to_five_beams_and_one_at_one_does(stage: Make, scripted: Make) -> None:
+    """|z| ≤ (n - 1) / √n = 1.79 for n = 5 and the deviation of a sample (Thompson 1935)."""
+    extreme = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0])
+    agent = stage("grpo", scripted(), num_envs=8, group_size=4, advantage_clip=5.0).agent
+    assert agent.advantage(extreme, 5).max() == pytest.approx(4 / 5**0.5, abs=1e-3)
+    tight = stage("grpo", scripted(), num_envs=8, group_size=4, advantage_clip=1.0).agent
+    assert tight.advantage(extreme, 5).tolist() == pytest.approx([1.0, *[-1 / 5**0.5] * 4], abs=1e-3)
+
+
+@pytest.mark.parametrize(("options", "sentence"), [
+    ({}, "kl_coef must be above 0 for recorded groups, whose ratio is to the reference, got 0.0"),
+    ({"kl_coef": 0.1, "refill": 2}, "refill has no effect on recorded groups; got 2, leave it out"),
+    ({"kl_coef": 0.1, "scale": "batch"}, "scale must be within each group for recorded groups, got 'batch'"),
+    ({"kl_coef": 0.1, "kl_in": "reward"}, "kl_in must be 'loss' for recorded groups, got 'reward'"),
+])  # fmt: skip
+def test_what_recorded_groups_have_no_use_for_is_refused(
+    stage: Make, scripted: Make, options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        next(stage("grpo", scripted(), num_envs=8, group_size=4, **options).agent.fit(beams()))

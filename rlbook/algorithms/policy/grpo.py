@@ -15,6 +15,7 @@ size. The KL term in the loss is not reduced with it, so β acts like β G / (G 
 `baseline` = leave-one-out, the mean of the other G - 1 returns, removes the factor.
 
 `refill` plays on until a round has no group of equals (DAPO's dynamic sampling); all steps count.
+`fit` takes recorded groups with scores, such as beams; π_old is then the reference.
 
 Source: Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, eq. 3; `scale` and `average` = none,
 constant: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783; clip_high, average = token and refill: Yu
@@ -27,13 +28,14 @@ Difference: β is 0 by default, as in TRL.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from rlbook.agent import Metrics, Parts, State, Step
+from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.episode_rewards import EPISODE_REWARDS, check_defined
-from rlbook.algorithms.policy.grpo_config import GRPOConfig
+from rlbook.algorithms.policy.grpo_config import GRPOConfig, check_recorded
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.refill import Refill, differ
 from rlbook.data.rollout import Batch, minibatches
@@ -57,6 +59,7 @@ class GRPO(PolicyAgent):
 
     Config = GRPOConfig
     uses = ("reference", *PolicyAgent.uses)
+    data_kinds = ("Groups",)
     rollout = "episodes"
     default_num_envs = 32
     METRICS = {
@@ -139,12 +142,30 @@ class GRPO(PolicyAgent):
     def compared(self, batch: Batch) -> Batch:
         """The rows with group-relative advantages, the same for every step of an episode."""
         assert batch.score is not None
-        advantage = group_advantage(
-            batch.score, self.config.group_size, scale=self.config.scale,
-            baseline=self.config.baseline,
-        )  # fmt: skip
-        batch.advantage = advantage[:, None].expand(batch.mask.shape).contiguous()
-        return batch
+        return spread_out(batch, self.advantage(batch.score, self.config.group_size))
+
+    def advantage(self, score: Tensor, group_size: int) -> Tensor:
+        """A of episodes [B] that stand group by group."""
+        config = self.config
+        advantage = group_advantage(score, group_size, scale=config.scale, baseline=config.baseline)
+        most = config.advantage_clip
+        return advantage if most is None else advantage.clamp(-most, most)
+
+    def fit(self, data: Data) -> Iterator[Metrics]:
+        """One gradient step for each minibatch of recorded groups; π_old is the reference."""
+        config = self.config
+        check_recorded(config)
+        for groups in data.minibatches(config.batch_size or 16):
+            groups = groups if config.top is None else groups.best(config.top)
+            batch = groups.episodes.to(self.parts.device)
+            batch.reference_log_prob = self.reference_log_prob(batch)
+            assert batch.reference_log_prob is not None
+            batch.log_prob = batch.reference_log_prob
+            scores = groups.returns.split(groups.sizes.tolist())
+            advantage = torch.cat([self.advantage(score, len(score)) for score in scores])
+            rate = self.anneal()
+            step = mean_metrics([self.train_on(spread_out(batch, advantage))])
+            yield step | {"learning_rate": rate}
 
     def update(self, batch: Batch) -> Metrics:
         """One or more epochs over the round; returns the mean diagnostics."""
@@ -211,3 +232,9 @@ class GRPO(PolicyAgent):
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.refill.load_state_dict(state["refill"])
+
+
+def spread_out(batch: Batch, advantage: Tensor) -> Batch:
+    """Episodes [B, T] with one advantage each [B], the same at all steps."""
+    rows = advantage.to(batch.mask.device)[:, None].expand(batch.mask.shape)
+    return dataclasses.replace(batch, advantage=rows.contiguous())

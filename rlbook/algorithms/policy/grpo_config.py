@@ -24,7 +24,8 @@ class GRPOConfig:
     # rounds that may be played for one update, so that groups of equal returns are replaced; 1
     # keeps them, as groups that teach nothing
     refill: int = 1
-    batch_size: int | None = None  # episodes of a minibatch; none takes the whole round
+    # episodes of a minibatch, or recorded groups; none takes the whole round, or 16 groups
+    batch_size: int | None = None
     epochs: int = 1  # passes over a round of episodes
     clip: float | Schedule = 0.2  # ε, how far the ratio ρ may move from 1 and still gain, > 0
     clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
@@ -53,6 +54,10 @@ class GRPOConfig:
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    # of recorded groups: how many of the best episodes count, the others not even in the mean; none
+    # takes all
+    top: int | None = None
+    advantage_clip: float | None = None  # advantages are cut to ± this; none cuts nothing
     temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
     # episodes that are backpropagated at once; changes memory, not the gradient
@@ -61,7 +66,8 @@ class GRPOConfig:
     def __post_init__(self) -> None:
         checks.check_fields(
             self, group_size=checks.at_least(2),
-            episode_reward=checks.optional(checks.one_of(*EPISODE_REWARDS)), scale=checks.one_of("std", "batch", "none"),
+            episode_reward=checks.optional(checks.one_of(*EPISODE_REWARDS)),
+            scale=checks.one_of("std", "batch", "none"),
             baseline=checks.one_of("mean", "leave-one-out", "batch", "none"),
             refill=checks.positive_int,
             ratio=checks.one_of("token", "sequence", "product", "cispo"),
@@ -71,6 +77,8 @@ class GRPOConfig:
             clip_high=checks.optional(checks.bound),
             dual_clip=checks.optional(checks.number_from(1.0)), average=checks.one_of(*AVERAGES),
             average_divisor=checks.positive_int, mask_truncated=checks.boolean,
+            top=checks.optional(checks.at_least(2)),
+            advantage_clip=checks.optional(checks.bound),
             kl_in=checks.one_of("reward", "loss"),
             kl_estimator=checks.one_of(*ESTIMATORS), anneal_learning_rate=checks.boolean,
             adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
@@ -82,3 +90,26 @@ class GRPOConfig:
             entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
         )  # fmt: skip
         check_estimator(self.kl_estimator, self.kl_in)
+
+
+IDLE_WITH_RECORDED = "epochs", "refill", "importance_cap", "episode_reward", "mask_truncated"
+"""What changes nothing about learning from recorded groups."""
+
+
+def check_recorded(config: GRPOConfig) -> None:
+    """Raises ValueError where recorded groups leave a hyper-parameter without effect or meaning."""
+    for name in IDLE_WITH_RECORDED:
+        value = getattr(config, name)
+        if value != getattr(GRPOConfig, name):
+            raise ValueError(
+                f"{name} has no effect on recorded groups; got {value!r}, leave it out"
+            )
+    if config.kl_coef == 0.0:
+        raise ValueError(
+            "kl_coef must be above 0 for recorded groups, whose ratio is to the reference, got 0.0"
+        )
+    for name, value in {"scale": config.scale, "baseline": config.baseline}.items():
+        if value == "batch":
+            raise ValueError(f"{name} must be within each group for recorded groups, got 'batch'")
+    if config.kl_in == "reward":
+        raise ValueError("kl_in must be 'loss' for recorded groups, got 'reward'")

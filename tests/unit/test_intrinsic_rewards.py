@@ -1,0 +1,102 @@
+"""Rewards without a verifier: certainty by hand, the errata of the notes, and what GRPO makes of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rlbook.functional.advantages import group_advantage
+from rlbook.functional.intrinsic_rewards import debiased, mean_over_steps, mean_probability, root_probability, self_certainty
+from rlbook.policies.distributions import Categorical
+
+Make = Callable[..., Any]
+
+
+def test_self_certainty_is_the_divergence_of_chance_from_the_policy() -> None:
+    """Σ 1/3 ln((1/3) / p) for p = ½, ¼, ¼; Intuitor's logsumexp - mean(logits) is that and ln 3."""
+    logits = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64).log() + 1.7
+    found = self_certainty(logits.log_softmax(-1))
+    by_hand = sum(math.log((1 / 3) / p) / 3 for p in (0.5, 0.25, 0.25))
+    assert found.item() == pytest.approx(by_hand, abs=1e-12)
+    assert (logits.logsumexp(-1) - logits.mean(-1)).item() == pytest.approx(by_hand + math.log(3), abs=1e-12)
+    assert self_certainty(torch.full((4, 5), -math.log(5))).abs().max() < 1e-6
+
+
+def test_certainty_and_entropy_do_not_agree_on_who_is_surer() -> None:
+    """Ruling one action out entirely is worth much to KL(U ‖ π), and hardly anything to the entropy."""
+    split = torch.tensor([0.499999, 0.499999, 2e-6]).log()
+    leaning = torch.tensor([0.8, 0.1, 0.1]).log()
+    assert self_certainty(split) > self_certainty(leaning)
+    assert Categorical(split).entropy() > Categorical(leaning).entropy()
+
+
+def test_entropy_in_nats_is_that_in_bits_times_ln_2() -> None:
+    """The notes write log₂: a fair coin has 1 bit, .693 nats. A reward in bits acts as one in nats with 1.44 times the coefficient."""
+    coin = Categorical(torch.zeros(2)).entropy().item()
+    assert coin == pytest.approx(math.log(2)) and coin / math.log(2) == pytest.approx(1.0)
+
+
+def test_one_impossible_token_ruins_the_root_and_costs_the_mean_its_share() -> None:
+    """Four tokens of probability .9, one of 1e-6: the mean is 3.6 / 5, the fifth root (.9^4 · 1e-6)^(1/5) = .058; padding is nothing."""
+    log_prob = torch.tensor([[0.9, 0.9, 0.9, 0.9, 1e-6, math.nan]], dtype=torch.float64).log()
+    mask = torch.tensor([[True] * 5 + [False]])
+    assert mean_probability(log_prob, mask).item() == pytest.approx((4 * 0.9 + 1e-6) / 5)
+    assert root_probability(log_prob, mask).item() == pytest.approx((0.9**4 * 1e-6) ** 0.2)
+    nothing = torch.zeros_like(mask)
+    assert mean_probability(log_prob, nothing).item() == root_probability(log_prob, nothing).item() == 0.0
+
+
+def test_clip_names_the_value_first() -> None:
+    """The notes' clip(0, 1, r - r') would be min(max(0, 1), r - r') in torch's order: negative where reasoning does harm."""
+    gain = torch.tensor([0.3, -0.2, 1.4])
+    assert_close(debiased(gain, torch.zeros(3)), torch.tensor([0.3, 0.0, 1.0]))
+    misread = torch.clamp(torch.zeros(3), torch.ones(3), gain)
+    assert misread[1] < 0
+
+
+def test_too_hard_and_too_easy_prompts_both_have_a_small_spread() -> None:
+    """The notes say that too hard ones have a large one. Probabilities near 0 cannot differ by much, and neither can those near 1."""
+    rng = np.random.default_rng(0)
+    spread = [np.std(1 / (1 + np.exp(-(middle + rng.normal(size=1000))))) for middle in (-6.0, 0.0, 6.0)]
+    assert max(spread[0], spread[2]) < 0.1 * spread[1]
+
+
+def test_the_mean_over_steps_leaves_padding_out() -> None:
+    value = torch.tensor([[1.0, 3.0, math.nan], [5.0, math.nan, math.nan]])
+    assert mean_over_steps(value, value.isfinite()).tolist() == [2.0, 5.0]
+
+
+@pytest.mark.parametrize("name", ["self-certainty", "entropy", "log-probability"])
+def test_grpo_compares_what_the_policy_pays_itself(stage: Make, scripted: Make, name: str) -> None:
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, episode_reward=name, learning_rate=1e-2)
+    theatre.learn(2)
+    theatre.round()
+    batch, metrics = theatre.agent.prepare()
+    with torch.no_grad():
+        log_probs = theatre.agent.policy.distributions(batch).log_probs
+    step = {
+        "self-certainty": -math.log(3) - log_probs.sum(-1) / 3,
+        "entropy": (log_probs.exp() * log_probs).sum(-1),
+        "log-probability": log_probs.gather(-1, batch.action[..., None])[..., 0],
+    }[name]
+    reward = torch.stack([row[counts].mean() for row, counts in zip(step, batch.mask, strict=True)])
+    assert_close(batch.advantage[:, 0], group_advantage(reward, 4), atol=1e-3, rtol=1e-3)
+    assert metrics["episode_reward"] == pytest.approx(reward.mean().item(), abs=1e-5)
+
+
+def test_certainty_of_continuous_actions_is_refused_and_their_likelihood_is_not(stage: Make, scripted: Make) -> None:
+    with pytest.raises(ValueError, match="episode_reward 'self-certainty' compares with choosing at random, and needs discrete actions"):
+        stage("grpo", scripted(True), num_envs=8, group_size=4, episode_reward="self-certainty")
+    assert stage("grpo", scripted(True), num_envs=8, group_size=4, episode_reward="log-probability").learn(1)
+
+
+def test_being_paid_for_certainty_makes_the_policy_certain_of_anything(stage: Make, scripted: Make) -> None:
+    theatre = stage("grpo", scripted(), num_envs=32, group_size=8, episode_reward="entropy", learning_rate=3e-2)
+    logged = theatre.learn(60)
+    assert logged[-1]["entropy"] < 0.3 * logged[0]["entropy"] and logged[-1]["episode_reward"] > logged[0]["episode_reward"]
