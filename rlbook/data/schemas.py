@@ -49,6 +49,8 @@ class Example:
     answer: str | None = None
     columns: Mapping[str, object] = field(default_factory=dict)
     """What else the row says, such as verl's `data_source` and `extra_info`."""
+    demonstration: str | None = None
+    """A completion to learn from, where it is more than the answer."""
 
 
 class Schema(NamedTuple):

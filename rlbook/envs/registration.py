@@ -25,6 +25,7 @@ def register() -> None:
     _register("rlbook/Reverse-v0", "rlbook.llm.token_env:Reverse", "rlbook.llm.token_env:ReverseVector")
     for name in ("Sorting", "ModularArithmetic", "TaggedCopy", "Countdown", "Reasoning"):
         _register(f"rlbook/{name}-v0", f"rlbook.llm.task_envs:{name}", f"rlbook.llm.task_envs:{name}Vector")
+    _register("rlbook/Chat-v0", "rlbook.llm.chat_env:Chat", "rlbook.llm.chat_env:ChatVector")
 
 
 def _register_tabular(env_id: str, entry_point: str, max_episode_steps: int | None) -> None:

@@ -37,9 +37,13 @@ class _Backed:
     """What both forms say about the language model behind them."""
 
     policy_kind: ClassVar[str] = "language_model"
-    evaluation_kwargs: ClassVar[dict[str, Any]] = {"split": "held_out", "reward": "correct"}
     rules: TokenRules
     model: str | None
+
+    @property
+    def evaluation_kwargs(self) -> dict[str, Any]:
+        """What evaluation replaces: held-out prompts, and right answers are counted."""
+        return {"split": "held_out", "reward": "correct"}
 
     @property
     def codec(self) -> Codec:
@@ -47,10 +51,15 @@ class _Backed:
         return self.rules.codec
 
     def answers(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The task's prompts with what is to be written after them, steps and EOS included, as token ids: int64 [L] and [T]."""
+        """The prompts with what is to be written after them, steps and EOS included, as token ids: int64 [L] and [T].
+
+        Raises:
+            ValueError: an example has no answer.
+        """
         rules, codec = self.rules, self.rules.codec
-        prompts = [rules.prompts[i, :length] for i, length in enumerate(rules.prompt_lengths)]
-        return [(prompt, np.array(codec.encode_answer(answer))) for prompt, answer in zip(prompts, rules.demonstrations, strict=True)]
+        if any(text is None for text in rules.demonstrations):
+            raise ValueError("the examples have no answers to learn from")
+        return [(rules.prompt_ids(i), np.array(codec.encode_answer(str(text)))) for i, text in enumerate(rules.demonstrations)]
 
     def _single_spaces(self) -> tuple[spaces.Dict, spaces.Discrete]:
         length, vocabulary = self.rules.context_length, self.rules.observed_vocabulary
@@ -104,8 +113,11 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
         self, task: Task, *, split: str = "train", reward: Asked = "correct", model: str | None = None,
         max_new_tokens: int | None = None, render_mode: str | None = None,
     ) -> None:  # fmt: skip
+        self._begin(TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens), model, render_mode)
+
+    def _begin(self, rules: TokenRules, model: str | None, render_mode: str | None) -> None:
         check("render_mode", render_mode, optional(one_of("ansi")))
-        self.rules, self.model = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens), model
+        self.rules, self.model = rules, model
         self.observation_space, self.action_space = self._single_spaces()
         self.render_mode = render_mode
         self.rows = TokenRows(self.rules, 1)
@@ -154,9 +166,13 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         self, task: Task, num_envs: int = 1, *, split: str = "train", reward: Asked = "correct", model: str | None = None,
         max_new_tokens: int | None = None, render_mode: str | None = None,
     ) -> None:  # fmt: skip
+        rules = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens)
+        self._begin(rules, num_envs, model, render_mode)
+
+    def _begin(self, rules: TokenRules, num_envs: int, model: str | None, render_mode: str | None) -> None:
         check("render_mode", render_mode, optional(one_of("ansi")))
         check("num_envs", num_envs, positive_int)
-        self.rules, self.model = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens), model
+        self.rules, self.model = rules, model
         self.single_observation_space, self.single_action_space = self._single_spaces()
         self.num_envs = int(num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)

@@ -25,6 +25,9 @@ class TokenRules:
         context_length: L, the longest prompt plus `max_new_tokens`, in tokens.
     """
 
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion."""
+
     def __init__(
         self, task: Task, *, split: str, reward: Asked, model: str | None, max_new_tokens: int | None
     ) -> None:
@@ -69,10 +72,18 @@ class TokenRules:
         other = self.task.prompts("train" if self.split == "held_out" else "held_out")
         return max(int(self.prompt_lengths.max()), max(map(len, _prompt_ids(self.codec, other))))
 
+    def prompt_ids(self, index: int) -> np.ndarray:
+        """The ids of prompt `index`: int64 [L]."""
+        return self.prompts[index, : self.prompt_lengths[index]]
+
+    def stopped(self, ids: np.ndarray) -> bool:
+        """Whether a completion (ids, unfinished so far) holds a text that ends it."""
+        return False
+
     def finished(self, prompt: int, ids: np.ndarray) -> Completion:
         """A finished completion (ids, EOS included if it was written) as rewards see it."""
         written = ids.tolist()
-        ended = bool(written) and written[-1] == self.codec.eos
+        ended = bool(written) and written[-1] in self.codec.ends
         text = self.codec.decode(written[:-1] if ended else written).strip()
         facts: dict[str, Any] = {"columns": self.columns[prompt], "ids": written, "limit": self.max_new_tokens}
         judge = partial(self.task.score, self.texts[prompt])
@@ -102,7 +113,7 @@ class TokenRows:
         """Begins prompt number `prompt` in a row."""
         length = int(self.rules.prompt_lengths[prompt])
         self.tokens[row] = self.rules.codec.pad
-        self.tokens[row, :length] = self.rules.prompts[prompt, :length]
+        self.tokens[row, :length] = self.rules.prompt_ids(prompt)
         self.lengths[row], self.prompt[row] = length, prompt
         self.terminated[row] = self.truncated[row] = False
 
@@ -125,7 +136,9 @@ class TokenRows:
         live = np.flatnonzero(~(self.terminated | self.truncated))
         self.tokens[live, self.lengths[live]] = action[live]
         self.lengths[live] += 1
-        ended = action[live] == codec.eos
+        ended = np.isin(action[live], codec.ends)
+        for place in np.flatnonzero(~ended) if self.rules.stop else ():
+            ended[place] = self.rules.stopped(self.completion(live[place]))
         full = self.lengths[live] - self.rules.prompt_lengths[self.prompt[live]] >= self.rules.max_new_tokens
         self.terminated[live], self.truncated[live] = ended, full & ~ended
         return self._rewards(live[ended | full])

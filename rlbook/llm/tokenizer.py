@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from rlbook.llm.model_folder import folder_settings
+from rlbook.llm.model_folder import folder_settings, read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -67,7 +67,13 @@ class Codec:
     context: int | None = None               # the longest text the model reads, in tokens; None where it states no limit
     characters: frozenset[str] | None = None # all that it has tokens for; None where it has tokens for any text
     words: tuple[str, ...] = ()              # what is one token besides, of several characters
-    template: Callable[[list[dict[str, str]]], str] | None = None    # a chat as the text of a prompt
+    template: Callable[..., str] | None = None       # messages, and arguments of the chat template by name, as the text of a prompt
+    template_text: str | None = None         # the chat template itself; None where the tokenizer has none
+    ends: tuple[int, ...] = ()               # all that end an episode, EOS first; () is EOS alone
+
+    def __post_init__(self) -> None:
+        if not self.ends:
+            object.__setattr__(self, "ends", (self.eos,))
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each prompt, with whatever the tokenizer puts in front of a text (BOS).
@@ -83,9 +89,15 @@ class Codec:
         """Ids of a prompt, or of a chat that waits for its next answer; without a template, a chat is its messages one after the other."""
         if isinstance(prompt, str):
             return self.encode_prompts([prompt])[0]
-        if self.template is None:
+        for message in prompt:
+            self.check_text(message["content"])
+        if self.template is None or self.template_text is None:
             return self.encode_prompts(["".join(message["content"] for message in prompt)])[0]
-        return self.backend.encode(self.template(prompt), add_special_tokens=False).ids
+        return self.encode_rendered(self.template(prompt))
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """Ids of what a chat template has written, which brings its own BOS: none is put in front."""
+        return self.backend.encode(text, add_special_tokens=False).ids
 
     def encode_answer(self, text: str) -> list[int]:
         """Ids of an answer, EOS last. Raises ValueError at a character without a token."""
@@ -121,7 +133,14 @@ def character_codec(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -
     """The codec with a token for each of `characters` and of `words`."""
     size = len(IDS) - len(CHARACTERS) + len(characters) + len(words)
     special = {"pad": IDS[PAD], "bos": IDS[BOS], "eos": IDS[EOS]}
-    return Codec(character_backend(characters, words), size, **special, characters=frozenset(characters), words=words)
+    known: dict[str, Any] = {"characters": frozenset(characters), "words": words}
+    chat: dict[str, Any] = {"template": character_chat, "template_text": CHAT_TEMPLATE}
+    return Codec(character_backend(characters, words), size, **special, **known, **chat)
+
+
+def character_chat(messages: list[dict[str, str]], *, add_generation_prompt: bool = True) -> str:
+    """What `CHAT_TEMPLATE` writes: BOS, the texts one after the other, EOS behind each of the assistant's. It has no generation prompt."""
+    return BOS + "".join(message["content"] + (EOS if message["role"] == "assistant" else "") for message in messages)
 
 
 def folder_codec(folder: str | Path) -> Codec:
@@ -151,13 +170,49 @@ def folder_codec(folder: str | Path) -> Codec:
     if pad is None or pad == tokenizer.eos_token_id:
         pad = size
     context = text_settings.get("max_position_embeddings") or text_settings.get("n_positions")
-    template = None if tokenizer.chat_template is None else partial(_chat_text, tokenizer)
-    special = tokenizer.bos_token_id, int(tokenizer.eos_token_id)
-    return Codec(tokenizer.backend_tokenizer, size, int(pad), *special, context=context, template=template)
+    chat: dict[str, Any] = {"template": partial(chat_text, tokenizer), "template_text": _template_of(folder, tokenizer)}
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()                  # a tokenizer.json may ask for both, and prompts would be cut in silence
+    backend.no_padding()
+    ends = _end_tokens(folder, int(tokenizer.eos_token_id), size)
+    return Codec(backend, size, int(pad), tokenizer.bos_token_id, ends[0], context=context, ends=ends, **chat)
 
 
-def _chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+def _template_of(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> str | None:
+    if tokenizer.chat_template is None:
+        return None
+    try:
+        return tokenizer.get_chat_template()
+    except ValueError as error:              # several, of which none is the default
+        raise ValueError(f"model: {str(folder)!r} has no chat template that can be used ({first_line(error)})") from error
+
+
+def _end_tokens(folder: str | Path, eos: int, size: int) -> tuple[int, ...]:
+    """The tokenizer's EOS, and what generation_config.json says that ends a text, such as the end of a turn."""
+    path = Path(folder) / "generation_config.json"
+    if not path.is_file():
+        return (eos,)
+    try:
+        settings = read_json(path)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"model: generation_config.json in {str(folder)!r} cannot be read ({first_line(error)})") from error
+    named = settings.get("eos_token_id") if isinstance(settings, dict) else None
+    listed = named if isinstance(named, list) else [eos if named is None else named]
+    strange = next((item for item in listed if type(item) is not int or not 0 <= item < size), None)
+    if strange is not None:
+        raise ValueError(f"model: eos_token_id in generation_config.json of {str(folder)!r} must be token ids, got {strange!r}"[:300])
+    return (eos, *dict.fromkeys(item for item in listed if item != eos))
+
+
+def chat_text(
+    tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, add_generation_prompt: bool = True, **arguments: object
+) -> str:
+    """What the tokenizer's chat template writes. Raises ValueError with its reason where it refuses."""
+    apply: Callable[..., Any] = tokenizer.apply_chat_template
+    try:
+        text = apply(messages, tokenize=False, add_generation_prompt=add_generation_prompt, **arguments)
+    except Exception as error:               # whatever a stranger's template does
+        raise ValueError(f"the chat template refuses these messages ({first_line(error)})") from error
     assert isinstance(text, str)
     return text
 

@@ -33,7 +33,7 @@ class Completion:
     """One completion of a prompt."""
 
     prompt: str
-    answer: str                              # the right one
+    answer: str | None                       # the right one, where it is known
     tokens: list[str]                        # [T], EOS included where it was written
     probability: np.ndarray                  # [T] under the policy that wrote them, in [0, 1]
     advantage: np.ndarray                    # [T], see `Written.meaning`
@@ -89,7 +89,8 @@ def write(
         ids, prompt = rows.completion(row).tolist(), rules.texts[rows.prompt[row]]
         texts = [rules.codec.decode([token]) for token in ids]
         probability = np.exp(as_array(batch.log_prob[row, : len(ids)]))
-        completions.append(Completion(prompt, rules.task.answer(prompt), texts, probability, as_array(advantage[row, : len(ids)]), reward))
+        answer = rules.answers[rows.prompt[row]]
+        completions.append(Completion(prompt, answer, texts, probability, as_array(advantage[row, : len(ids)]), reward))
     return Written(completions, meaning)
 
 
@@ -160,7 +161,7 @@ def written_text(written: Written, terminal: Terminal) -> str:
     blocks = [f"{terminal.bold('token')} probability advantage {terminal.faint(f'({written.meaning})')}"]
     for (prompt, answer), group in groupby(written.completions, key=lambda c: (c.prompt, c.answer)):
         rows = [_completion_text(completion, largest, terminal) for completion in group]
-        blocks.append("\n".join([f"{terminal.bold(prompt)}  {terminal.faint(f'right: {answer}')}", *rows]))
+        blocks.append("\n".join([f"{terminal.bold(prompt)}  {terminal.faint('' if answer is None else f'right: {answer}')}", *rows]))
     return "\n\n".join(blocks)
 
 

@@ -109,14 +109,18 @@ def check_device(name: str | None) -> None:
 
 
 def digests_of(request: Request, data: Data | None) -> dict[str, str]:
-    """Option → sha256 of what it names: the data's rows, the last checkpoint of each run, the files of a model's folder."""
+    """Option → sha256 of what it names: the data's rows, the environment's, the last checkpoint of each run, a model's files."""
     found = {} if data is None else {"data": data.digest()}
     for name in AGENTS:
         folder = getattr(request.options, name)
         if isinstance(folder, str | Path):
             found[name] = _digest_of_model(folder) if model_folder(folder) else _digest_of_run(Path(folder))
     named = {"model": model_folder(request.recipe.kwargs.get("model")), "adapter": _adapter_folder(request)}
-    return found | {name: _digest_of_model(folder) for name, folder in named.items() if folder is not None}
+    found |= {name: _digest_of_model(folder) for name, folder in named.items() if folder is not None}
+    if "data" not in request.recipe.kwargs:
+        return found
+    rules = getattr(request.recipe.make().unwrapped, "rules", None)                    # an environment whose examples lie in a file
+    return found | getattr(rules, "digests", {})
 
 
 def _adapter_folder(request: Request) -> str | None:

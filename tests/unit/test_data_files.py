@@ -97,7 +97,7 @@ def test_beams_may_be_token_ids_and_their_scores_are_the_rewards_of_the_last_tok
         ({"prompt": []}, "prompt must be"), ({"prompt": [1, "2"]}, "prompt must hold lists of token ids"),
     ):  # fmt: skip
         with pytest.raises(RequestError, match=f"line 2: .*{sentence}"):
-            load(lines(tmp_path / "bad", row, row | {"score_list": [0.1, 0.2]} | wrong), addition)
+            load(lines(tmp_path / "bad", row, row | {"id_list": [[7, 2], [8, 2]], "score_list": [0.1, 0.2]} | wrong), addition)
 
 
 def test_a_chats_system_text_and_history_are_its_prompt() -> None:

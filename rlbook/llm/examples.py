@@ -1,0 +1,174 @@
+"""Where the examples of a chat environment come from: a built-in task, a function, or a file of rows; and their two splits.
+
+The split is fixed: it depends on the rows' number alone, never on the seed of a run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar, overload
+
+import numpy as np
+
+from rlbook.data.schemas import Example, example_of
+from rlbook.data.text_files import TextFile, read_rows
+from rlbook.errors import RequestError
+from rlbook.llm.tasks import TASKS
+from rlbook.llm.tasks.task import SPLIT_SEED, Task
+
+Item = TypeVar("Item", covariant=True)
+SPLITS = ("train", "held_out")
+Source = Callable[[str], Iterable["Example | Mapping[str, Any]"]]
+"""The name of a split → its examples, or rows of any form that is known."""
+
+
+class Each(Sequence[Item], Generic[Item]):
+    """Something of each row, made when it is asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], Item]) -> None:
+        self.length, self.make = count, make
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.length))]
+        if not -self.length <= index < self.length:
+            raise IndexError(index)
+        return self.make(index % self.length)
+
+    def __iter__(self) -> Iterator[Item]:
+        return (self.make(i) for i in range(self.length))
+
+
+class Examples(NamedTuple):
+    """The examples of one split."""
+
+    items: Sequence[Example]
+    where: Callable[[int], str]              # which one that is, for a message
+    digest: str                              # of a file's content; "" where there is no file
+
+
+def task_examples(task: Task) -> dict[str, Examples]:
+    """A task's prompts as examples."""
+
+    def example(prompt: str) -> Example:
+        return Example(prompt, task.answer(prompt), task.columns(prompt), task.demonstration(prompt))
+
+    def of(split: str) -> Examples:
+        prompts = task.prompts(split)
+        items = Each(len(prompts), lambda i: example(prompts[i]))
+        return Examples(items, lambda i: f"task {task.name!r}, prompt {prompts[i]!r}", "")
+
+    return {split: of(split) for split in SPLITS}
+
+
+def named_task(name: object) -> Task:
+    """A built-in task. Raises ValueError for a name that is none of theirs."""
+    from rlbook.checks import check, one_of
+
+    check("task", name, one_of(*TASKS))
+    return TASKS[str(name)]()
+
+
+def function_examples(function: str | Source, *, allow_import: bool) -> dict[str, Examples]:
+    """What a function says for "train" and for "held_out".
+
+    Args:
+        function: it, or "module:function".
+        allow_import: let that module be imported.
+
+    Raises:
+        ValueError: it may not be or cannot be imported, fails, or says something else than examples.
+    """
+    if callable(function):
+        return {split: _said(function, getattr(function, "__name__", "function"), split) for split in SPLITS}
+    source: Any = _imported(function, allow_import)
+    return {split: _said(source, function, split) for split in SPLITS}
+
+
+def _imported(name: object, allow_import: bool) -> Any:
+    if not isinstance(name, str) or name.count(":") != 1:
+        raise ValueError(f"function must be a function or of the form 'module:function', got {name!r}")
+    module, _, attribute = name.partition(":")
+    if not allow_import and module not in sys.modules:
+        trust = "give --allow-import (allow_import=True) if you trust it"
+        raise ValueError(f"function {name!r} would import the module {module!r}; {trust}")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except Exception as error:               # whatever the user's module does
+        raise ValueError(f"function {name!r} cannot be imported ({_told(error)})") from error
+    if not callable(found):
+        raise ValueError(f"function {name!r} must be a function, got {type(found).__name__}")
+    return found
+
+
+def _said(source: Source, name: str, split: str) -> Examples:
+    try:
+        rows = list(source(split))
+    except Exception as error:               # whatever the user's function does
+        raise ValueError(f"function {name!r} failed on the split {split!r} ({_told(error)})") from error
+    items: list[Example] = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            items.append(row if isinstance(row, Example) else example_of(dict(row)))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"function {name!r}, split {split!r}, example {number}: {_told(error)}") from None
+    return Examples(items, lambda i: f"function {name!r}, split {split!r}, example {i + 1}", "")
+
+
+def _told(error: Exception) -> str:
+    said = " ".join(str(error).split())[:200]
+    return said if isinstance(error, ValueError) else f"{type(error).__name__}: {said}"
+
+
+def file_examples(path: str, held_out_path: str | None, held_out: float) -> dict[str, Examples]:
+    """The rows of a file or folder, of which a share is held out; or those of two.
+
+    Args:
+        path: see `rlbook.data.text_files.read_rows`.
+        held_out_path: where the held-out rows are; None takes them out of the first file.
+        held_out: their share of it, in (0, 1); at least one row, and at least one stays.
+
+    Raises:
+        RequestError: it cannot be read, or has too few rows; one sentence.
+    """
+    rows = _rows(path)
+    if held_out_path is not None:
+        other = _rows(held_out_path)
+        return {"train": _of_rows(rows, np.arange(len(rows))), "held_out": _of_rows(other, np.arange(len(other)))}
+    if len(rows) < 2:
+        raise RequestError(f"data: {path} has one row, and one must be held out; name another file as held_out_data")
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
+    count = min(max(1, round(held_out * len(rows))), len(rows) - 1)
+    return {"train": _of_rows(rows, order[count:]), "held_out": _of_rows(rows, order[:count])}
+
+
+def _rows(path: str) -> TextFile:
+    if not Path(path).exists():
+        raise RequestError(f"data: {path} does not exist")
+    rows = read_rows(Path(path))
+    if not len(rows):
+        raise RequestError(f"data: {path} has no rows")
+    return rows
+
+
+def _of_rows(rows: TextFile, chosen: np.ndarray) -> Examples:
+    def example(i: int) -> Example:
+        index = int(chosen[i])
+        try:
+            return example_of(rows[index])
+        except RequestError:
+            raise
+        except ValueError as error:
+            raise RequestError(f"{rows.where(index)}: {error}") from None
+
+    return Examples(Each(len(chosen), example), lambda i: rows.where(int(chosen[i])), rows.digest)
