@@ -122,7 +122,7 @@ def _ended(name: str, messages: list[Message]) -> Text:
 
 def _preference(row: Row) -> Text:
     margin = row.get("margin", 0.0)
-    if not isinstance(margin, int | float) or isinstance(margin, bool) or not 0.0 <= margin < math.inf:
+    if not _is_number(margin) or margin < 0.0:
         raise ValueError(f"margin must be a number of at least 0, got {_short(margin)}")
     return Text(_prompt(row["prompt"]), [_answer("chosen", row["chosen"]), _answer("rejected", row["rejected"])], margin=float(margin))
 
