@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import torch
 from torch import Tensor
 
 from rlbook.agent import State
@@ -11,7 +12,7 @@ from rlbook.data.rollout import Batch, joined
 
 
 class Refill:
-    """Keeps the groups that can teach something, and says when a round of them is full.
+    """Keeps the groups that are worth learning from, and says when a round of them is full.
 
     Source: Yu et al. 2025 (DAPO), arXiv:2503.14476, section 3.2 (dynamic sampling).
 
@@ -25,14 +26,14 @@ class Refill:
         self.kept: list[Batch] = []
         self.played = 0
 
-    def add(self, batch: Batch, returns: Tensor) -> Batch | None:
-        """Takes in a round of episodes and their returns [N].
+    def add(self, batch: Batch, keep: Tensor) -> Batch | None:
+        """Takes in a round of episodes, of which `keep` [N / G] says which groups are worth it.
 
         Returns:
             The episodes to learn from, no more than a round has, the first that were played: once there are enough of them, or once
             the limit on rounds is reached. None before that, and where the limit is reached and no group is left.
         """
-        rows = differ(returns, self.group_size).repeat_interleave(self.group_size).nonzero().squeeze(1)
+        rows = keep.repeat_interleave(self.group_size).nonzero().squeeze(1)
         self.played += 1
         if len(rows):
             self.kept.append(batch[rows])
@@ -56,3 +57,42 @@ def differ(score: Tensor, group_size: int) -> Tensor:
     """Whether the scores of a group are not all equal: [B] → bool [B / G]."""
     groups = score.view(-1, group_size)
     return (groups != groups[:, :1]).any(1)
+
+
+class SpreadFilter:
+    """Which groups spread enough to learn from: those whose deviation is a share of the average one.
+
+    The average over rounds is exponential, m ← 0.99 m + 0.01 mean of the groups' deviations. It begins with the sixth round, and groups are
+    left out from the eleventh. A prompt that is too hard for every episode has a small deviation, and so has one that is too easy.
+
+    Source: Yu et al. 2025 (RLPR), arXiv:2506.18254, section 3.3; the numbers are those of its code.
+
+    Args:
+        group_size: G; each group's rows are neighbours.
+        share: of the average; 0 keeps all groups.
+    """
+
+    DECAY, BEGINS, FILTERS = 0.99, 6, 11
+
+    def __init__(self, group_size: int, share: float) -> None:
+        self.group_size, self.share = group_size, share
+        self.rounds, self.average = 0, 0.0
+
+    def keep(self, score: Tensor) -> Tensor:
+        """Takes in the scores of a round: [N] → bool [N / G]."""
+        deviation = score.view(-1, self.group_size).std(1)
+        self.rounds += 1
+        if self.rounds >= self.BEGINS:
+            share = 1.0 if self.rounds == self.BEGINS else 1.0 - self.DECAY
+            self.average += share * (float(deviation.mean()) - self.average)
+        if self.share == 0.0 or self.rounds < self.FILTERS:
+            return torch.ones_like(deviation, dtype=torch.bool)
+        return deviation >= self.share * self.average
+
+    def state_dict(self) -> State:
+        """The average so far."""
+        return {"rounds": self.rounds, "average": self.average}
+
+    def load_state_dict(self, state: State) -> None:
+        """The inverse of `state_dict`."""
+        self.rounds, self.average = state["rounds"], state["average"]

@@ -61,6 +61,12 @@ class _Backed:
             raise ValueError("the examples have no answers to learn from")
         return [(rules.prompt_ids(i), np.array(codec.encode_answer(str(text)))) for i, text in enumerate(rules.demonstrations)]
 
+    def answered(self) -> Any:
+        """What puts the right answers in the place of written ones; see `rlbook.llm.answered.WithRightAnswers`."""
+        from rlbook.llm.answered import WithRightAnswers  # torch, which the environment does without
+
+        return WithRightAnswers(self.rules)
+
     def _single_spaces(self) -> tuple[spaces.Dict, spaces.Discrete]:
         length, vocabulary = self.rules.context_length, self.rules.observed_vocabulary
         tokens = spaces.MultiDiscrete(np.full(length, vocabulary, dtype=np.int64), dtype=np.int64)

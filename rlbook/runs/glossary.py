@@ -184,6 +184,9 @@ GLOSSARY: dict[str, Entry] = {
         "rises while group_return falls: the policy is sure, and wrong",
         "Zhao et al. 2025, arXiv:2505.19590",
     ),
+    "dropped_groups": Entry(
+        "groups that were left out", SHARE, "below 0.7", "near 1: most of what is played is thrown away", "Yu et al. 2025, arXiv:2503.14476"
+    ),
     "entropy": Entry(
         "how undecided the policy is",
         NATS,

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from rlbook.data.episodes import Episode, Groups
+from rlbook.data.refill import SpreadFilter, differ
 
 Make = Callable[..., Any]
 PLAIN: dict[str, Any] = {"max_grad_norm": 1e9, "learning_rate": 1e-2}
@@ -288,7 +289,8 @@ def test_groups_of_equals_are_replaced_until_the_round_is_full(stage: Make, arms
 def test_refilling_ends_at_its_limit_and_pads_what_it_has(stage: Make, scripted: Make, arms: Make) -> None:
     theatre = stage("grpo", arms((0.3, 0.3, 0.3)), num_envs=8, group_size=2, refill=3)
     logged = theatre.learn(4)
-    assert [set(metrics) for metrics in logged] == [{"group_return", "zero_std_groups"}] * 4 and theatre.agent.optimizer.steps == 0
+    assert [set(metrics) for metrics in logged] == [{"group_return", "zero_std_groups", "dropped_groups"}] * 4
+    assert theatre.agent.optimizer.steps == 0
     theatre = stage("grpo", scripted(), num_envs=8, group_size=2, refill=2)
     agent, batches = theatre.agent, []
     for keep in (4, 3):                                        # pairs that differ; the others are made equal
@@ -296,8 +298,8 @@ def test_refilling_ends_at_its_limit_and_pads_what_it_has(stage: Make, scripted:
         batch, _, _ = agent.scored()
         batches.append((batch, torch.arange(8.0) * (torch.arange(8) < 2 * keep)))
         agent.rollout_data.clear()
-    assert agent.refill.add(batches[1][0], batches[1][1]) is None
-    joined = agent.refill.add(*batches[0])
+    assert agent.refill.add(batches[1][0], differ(batches[1][1], 2)) is None
+    joined = agent.refill.add(batches[0][0], differ(batches[0][1], 2))
     (first, _), (second, _) = batches[1], batches[0]
     assert len(joined) == 8 and joined.mask.shape[1] == max(first.mask.shape[1], second.mask.shape[1])
     assert joined.mask.sum(1).tolist() == [*first.mask.sum(1)[:6].tolist(), *second.mask.sum(1)[:2].tolist()]
@@ -369,3 +371,18 @@ def test_what_recorded_groups_have_no_use_for_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         next(stage("grpo", scripted(), num_envs=8, group_size=4, **options).agent.fit(beams()))
+
+
+def test_groups_that_spread_too_little_are_left_out_from_the_eleventh_round() -> None:
+    """The deviations of pairs 0, d are d / √2; the average begins in round 6 and moves by a hundredth."""
+    chosen = SpreadFilter(2, 0.5)
+    wide, narrow = torch.tensor([0.0, 1.0] * 2), torch.tensor([0.0, 1.0, 0.0, 0.3])
+    for _ in range(10):
+        assert chosen.keep(wide).all()
+    assert chosen.average == pytest.approx(0.5**0.5)
+    other = SpreadFilter(2, 0.5)
+    other.load_state_dict(chosen.state_dict())
+    for one in (chosen, other):
+        assert one.keep(narrow).tolist() == [True, False]
+        assert one.average == pytest.approx(0.5**0.5 * (0.99 + 0.01 * 0.65))
+    assert SpreadFilter(2, 0.0).keep(torch.zeros(4)).all()

@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+import rlbook
+from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.intrinsic_rewards import debiased, mean_over_steps, mean_probability, root_probability, self_certainty
 from rlbook.policies.distributions import Categorical
@@ -100,3 +102,65 @@ def test_being_paid_for_certainty_makes_the_policy_certain_of_anything(stage: Ma
     theatre = stage("grpo", scripted(), num_envs=32, group_size=8, episode_reward="entropy", learning_rate=3e-2)
     logged = theatre.learn(60)
     assert logged[-1]["entropy"] < 0.3 * logged[0]["entropy"] and logged[-1]["episode_reward"] > logged[0]["episode_reward"]
+
+
+# ---- the probability of the right answer
+
+def reasoning(stage: Make, **options: Any) -> Any:
+    env = rlbook.make("Reasoning-v0", terms=2, model="new")
+    return stage("grpo", env, num_envs=4, group_size=2, episode_reward="answer", **options)
+
+
+def written(theatre: Any, texts: list[str]) -> tuple[Any, list[str]]:
+    """A batch of completions to the prompts of a reset, EOS included where a text ends with a dot; and the right answers."""
+    rules = theatre.env.unwrapped.rules
+    ids = [rules.codec.encode_answer(text.rstrip("."))[: None if text.endswith(".") else -1] for text in texts]
+    rows = theatre.interaction.obs
+    prompts = [rules.codec.decode(tokens[1:length]) for tokens, length in zip(rows["tokens"], rows["length"], strict=True)]
+    action, mask = torch.zeros(4, 12, dtype=torch.long), torch.zeros(4, 12, dtype=torch.bool)
+    for row, tokens in enumerate(ids):
+        action[row, : len(tokens)], mask[row, : len(tokens)] = torch.tensor(tokens), True
+    obs = {name: torch.from_numpy(np.asarray(part)) for name, part in rows.items()}
+    return Batch(obs, action, torch.zeros(4, 12), mask), [rules.task.answer(prompt) for prompt in prompts]
+
+
+def test_the_right_answer_takes_the_place_of_the_one_behind_the_steps(stage: Make) -> None:
+    theatre = reasoning(stage)
+    batch, answers = written(theatre, ["<think>12</think>99.", "<think>1</think>2</think>3.", "<think>12</think>9", "77."])
+    right, codec = theatre.env.unwrapped.answered()(batch), theatre.env.unwrapped.rules.codec
+    texts = [codec.decode(ids[mask]) for ids, mask in zip(right.behind_steps.action, right.behind_steps.mask, strict=True)]
+    steps = ["<think>12</think>", "<think>1</think>2</think>", "<think>12</think>", "<think></think>"]
+    assert texts == [f"{before}{answer}<eos>" for before, answer in zip(steps, answers, strict=True)]
+    judged = [codec.decode(ids[weight > 0]) for ids, weight in zip(right.behind_steps.action, right.behind_steps.weight, strict=True)]
+    assert judged == [f"{answer}<eos>" for answer in answers]
+    alone = [codec.decode(ids[mask]) for ids, mask in zip(right.alone.action, right.alone.mask, strict=True)]
+    assert alone == [f"<think></think>{answer}<eos>" for answer in answers]
+    assert right.well_formed.tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_the_reward_is_what_steps_add_and_a_tenth_for_the_form(stage: Make) -> None:
+    """.9 clip(r - r', 0, 1) + .1 with r and r' as means of exp(log π) over the answer's tokens; nothing without the form."""
+    theatre = reasoning(stage)
+    agent = theatre.agent
+    with torch.no_grad():                                # away from the reference, which gives r'
+        for parameter in agent.policy.parameters():
+            parameter.mul_(3.0)
+    batch, _ = written(theatre, ["<think>12</think>99.", "<think>3</think>3.", "<think>12</think>9", "77."])
+    right = theatre.env.unwrapped.answered()(batch)
+    with torch.no_grad():
+        means = [
+            torch.stack([log_prob[weight > 0].exp().mean() for log_prob, weight in zip(policy.evaluate(rows)[0], rows.weight, strict=True)])
+            for policy, rows in ((agent.policy, right.behind_steps), (agent.reference, right.alone))
+        ]
+    expected = (0.9 * (means[0] - means[1]).clamp(0, 1) + 0.1) * torch.tensor([1.0, 1.0, 0.0, 0.0])
+    assert_close(agent.reward(agent.policy, agent.reference, batch), expected)
+    assert theatre.learn(1)[0]["episode_reward"] >= 0.0
+
+
+@pytest.mark.parametrize(("env", "sentence"), [
+    ("Maze-v0", "episode_reward 'answer' needs an environment that knows what is right to write"),
+    ("Addition-v0", "episode_reward 'answer' needs steps that are written in front of '</think>', and the vocabulary has no such token"),
+])  # fmt: skip
+def test_where_nobody_writes_steps_there_is_nothing_to_judge(stage: Make, env: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        stage("grpo", env, num_envs=4, group_size=2, episode_reward="answer")

@@ -3,29 +3,55 @@
     self-certainty     mean over steps of KL(U ‖ π(·|s)): how far from chance the policy is (RLIF)
     entropy            mean over steps of -H(π(·|s)) (RLIF)
     log-probability    mean over steps of log π(a|s) of what was done (RLIF)
+    answer             probability of the reference answer behind the steps that were written (RLPR)
 
-They need no verifier, and they can be had by being sure of anything: the policy that repeats one
-thing for ever has the largest of each. All in nats, without gradient.
+The first three need no verifier, and they can be had by being sure of anything: the policy that
+repeats one thing for ever has the largest of each. In nats, without gradient.
+
+The last needs an answer, and no program that compares. With z what was written up to the answer:
+
+    r  = mean over the answer's tokens of π(token | prompt, z),   r' = π_ref's, with empty steps
+    R  = 0.9 clip(r - r', 0, 1) + 0.1 [the form is right]
 
 Source: Zhao et al. 2025 (Intuitor), arXiv:2505.19590; Agarwal et al. 2025, arXiv:2505.15134 (token
-and trajectory entropy).
+and trajectory entropy). Yu et al. 2025 (RLPR), arXiv:2506.18254, eq. 3 and 4; weights of its code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-from gymnasium import Space, spaces
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from rlbook.data.rollout import Batch
-from rlbook.functional.intrinsic_rewards import mean_over_steps, self_certainty
+from rlbook.functional.intrinsic_rewards import (
+    debiased,
+    mean_over_steps,
+    mean_probability,
+    self_certainty,
+)
 from rlbook.policies.distributions import Categorical
 from rlbook.policies.policy import Policy
 
 EpisodeReward = Callable[[Policy, Policy | None, Batch], Tensor]
 """Of episodes [B, T], whose `log_prob` is the acting policy's: [B], in units of its own."""
+
+
+
+
+class RightAnswers(NamedTuple):
+    """What B episodes wrote, with the right answer in the place of theirs."""
+
+    behind_steps: Batch  # [B, T'], weight 1 at the answer's tokens, and 0 elsewhere
+    alone: Batch         # [B, T''], the same with empty steps
+    well_formed: Tensor  # [B] float: 1 where there were steps, once, and an ending
+
+
+Answered = Callable[[Batch], RightAnswers]
 
 
 @torch.no_grad()
@@ -48,18 +74,61 @@ def mean_log_probability(policy: Policy, reference: Policy | None, batch: Batch)
     return mean_over_steps(batch.log_prob, batch.mask)
 
 
-EPISODE_REWARDS: dict[str, EpisodeReward] = {
+class AnswerProbability:
+    """RLPR's reward: what the written steps add to the probability of the right answer.
+
+    Args:
+        answered: replaces what was answered by what is right.
+    """
+
+    FORM = 0.1  # weight of the right form
+
+    def __init__(self, answered: Answered) -> None:
+        self.answered = answered
+
+    @torch.no_grad()
+    def __call__(self, policy: Policy, reference: Policy | None, batch: Batch) -> Tensor:
+        right = self.answered(batch)
+        score = probability(policy, right.behind_steps)
+        baseline = probability(reference or policy, right.alone)
+        reward = debiased(score, baseline) * right.well_formed
+        return (1.0 - self.FORM) * reward + self.FORM * right.well_formed
+
+
+def probability(policy: Policy, judged: Batch) -> Tensor:
+    """The mean probability of the tokens whose `weight` is not 0: [B]."""
+    log_prob, _, _ = policy.evaluate(judged, entropy=False)
+    assert judged.weight is not None
+    return mean_probability(log_prob, judged.weight > 0)
+
+
+EPISODE_REWARDS: dict[str, EpisodeReward | None] = {
     "self-certainty": mean_self_certainty,
     "entropy": mean_negative_entropy,
     "log-probability": mean_log_probability,
+    "answer": None,
 }
-"""Name → reward, as hyper-parameters spell them."""
+"""Name → reward, as hyper-parameters spell them; None where it depends on the environment."""
 
 
-def check_defined(name: str | None, actions: Space) -> None:
-    """Raises ValueError where a reward has no meaning for these actions."""
-    if name == "self-certainty" and not isinstance(actions, spaces.Discrete):
+def episode_reward(name: str | None, env: VectorEnv) -> EpisodeReward | None:
+    """The reward of this name in `env`; None for the environment's own.
+
+    Raises:
+        ValueError: it has no meaning there.
+    """
+    if name is None:
+        return None
+    if name == "self-certainty" and not isinstance(env.single_action_space, spaces.Discrete):
         raise ValueError(
             "episode_reward 'self-certainty' compares with choosing at random, and needs discrete "
-            f"actions, got {actions}"
+            f"actions, got {env.single_action_space}"
         )
+    if name == "answer":
+        answered = getattr(env.unwrapped, "answered", None)
+        if answered is None:
+            raise ValueError(
+                "episode_reward 'answer' needs an environment that knows what is right to write"
+            )
+        return AnswerProbability(answered())
+    return EPISODE_REWARDS[name]

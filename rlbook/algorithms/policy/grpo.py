@@ -34,10 +34,10 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import Data, Metrics, Parts, State, Step
-from rlbook.algorithms.policy.episode_rewards import EPISODE_REWARDS, check_defined
+from rlbook.algorithms.policy.episode_rewards import episode_reward
 from rlbook.algorithms.policy.grpo_config import GRPOConfig, check_recorded
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.data.refill import Refill, differ
+from rlbook.data.refill import Refill, SpreadFilter, differ
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import averaged, given
@@ -73,6 +73,7 @@ class GRPO(PolicyAgent):
         "without any KL penalty",
         "zero_std_groups": "share of groups whose returns are all equal, "
         "and which therefore teach nothing",
+        "dropped_groups": "share of groups that refill or min_spread left out",
         "episode_reward": "mean of what the episodes are worth instead of their return "
         "(where episode_reward is set); rises however wrong the policy is",
         "importance": "mean weight of a sample, learner's probability over sampler's, at most C "
@@ -84,10 +85,15 @@ class GRPO(PolicyAgent):
     def __init__(
         self, env: AdaptedVectorEnv, config: GRPOConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
-        check_defined(config.episode_reward, env.single_action_space)
+        self.reward = episode_reward(config.episode_reward, env)
         super().__init__(env, config, seed, parts)
         self.config: GRPOConfig = config
         self.refill = Refill(config.group_size, config.refill)
+        self.spread = SpreadFilter(config.group_size, config.min_spread)
+
+    @staticmethod
+    def needs_reference(config: GRPOConfig) -> bool:
+        return config.kl_coef != 0.0 or config.episode_reward == "answer"
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
@@ -101,9 +107,14 @@ class GRPO(PolicyAgent):
         """The round as rows [N, T] with advantages; with `refill` those of several rounds, and None
         until there are enough."""
         batch, returns, metrics = self.scored()
-        if self.config.refill > 1 and (batch := self.refill.add(batch, returns)) is None:
-            return None, metrics
-        return self.compared(batch), metrics
+        if self.config.refill == 1 and not self.config.min_spread:
+            return self.compared(batch), metrics
+        keep = self.spread.keep(returns)
+        if self.config.refill > 1:
+            keep = keep & differ(returns, self.group_size)
+        metrics["dropped_groups"] = 1.0 - float(keep.float().mean())
+        filled = self.refill.add(batch, keep)
+        return None if filled is None else self.compared(filled), metrics
 
     @torch.no_grad()
     def scored(self) -> tuple[Batch, Tensor, Metrics]:
@@ -113,9 +124,8 @@ class GRPO(PolicyAgent):
         batch = self.policy.batch(data, "episode")
         returns = data.tensor("reward").sum(0)                                         # [N]
         metrics["group_return"] = float(returns.mean())
-        if config.episode_reward is not None:
-            reward = EPISODE_REWARDS[config.episode_reward]
-            returns = reward(self.policy, self.reference, batch)
+        if self.reward is not None:
+            returns = self.reward(self.policy, self.reference, batch)
             metrics["episode_reward"] = float(returns.mean())
         batch.score = returns
         batch.reference_log_prob = self.reference_log_prob(batch)
@@ -153,8 +163,7 @@ class GRPO(PolicyAgent):
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         """One gradient step for each minibatch of recorded groups; π_old is the reference."""
-        config = self.config
-        check_recorded(config)
+        check_recorded(config := self.config)
         for groups in data.minibatches(config.batch_size or 16):
             groups = groups if config.top is None else groups.best(config.top)
             batch = groups.episodes.to(self.parts.device)
@@ -163,9 +172,8 @@ class GRPO(PolicyAgent):
             batch.log_prob = batch.reference_log_prob
             scores = groups.returns.split(groups.sizes.tolist())
             advantage = torch.cat([self.advantage(score, len(score)) for score in scores])
-            rate = self.anneal()
-            step = mean_metrics([self.train_on(spread_out(batch, advantage))])
-            yield step | {"learning_rate": rate}
+            rate, step = self.anneal(), self.train_on(spread_out(batch, advantage))
+            yield mean_metrics([step]) | {"learning_rate": rate}
 
     def update(self, batch: Batch) -> Metrics:
         """One or more epochs over the round; returns the mean diagnostics."""
@@ -227,11 +235,13 @@ class GRPO(PolicyAgent):
             })  # fmt: skip
 
     def state_dict(self) -> State:
-        return super().state_dict() | {"refill": self.refill.state_dict()}
+        kept = {"refill": self.refill.state_dict(), "spread": self.spread.state_dict()}
+        return super().state_dict() | kept
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.refill.load_state_dict(state["refill"])
+        self.spread.load_state_dict(state["spread"])
 
 
 def spread_out(batch: Batch, advantage: Tensor) -> Batch:

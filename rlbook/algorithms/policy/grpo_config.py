@@ -15,8 +15,12 @@ from rlbook.functional.schedules import Schedule
 @dataclass(frozen=True)
 class GRPOConfig:
     group_size: int = 8  # G, episodes from one start, at least 2; divides num_envs
-    # what an episode is worth: none: its return; else how sure the policy was of what it did (RLIF)
-    episode_reward: Literal["self-certainty", "entropy", "log-probability"] | None = None
+    # what an episode is worth: none: its return; else how sure the policy was of what it did
+    # (RLIF), or how likely it makes the reference answer behind its written steps (RLPR: answer)
+    episode_reward: Literal["self-certainty", "entropy", "log-probability", "answer"] | None = None
+    # groups are left out whose deviation is below this share of the average over rounds, which
+    # begins with the sixth, from the eleventh on; 0 leaves none out
+    min_spread: float = 0.0
     # what centred returns are divided by: the group's deviation, the whole batch's, or nothing
     scale: Literal["std", "batch", "none"] = "std"
     # what is taken off a return: the mean of its group, of the others in it, of all, or nothing
@@ -67,6 +71,7 @@ class GRPOConfig:
         checks.check_fields(
             self, group_size=checks.at_least(2),
             episode_reward=checks.optional(checks.one_of(*EPISODE_REWARDS)),
+            min_spread=checks.unit_interval,
             scale=checks.one_of("std", "batch", "none"),
             baseline=checks.one_of("mean", "leave-one-out", "batch", "none"),
             refill=checks.positive_int,
@@ -92,7 +97,9 @@ class GRPOConfig:
         check_estimator(self.kl_estimator, self.kl_in)
 
 
-IDLE_WITH_RECORDED = "epochs", "refill", "importance_cap", "episode_reward", "mask_truncated"
+IDLE_WITH_RECORDED = (
+    "epochs", "refill", "min_spread", "importance_cap", "episode_reward", "mask_truncated",
+)  # fmt: skip
 """What changes nothing about learning from recorded groups."""
 
 
