@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,9 @@ from rlbook.checks import nearest, whole_number
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.playing import Evaluation, play
+from rlbook.registry import name_of
 from rlbook.runs.run import Run, load
+from rlbook.seeding import rng_for
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -23,7 +26,8 @@ MOST_EPISODES = 10_000_000
 
 def evaluate(
     target: Run | Agent | str | Path, env: EnvLike | None = None, episodes: int = 100, seed: int | None = None, *,
-    explore: bool = False, env_kwargs: Mapping[str, Any] | None = None, **options: Any,
+    explore: bool = False, env_kwargs: Mapping[str, Any] | None = None, temperature: float | None = None, top_p: float | None = None,
+    top_k: int | None = None, min_p: float | None = None, repetition_penalty: float | None = None, **options: Any,
 ) -> Evaluation:
     """Plays `episodes` whole episodes, greedily unless told otherwise.
 
@@ -35,6 +39,12 @@ def evaluate(
         seed: gives the base; None is the run's own generator for evaluation.
         explore: act as in training: a policy samples, an ε-greedy agent tries things. A copy of the agent does, with a copy of its RNGs.
         env_kwargs: arguments for an `env` given by its id.
+        temperature: of a language model, as are the four below: divides the logits, 0 for the likeliest token; see
+            `rlbook.llm.sampling.Sampling`. Any of the five makes the model sample, with noise that follows from `seed`.
+        top_p: the likeliest tokens that have this probability together are drawn from.
+        top_k: so many of the likeliest tokens are drawn from.
+        min_p: tokens with this share of the likeliest one's probability at least are drawn from.
+        repetition_penalty: above 1, tokens that stand in the text already become less likely.
         options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`, `workers`).
 
     Raises:
@@ -44,15 +54,39 @@ def evaluate(
     episodes = whole_number("episodes", episodes, least=1, most=MOST_EPISODES)
     seed = None if seed is None else whole_number("seed", seed, least=0)
     _check_options(target, env, env_kwargs, options)
+    asked = {
+        "temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "repetition_penalty": repetition_penalty,
+    }  # fmt: skip
+    sampling = {name: value for name, value in asked.items() if value is not None}
     recipe = None if env is None else Recipe.of(env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {}))
     if isinstance(target, Agent):
         if recipe is None:
             raise RequestError("an agent alone does not say where to play; give env")
-        return play(target, recipe, episodes, seed or 0, explore=explore)
+        return play(_sampling(target, sampling, seed or 0), recipe, episodes, seed or 0, explore=explore or bool(sampling))
     run = target if isinstance(target, Run) else load(target, env=env, **options)
     recipe = recipe or run.request.recipe.for_evaluation()
+    seed = run.request.seed if seed is None else seed
+    agent = _sampling(run.agent, sampling, seed)
     with run.workers or contextlib.nullcontext():
-        return play(run.agent, recipe, episodes, run.request.seed if seed is None else seed, explore=explore, workers=run.workers)
+        return play(agent, recipe, episodes, seed, explore=explore or bool(sampling), workers=run.workers)
+
+
+def _sampling(agent: Agent, asked: dict[str, Any], seed: int) -> Agent:
+    """The agent, or a shallow copy of it that chooses its tokens as asked."""
+    if not asked:
+        return agent
+    from rlbook.llm.sampling import sampled
+
+    try:
+        policy = sampled(getattr(agent, "policy", None), asked)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    if policy is None:
+        name = name_of(type(agent))
+        raise RequestError(f"{next(iter(asked))} says how the tokens of a language model are chosen, and this agent of {name} has none")
+    other: Any = copy.copy(agent)
+    other.policy, other.exploration = policy, rng_for(seed, "noise")
+    return other
 
 
 def _check_options(
@@ -62,7 +96,7 @@ def _check_options(
     loading = [name for name in inspect.signature(load).parameters if name not in ("folder", "env")]
     for name in options:
         if name not in loading:
-            match = nearest(name, ["env", "episodes", "seed", "explore", "env_kwargs", *loading])
+            match = nearest(name, [*inspect.signature(evaluate).parameters, *loading])
             raise RequestError(f"evaluate has no option {name!r}{f'; did you mean {match!r}?' if match else ''}")
     if env_kwargs and not isinstance(env, str):
         raise RequestError("env_kwargs are arguments for an env that is named by its id; give env too")

@@ -83,11 +83,14 @@ def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None])
 
 def evaluate(words: Sequence[str]) -> int:
     """`rlbook evaluate`."""
-    from rlbook.cli.options import Evaluate, integer, parse, word
+    from rlbook.cli.options import Evaluate, integer, number, parse, word
 
     options = parse(Evaluate, words, "rlbook evaluate")
     asked = {name: integer(name, getattr(options, name)) for name in ("episodes", "seed", "workers")}
     counts: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    chosen = {name: number(name, getattr(options, name)) for name in ("temperature", "top_p", "min_p", "repetition_penalty")}
+    sampling = {name: value for name, value in (chosen | {"top_k": integer("top_k", options.top_k)}).items() if value is not None}
+    counts |= sampling
     folder = str(word(options.folder))
     import rlbook
 
@@ -96,12 +99,13 @@ def evaluate(words: Sequence[str]) -> int:
     low, high = result.confidence_interval
     returns, lengths = result.returns.tolist(), result.lengths.tolist()
     facts = {
-        "folder": folder, "episodes": len(returns), "explore": options.explore, "mean": result.mean, "confidence_interval": [low, high],
-        "mean_length": sum(lengths) / len(lengths), "returns": returns, "lengths": lengths,
+        "folder": folder, "episodes": len(returns), "explore": options.explore, "sampling": sampling, "mean": result.mean,
+        "confidence_interval": [low, high], "mean_length": sum(lengths) / len(lengths), "returns": returns, "lengths": lengths,
     }  # fmt: skip
+    how = "sampled by " + ", ".join(f"{name} {value:g}" for name, value in sampling.items()) if sampling else "greedy"
     text = (
         f"mean return   {result.mean:.4g}   (95 % confidence interval {low:.4g} to {high:.4g})\n"
-        f"episodes      {len(returns)}, {'exploring' if options.explore else 'greedy'}\n"
+        f"episodes      {len(returns)}, {'exploring' if options.explore and not sampling else how}\n"
         f"mean length   {facts['mean_length']:.4g} steps"
     )
     show(options.json, (facts, text))

@@ -92,6 +92,11 @@ class Evaluate:
     episodes: Number = None  # how many episodes (default: 100)
     seed: Number = None  # decides the episodes' starts (default: the run's seed)
     explore: Flag = False  # act as in training instead of greedily: a policy samples
+    temperature: Number = None  # a language model samples: its logits are divided by this, 0 takes the likeliest token
+    top_p: Number = None  # it draws from the likeliest tokens that have this probability together
+    top_k: Number = None  # it draws from so many of the likeliest tokens
+    min_p: Number = None  # it draws from tokens with this share of the likeliest one's probability at least
+    repetition_penalty: Number = None  # above 1, tokens that stand in the text already become less likely
     workers: Number = None  # processes that step the environments, for slow ones (default: 1)
     checkpoint: Word = None  # a step, or best (default: the last one)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
@@ -281,6 +286,12 @@ def integer(name: str, option: Given | str | None) -> int | None:
     """The whole number of an option; 1e5 and 100_000 are whole numbers too."""
     given = word(option)
     return None if given is None else _whole(f"--{name.replace('_', '-')}", given)
+
+
+def number(name: str, option: Given | str | None) -> float | None:
+    """The number of an option."""
+    given = word(option)
+    return None if given is None else _float(f"--{name.replace('_', '-')}", given)
 
 
 def _whole(name: str, given: str) -> int:

@@ -20,7 +20,7 @@ from rlbook.cli.options import CommandOptions, Given, Word, convert, integer, me
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.files import read_file
-from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RETURNS, UNWRITTEN, SeveralSeeds
+from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RETURNS, UNWRITTEN, SeveralSeeds, refuse_narrowed
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
@@ -85,6 +85,8 @@ def parse_train(argv: Sequence[str]) -> Training:
     kinds, command = command_of(algorithm)
     if algorithm in words:
         words.remove(algorithm)
+    for name in {this.partition("=")[0].removeprefix("--").replace("-", "_") for this in words if this.startswith("--")} - kinds.keys():
+        refuse_narrowed(str(algorithm), name)
     prog = f"rlbook train {algorithm}" if algorithm else "rlbook train ALGORITHM"
     options: Any = parse(command, spell_out(words, kinds), prog, _description(algorithm))
     hyper = getattr(options, "hyper", None)

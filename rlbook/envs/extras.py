@@ -1,4 +1,4 @@
-"""Environments of packages that come with an extra of rlbook's: MuJoCo, MinAtar, MiniGrid."""
+"""Environments of packages that come with an extra of rlbook's: MuJoCo, MinAtar, MiniGrid, reasoning-gym."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ FAMILIES = (
     Family("MuJoCo", ("gymnasium.envs.mujoco",), ("imageio", "mujoco"), "mujoco"),
     Family("MinAtar", ("MinAtar/",), ("minatar.gym",), "minatar"),
     Family("MiniGrid", ("MiniGrid-", "BabyAI-"), ("minigrid",), "minigrid"),
+    Family("reasoning-gym", ("ReasoningGym-", "rlbook.llm.reasoning_gym_env:"), ("reasoning_gym",), "reasoning"),
 )
 
 
 def provide(env_id: str) -> None:
-    """Registers the environments of the package that an id belongs to, if it belongs to one.
+    """Imports what registers the environments of the package that an id belongs to, if it belongs to one.
 
     Raises:
         RequestError: the package is not installed; the extra is named.
@@ -55,6 +56,11 @@ def _family(env_id: str) -> Family | None:
     spec = gymnasium.registry.get(env_id)
     entry_point = str(spec.entry_point) if spec is not None else ""
     return next((family for family in FAMILIES if env_id.startswith(family.beginnings) or entry_point.startswith(family.beginnings)), None)
+
+
+def needs_an_extra(spec: EnvSpec) -> bool:
+    """Whether an environment runs only where a package is installed that rlbook alone does not need."""
+    return _family(spec.id) is not None
 
 
 def _register_games() -> None:

@@ -26,6 +26,8 @@ def register() -> None:
     for name in ("Sorting", "ModularArithmetic", "TaggedCopy", "Countdown", "Reasoning"):
         _register(f"rlbook/{name}-v0", f"rlbook.llm.task_envs:{name}", f"rlbook.llm.task_envs:{name}Vector")
     _register("rlbook/Chat-v0", "rlbook.llm.chat_env:Chat", "rlbook.llm.chat_env:ChatVector")
+    gyms = "rlbook.llm.reasoning_gym_env:ReasoningGym"
+    _register("rlbook/ReasoningGym-v0", gyms, f"{gyms}Vector")
 
 
 def _register_tabular(env_id: str, entry_point: str, max_episode_steps: int | None) -> None:

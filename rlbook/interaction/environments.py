@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
 from rlbook.envs.extras import make as make_one
-from rlbook.envs.extras import provide
+from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.registration import register
 from rlbook.errors import RequestError
 
@@ -35,6 +35,7 @@ FAMILIES = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 def environments() -> dict[str, EnvSpec]:
     """Name → spec of every environment that runs with nothing else installed: rlbook's own (by short id), gymnasium's, and yours."""
     ours = {id.removeprefix("rlbook/"): spec for id, spec in gymnasium.registry.items() if id.startswith("rlbook/")}
+    ours = {id: spec for id, spec in ours.items() if not needs_an_extra(spec)}
     theirs = {id: spec for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith(FAMILIES) and _is_newest(spec)}
     yours = {id: spec for id, spec in gymnasium.registry.items() if not _ships_with_gymnasium(spec) and not id.startswith("rlbook/")}
     return dict(sorted(ours.items())) | dict(sorted(theirs.items())) | dict(sorted(yours.items()))

@@ -71,8 +71,9 @@ class Sampling:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Tokens [N] and their log-probabilities [N] among what was left; the likeliest where `rng` is None or the temperature 0."""
         scores = as_array(self.scores(full_precision(logits), seen))
-        greedy = rng is None or self.temperature == 0.0
-        return mode_categorical(scores) if greedy else sample_categorical(scores, rng.random(len(scores)))
+        if rng is None or self.temperature == 0.0:
+            return mode_categorical(scores)
+        return sample_categorical(scores, rng.random(len(scores)))
 
 
 THINKING = Sampling(temperature=0.6, top_p=0.95, top_k=20)
@@ -111,6 +112,18 @@ def seen_in(tokens: np.ndarray, length: np.ndarray, vocabulary: int) -> Tensor:
     row, column = np.nonzero(np.arange(tokens.shape[1]) < length[:, None])
     seen[row, tokens[row, column]] = True
     return torch.from_numpy(seen)
+
+
+def sampled(policy: object, asked: Mapping[str, Any]) -> SamplingPolicy | None:
+    """The policy with a `Sampling` of its own temperature and of what is asked for; None where it is no language model.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+    if not isinstance(policy, LanguageModelPolicy):
+        return None
+    settings: dict[str, Any] = {"temperature": policy.temperature, **asked}
+    return SamplingPolicy(policy, Sampling(**settings))
 
 
 class SamplingPolicy(LanguageModelPolicy):

@@ -85,22 +85,26 @@ class CountdownVector(TokenVectorEnv):
 
 class Reasoning(TokenEnv):
     __doc__ = f"""{TokenEnv.__doc__}
-    The task: sums in several steps, "47+86+25+93=" is answered by "251" and EOS, with a scratchpad before it or without. Demonstrations
-    have one: "<think>133,158,251</think>251". Only what stands behind the scratchpad is scored. 7 680 training and 512 held-out prompts.
-    V is 19 (each tag is one token), a prompt has 13 tokens (BOS first), `max_new_tokens` is 18 and L is 31. Optimal return: 1.0. No
-    weights ship for it.
+    The task: sums in several steps. Asked is the last digit of the sum: "4+7+8+5+9+6=" is answered by "9" and EOS, with a scratchpad before
+    it or without. Demonstrations have one, "<think>4,1,9,4,3,9</think>9": the last digit of the sum so far behind each term. Only what
+    stands behind the scratchpad is scored. 7 680 training and 512 held-out prompts. V is 19 (each tag is one token), a prompt has 13
+    tokens (BOS first), `max_new_tokens` is 16 and L is 29. Optimal return: 1.0; of answers without steps about one in ten is right by
+    chance. No weights ship for it.
 
-    Two more arguments:
-    * `terms`: how many numbers are added, 2 to 5 (4).
+    Three more arguments:
+    * `terms`: how many numbers are added, 3 to 8 (6).
+    * `digits`: how many digits each number and the answer have, 1 or 2 (1).
     * `steps`: whether demonstrations have the scratchpad (true).
     """
 
-    def __init__(self, *, terms: int = 4, steps: bool = True, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(ReasoningTask(terms, steps), **kwargs)
+    def __init__(self, *, terms: int = 6, digits: int = 1, steps: bool = True, **kwargs: Unpack[TokenOptions]) -> None:
+        super().__init__(ReasoningTask(terms, digits, steps), **kwargs)
 
 
 class ReasoningVector(TokenVectorEnv):
     """`Reasoning` for N environments."""
 
-    def __init__(self, num_envs: int = 1, *, terms: int = 4, steps: bool = True, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(ReasoningTask(terms, steps), num_envs, **kwargs)
+    def __init__(
+        self, num_envs: int = 1, *, terms: int = 6, digits: int = 1, steps: bool = True, **kwargs: Unpack[TokenOptions]
+    ) -> None:
+        super().__init__(ReasoningTask(terms, digits, steps), num_envs, **kwargs)

@@ -96,3 +96,16 @@ NAMES = tuple(item.name for item in fields(RunOptions))
 COUNTS = tuple(item.name for item in fields(RunOptions) if item.type in LEAST)
 RETURNS = tuple(item.name for item in fields(RunOptions) if item.type == "Return")
 FOLDERS = tuple(item.name for item in fields(RunOptions) if item.type == "Folder")
+
+
+NARROWED = ("top_p", "top_k", "min_p", "repetition_penalty")
+"""Ways to choose tokens in evaluation whose log-probabilities no training recomputes."""
+
+
+def refuse_narrowed(algorithm: str, name: str) -> None:
+    """Raises RequestError where `name` is a way to choose tokens that no training has."""
+    if name in NARROWED:
+        raise RequestError(
+            f"{algorithm} has no hyper-parameter {name!r}: it would train on tokens of a narrowed distribution with log-probabilities of"
+            " the whole one, so the ratio of new to old policy would not be 1; give it to `rlbook evaluate`"
+        )

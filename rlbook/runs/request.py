@@ -19,7 +19,7 @@ from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.loop import Budget
 from rlbook.policies.model_spec import ModelSpec
 from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset
-from rlbook.runs.options import COUNTS, FOLDERS, NAMES, UNWRITTEN, RunOptions
+from rlbook.runs.options import COUNTS, FOLDERS, NAMES, UNWRITTEN, RunOptions, refuse_narrowed
 from rlbook.runs.plain_yaml import parse_yaml
 
 EVAL_EPISODES = 20
@@ -262,6 +262,7 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
     names, algorithm = [item.name for item in dataclasses.fields(agent.Config)], name_of(agent)
     for key in hyperparameters:
         if key not in names:
+            refuse_narrowed(algorithm, key)
             match = nearest(key, names)
             hint = f"; did you mean {match!r}?" if match else ""
             raise RequestError(f"{algorithm} has no hyper-parameter {key!r}{hint} (it has: {', '.join(names)})")

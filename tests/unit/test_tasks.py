@@ -29,7 +29,7 @@ ALL = {name: kind() for name, kind in TASKS.items()}
 VARIANTS = ALL | {"addition of 3": AdditionTask(3), "addition of 4": AdditionTask(4), "without steps": ReasoningTask(steps=False)}
 FORMS = {
     "Sorting": ("7 680", 26, 10, 10), "ModularArithmetic": ("15 872", 19, 9, 3), "TaggedCopy": ("7 680", 29, 12, 9),
-    "Countdown": ("7 675", 23, None, 12), "Reasoning": ("7 680", 19, 13, 18),
+    "Countdown": ("7 675", 23, None, 12), "Reasoning": ("7 680", 19, 13, 16),
 }  # fmt: skip
 
 
@@ -60,25 +60,26 @@ def test_answers_and_demonstrations_are_right_and_within_the_vocabulary(name: st
     (ModularTask(10), "12+34%10=", "6"),
     (TaggedCopyTask(), "ab<cde>fgh=", "[CDE]"),
     (CountdownTask(), "2,3,7:13=", "2*3+7"),
-    (ReasoningTask(), "47+86+25+93=", "251"),
+    (ReasoningTask(), "4+7+8+5+9+6=", "9"),                    # 39
+    (ReasoningTask(3, digits=2), "47+86+75=", "08"),           # 208
 ])  # fmt: skip
 def test_answers_by_hand(task: Task, prompt: str, answer: str) -> None:
     assert task.answer(prompt) == answer
 
 
 def test_the_scratchpad_has_the_sum_so_far_behind_each_term() -> None:
-    assert ReasoningTask().demonstration("47+86+25+93=") == "<think>133,158,251</think>251"        # 47+86, +25, +93
-    assert ReasoningTask(steps=False).demonstration("47+86+25+93=") == "251"
-    assert ReasoningTask(2).demonstration("47+86=") == "<think>133</think>133"
+    assert ReasoningTask().demonstration("4+7+8+5+9+6=") == "<think>4,1,9,4,3,9</think>9"          # 4, 11, 19, 24, 33, 39
+    assert ReasoningTask(steps=False).demonstration("4+7+8+5+9+6=") == "9"
+    assert ReasoningTask(3, digits=2).demonstration("47+86+75=") == "<think>47,33,08</think>08"    # 47, 133, 208
 
 
 @pytest.mark.parametrize(("text", "final"), [
-    ("251", "251"), ("<think>1</think>251", "251"), ("<think></think>251", "251"), ("<think>251", ""), ("251</think>", ""),
+    ("9", "9"), ("<think>1</think>9", "9"), ("<think></think>9", "9"), ("<think>9", ""), ("9</think>", ""), ("<think>9</think>1", "1"),
     ("<think>1</think>2</think>3", "3"), ("<think>1</think>2<think>", "2<think>"),
 ])  # fmt: skip
 def test_only_what_stands_behind_the_scratchpad_is_the_answer(text: str, final: str) -> None:
     assert final_answer(text) == final
-    assert ReasoningTask().score("47+86+25+93=", text) == float(final == "251")
+    assert ReasoningTask().score("4+7+8+5+9+6=", text) == float(final == "9")
 
 
 @pytest.mark.parametrize(("text", "right"), [
@@ -176,7 +177,7 @@ def test_a_word_of_the_task_is_one_token() -> None:
 @pytest.mark.parametrize(("env", "kwargs", "sentence"), [
     ("Addition-v0", {"digits": 5}, "digits must be an integer from 2 to 4, got 5"),
     ("ModularArithmetic-v0", {"modulus": 1}, "modulus must be an integer from 2 to 99, got 1"),
-    ("Reasoning-v0", {"terms": 9}, "terms must be an integer from 2 to 5, got 9"),
+    ("Reasoning-v0", {"terms": 9}, "terms must be an integer from 3 to 8, got 9"),
     ("Reasoning-v0", {"steps": "no"}, "steps must be true or false, got 'no'"),
 ])  # fmt: skip
 def test_bad_arguments_are_one_sentence(env: str, kwargs: dict[str, object], sentence: str) -> None:

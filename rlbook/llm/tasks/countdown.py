@@ -56,9 +56,9 @@ def _expressions(a: int, b: int, c: int) -> Iterator[tuple[int, str]]:
         products = first in "*/", second in "*/"
         left_to_right = None if left is None else _value(left, second, c)
         inner_last = None if right is None else _value(a, first, right)
-        if left_to_right in TARGETS:
+        if left_to_right is not None and left_to_right in TARGETS:
             yield left_to_right, f"({a}{first}{b}){second}{c}" if products == (False, True) else f"{a}{first}{b}{second}{c}"
-        if inner_last in TARGETS and products != (False, False):
+        if inner_last is not None and inner_last in TARGETS and products != (False, False):
             yield inner_last, f"{a}{first}{b}{second}{c}" if products == (False, True) else f"{a}{first}({b}{second}{c})"
 
 

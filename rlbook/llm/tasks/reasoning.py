@@ -1,6 +1,7 @@
-"""Sums in several steps: "47+86+25+93=" is answered by "251", which is rarely right without written steps.
+"""Sums in several steps: "4+7+8+5+9+6=" asks for the last digit of 39, which is rarely right without written steps.
 
-With them it reads "<think>133,158,251</think>251": the sum so far behind each term, between the tags, and then the answer.
+With them it reads "<think>4,1,9,4,3,9</think>9": the last digit of the sum so far behind each term, between the tags, and then the
+answer. Each step needs the digit before it and one term, where the answer alone needs all terms at once.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ OPEN, CLOSE = "<think>", "</think>"
 
 
 class ReasoningTask(Task):
-    """8 192 different sums of numbers from 10 to 99.
+    """8 192 different sums (where there are as many), of which the last digits are asked.
 
     What stands before `</think>` counts for nothing, right or wrong: the answer is what stands behind it, or the whole text where there is
     no scratchpad. Each tag is one token, as in the vocabularies of reasoning models. Spelled in characters the two would be half of what
     is written, and a model that has never seen them would never find them by chance.
 
     Args:
-        terms: how many numbers are added, 2 to 5.
+        terms: how many numbers are added, 3 to 8.
+        digits: how many digits each number and the answer have, 1 or 2.
         steps: whether a demonstration has the scratchpad, or the answer alone.
     """
 
@@ -30,26 +32,31 @@ class ReasoningTask(Task):
     characters = "0123456789+=,"
     words = (OPEN, CLOSE)
 
-    def __init__(self, terms: int = 4, steps: bool = True) -> None:
-        check("terms", terms, whole(2, 5))
+    def __init__(self, terms: int = 6, digits: int = 1, steps: bool = True) -> None:
+        check("terms", terms, whole(3, 8))
+        check("digits", digits, whole(1, 2))
         check("steps", steps, boolean)
-        self.terms, self.steps = terms, steps
+        self.terms, self.digits, self.steps = terms, digits, steps
         super().__init__()
 
     def all_prompts(self) -> list[str]:
-        count = min(COUNT, 90**self.terms)
-        return ["+".join(str(10 + i // 90**place % 90) for place in range(self.terms)) + "=" for i in drawn(90**self.terms, count)]
+        count = 10 ** (self.digits * self.terms)
+        rows = [f"{i:0{self.digits * self.terms}d}" for i in drawn(count, min(COUNT, count))]
+        return ["+".join(row[k : k + self.digits] for k in range(0, len(row), self.digits)) + "=" for row in rows]
 
     def answer(self, prompt: str) -> str:
-        return str(sum(_terms(prompt)))
+        return self._last_digits(sum(_terms(prompt)))
 
     def demonstration(self, prompt: str) -> str:
         if not self.steps:
             return self.answer(prompt)
-        return f"{OPEN}{','.join(map(str, list(accumulate(_terms(prompt)))[1:]))}{CLOSE}{self.answer(prompt)}"
+        return f"{OPEN}{','.join(map(self._last_digits, accumulate(_terms(prompt))))}{CLOSE}{self.answer(prompt)}"
 
     def score(self, prompt: str, text: str) -> float:
         return float(final_answer(text) == self.answer(prompt))
+
+    def _last_digits(self, number: int) -> str:
+        return f"{number % 10**self.digits:0{self.digits}d}"
 
 
 def final_answer(text: str) -> str:
