@@ -486,6 +486,8 @@ MEASUREMENTS = {
         "two-digit sums", "rejection_sampling Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True
     ),
     "mode_covering": Experiment("two peaks at ±2 with deviation 0.5, and a student with one", "mode_covering"),
+    "distilled_sizes": Experiment("two-digit sums, into a third of the size, greedy, 3 seeds", "distilled_sizes"),
+    "digits": Experiment("scikit-learn's digits, means of 3 seeds", "digits"),
     "distillation_maze": Measurement(
         "the maze, from PPO into 8 units", "distillation Maze-v0 --teacher runs/expert --hidden-sizes 8", untimed_return, seeds=3,
         expert="ppo Maze-v0",

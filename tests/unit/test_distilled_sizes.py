@@ -1,0 +1,22 @@
+"""The experiment on a third of the size, in small."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlbook.book import distilled_sizes
+
+
+def test_a_small_run_has_a_teacher_a_third_size_student_and_a_picture() -> None:
+    found = distilled_sizes.run(seeds=1, steps=1_500, teacher_steps=1_500)
+    assert 0.3 <= found.parameters[1] / found.parameters[0] <= 0.36
+    assert found.teacher >= 0.4 and list(found.accuracy) == ["hard labels", "soft labels"]
+    assert len(distilled_sizes.measured(found)) == 6
+    distilled_sizes.draw(found)
+
+
+@pytest.mark.slow
+def test_soft_labels_bring_a_student_of_a_third_of_the_size_near_its_teacher_and_above_hard_labels() -> None:
+    found = distilled_sizes.run(seeds=1)
+    soft, hard = (float(found.accuracy[f"{kind} labels"].mean()) for kind in ("soft", "hard"))
+    assert soft >= found.teacher - 0.05 and soft > hard
