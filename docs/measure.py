@@ -558,6 +558,7 @@ MEASUREMENTS = {
         "one round of pairs, with the NLL term", f"dpo Addition-v0 {ROUND} --nll-coef 1", log_ratios, seeds=3, evaluate=ADDITION,
         sampled=True,
     ),
+    "rlhf": Experiment("sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts", "rlhf"),
     "dpo_plain": Measurement(
         "fresh pairs all the time, plain DPO", "dpo Addition-v0 --nll-coef 0", log_ratios, seeds=3, evaluate=ADDITION, sampled=True
     ),

@@ -47,7 +47,7 @@ TOLERANCE = 20
 def closeness(completion: Completion) -> float:
     """1 for the right number, 0 for one that is wrong by `TOLERANCE` or is none, and a straight line between them."""
     number = completion.text.removesuffix(UNIT)
-    if not number.isdecimal():
+    if completion.answer is None or not number.isdecimal():
         return 0.0
     return max(0.0, 1.0 - abs(int(number) - int(completion.answer)) / TOLERANCE)
 
@@ -113,12 +113,16 @@ def demonstrations(seed: int = 0) -> Episodes:
 
 
 def preferences(run: rlbook.Run, prompts: int, seed: int = 0) -> Pairs:
-    """Two sampled answers of a run's agent to each of so many prompts, the one with the higher true score first; equals make no pair."""
-    episodes, scores = sampled(run, prompts, seed)
-    pairs = np.arange(2 * prompts).reshape(prompts, 2)
-    first = scores[pairs].argmax(1)
-    differ = scores[pairs[:, 0]] != scores[pairs[:, 1]]
-    better, worse = (pairs[np.arange(prompts), place][differ] for place in (first, 1 - first))
+    """Two sampled answers of a run's agent to each of so many prompts as pairs."""
+    return neighbours(*sampled(run, prompts, seed))
+
+
+def neighbours(episodes: list[Episode], scores: NDArray[np.float64]) -> Pairs:
+    """Episodes 0 and 1, 2 and 3, … as pairs, the one with the higher of the scores [2 · P] first; equals make no pair."""
+    pairs = np.arange(len(scores)).reshape(-1, 2)
+    pairs = pairs[scores[pairs[:, 0]] != scores[pairs[:, 1]]]
+    order = scores[pairs].argsort(1)
+    better, worse = (np.take_along_axis(pairs, order[:, [place]], 1)[:, 0] for place in (1, 0))
     return Pairs([episodes[i] for i in better], [episodes[i] for i in worse])
 
 
@@ -160,62 +164,53 @@ UNIT_ID = int(character_codec().encode_answer(UNIT)[0])
 BINS = 20
 
 
-class Curves(NamedTuple):
-    """Means over twentieths of the budget, [R, BINS] each: R seeds."""
-
-    learned: NDArray[np.float64]
-    true: NDArray[np.float64]
-
-
 class Found(NamedTuple):
-    """What `run` found, for R seeds."""
+    """What one seed found; [R, …] for R of them."""
 
-    before: list[float]                      # true score of greedy answers to held-out prompts, after SFT
-    after: list[float]                       # after PPO held by the penalty
-    too_far: list[float]                     # after PPO let go
-    visible: list[float]                     # share of fresh pairs ordered rightly, where the unit differs
-    hidden: list[float]                      # the same where the numbers alone differ
-    held: Curves
-    let_go: Curves
+    before: NDArray[np.float64]              # true score of greedy answers to held-out prompts, after SFT
+    after: NDArray[np.float64]               # after PPO held by the penalty
+    too_far: NDArray[np.float64]             # after PPO let go
+    visible: NDArray[np.float64]             # share of fresh pairs ordered rightly, where the unit differs
+    hidden: NDArray[np.float64]              # the same where the numbers alone differ
+    held: NDArray[np.float64]                # [2, BINS], learned and true score while PPO is held by the penalty
+    let_go: NDArray[np.float64]              # [2, BINS], while it is let go
+
+
+def one(seed: int) -> Found:
+    """All stages with one seed, the last one twice: with the penalty, and without it."""
+    stages = train(seed)
+    free = optimise(stages.sft, stages.reward_model, seed, LET_GO)
+    fresh = preferences(stages.sft, 1_000, seed + 1_000)
+    before, after, too_far = (np.asarray(held_out(run)) for run in (stages.sft, stages.ppo, free))
+    visible, hidden = (np.asarray(told_apart(stages.reward_model, fresh, units=units)) for units in (True, False))
+    return Found(before, after, too_far, visible, hidden, curve(stages.ppo), curve(free))
 
 
 def run(seeds: int = 3) -> Found:
-    """All stages, the last one twice: with the penalty, and without it."""
-    columns: list[list[Any]] = [[] for _ in Found._fields]
-    for seed in range(seeds):
-        stages = train(seed)
-        free = optimise(stages.sft, stages.reward_model, seed, LET_GO)
-        fresh = preferences(stages.sft, 1_000, seed + 1_000)
-        scores = [held_out(each) for each in (stages.sft, stages.ppo, free)]
-        accuracies = [told_apart(stages.reward_model, fresh, units=units) for units in (True, False)]
-        for column, value in zip(columns, [*scores, *accuracies, curve(stages.ppo), curve(free)], strict=True):
-            column.append(value)
-    lists, curves = columns[:5], columns[5:]
-    held, let_go = (Curves(*(np.stack(each) for each in zip(*found, strict=True))) for found in curves)
-    return Found(*lists, held, let_go)
+    """`one` for several seeds."""
+    return Found(*(np.stack(each) for each in zip(*map(one, range(seeds)), strict=True)))
 
 
-def curve(run: rlbook.Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The learned and the true score of a run's training episodes, [BINS] each, over its budget."""
+def curve(run: rlbook.Run) -> NDArray[np.float64]:
+    """The learned and the true score of a run's training episodes, [2, BINS], means over equal parts of its budget."""
     reports = [report for report in run.metrics if "true_return" in report]
     place = np.array([min(int(BINS * report["step"] / run.steps), BINS - 1) for report in reports])
-    columns = (np.array([report[name] for report in reports]) for name in ("return", "true_return"))
-    learned, true = (np.array([column[place == k].mean() for k in range(BINS)]) for column in columns)
-    return learned, true
+    values = np.array([[report[name] for report in reports] for name in ("return", "true_return")])
+    return np.stack([values[:, place == k].mean(1) for k in range(BINS)], axis=1)
 
 
 def measured(found: Found) -> dict[str, float]:
     """The numbers that the page names: means over the seeds."""
-    rise = [after - before for before, after in zip(found.before, found.after, strict=True)]
-    best = found.let_go.true.max(axis=1)
+    true = found.let_go[:, 1]
     return {
-        "true score after SFT": float(np.mean(found.before)),
-        "after PPO with the penalty": float(np.mean(found.after)),
-        "least rise of a seed": min(rise),
-        "after PPO without it": float(np.mean(found.too_far)),
-        "fall from the best, sampled": float((best - found.let_go.true[:, -1]).mean()),
-        "pairs told apart by their unit": float(np.mean(found.visible)),
-        "pairs told apart by their number": float(np.mean(found.hidden)),
+        "true score after SFT": float(found.before.mean()),
+        "after PPO with the penalty": float(found.after.mean()),
+        "least rise of a seed": float((found.after - found.before).min()),
+        "after PPO without it": float(found.too_far.mean()),
+        "fall from the best without it, sampled": float((true.max(1) - true[:, -1]).mean()),
+        "least fall of a seed": float((true.max(1) - true[:, -1]).min()),
+        "pairs told apart by their unit": float(found.visible.mean()),
+        "pairs told apart by their number": float(found.hidden.mean()),
     }
 
 
@@ -230,9 +225,9 @@ def draw(found: Found) -> Figure:
         labelled(axes, "thousand tokens written", "true score (solid)")
         second = axes.twinx()
         second.set_ylabel("learned score (dashed)")
-        for values, place, colour, style in ((curves.true, axes, curve_colour(0), "-"), (curves.learned, second, curve_colour(1), "--")):
-            place.plot(steps, values.T, color=colour, linewidth=0.7, alpha=0.4, linestyle=style)
-            place.plot(steps, values.mean(0), color=colour, linewidth=2.0, linestyle=style)
+        for k, place, colour, style in ((1, axes, curve_colour(0), "-"), (0, second, curve_colour(1), "--")):
+            place.plot(steps, curves[:, k].T, color=colour, linewidth=0.7, alpha=0.4, linestyle=style)
+            place.plot(steps, curves[:, k].mean(0), color=colour, linewidth=2.0, linestyle=style)
         axes.set_ylim(0.4, 1.0)
         second.set_ylim(-1.0, 2.5)
         axes.set_title(f"weight of the KL penalty {options['kl_coef']:g}", fontsize=10)
