@@ -133,6 +133,14 @@ def explain(words: Sequence[str]) -> int:
     return 0
 
 
+def import_(words: Sequence[str]) -> int:
+    """`rlbook import`."""
+    from rlbook.cli.import_model import imported
+
+    show(*imported(words))
+    return 0
+
+
 def record(words: Sequence[str]) -> int:
     """`rlbook record`."""
     from rlbook.cli.record import recorded
@@ -320,5 +328,5 @@ def _checkpoint(option: Given | None) -> int | str | None:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "compare": compare, "doctor": doctor, "animate": animate,
     "list": list_, "explain": explain,
-    "figure": figure, "record": record, "verify": verify, "ablate": ablate,
+    "figure": figure, "record": record, "import": import_, "verify": verify, "ablate": ablate,
 }  # fmt: skip

