@@ -21,6 +21,7 @@ from rlbook.agent import State
 from rlbook.fast.matrix_product import linear, product
 from rlbook.fast.modules import inside, ordinary, untouched
 from rlbook.llm import causal_lm, packing
+from rlbook.llm.lora import LoraLinear
 from rlbook.llm.packing import Packed
 from rlbook.llm.rows import Rows, completion_mask, packing_mask, positions, prompt_mask
 
@@ -28,13 +29,14 @@ FAMILY = {
     f"transformers.models.{name.lower()}.modeling_{name.lower()}": name for name in ("Llama", "Qwen2", "Qwen3")
 }
 """Module of transformers → how its classes' names begin."""
-PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU)
+PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU, LoraLinear)
 
 
 def is_plain_llama(model: nn.Module, part: str = "ForCausalLM") -> bool:
     """Whether the functions below compute this model of the family (or its trunk, part "Model") as it is now.
 
-    That is: its own layers, nothing put in their place, between them or over them, full attention, and float32 weights on the CPU.
+    That is: its own layers, nothing put in their place, between them or over them, full attention, and float32 weights on the CPU. The
+    book's own adapters are computed with it, those with dropout excepted.
     """
     home = type(model).__module__
     if home not in FAMILY or type(model).__name__ != FAMILY[home] + part:
@@ -49,7 +51,7 @@ def is_plain_llama(model: nn.Module, part: str = "ForCausalLM") -> bool:
 
 
 def _plain_layer(module: nn.Module, home: str) -> bool:
-    """A layer of `home` or of torch, untouched, with float32 weights on the CPU."""
+    """A layer of `home` or of torch, or one of these with an adapter, untouched, with float32 weights on the CPU."""
     kind = type(module)
     if not (kind.__module__ == home or kind in PLAIN or kind.__name__ == "SiLUActivation") or not untouched(module):
         return False
@@ -58,7 +60,7 @@ def _plain_layer(module: nn.Module, home: str) -> bool:
     for name, parameter in module._parameters.items():
         if parameter is None:
             continue
-        known = name == "weight" or (name == "bias" and kind is nn.Linear)
+        known = name == "weight" or (name == "bias" and kind is nn.Linear) or (name == "lora_magnitude_vector" and kind is LoraLinear)
         if not known or type(parameter) is not nn.Parameter or parameter.dtype is not torch.float32 or not parameter.is_cpu:
             return False
     if getattr(module, "sliding_window", None) is not None:
@@ -191,7 +193,9 @@ def _by_row(x: Tensor, rows: int) -> Tensor:
 
 
 def _through(layer: Any, x: Tensor) -> Tensor:
-    """A linear layer, with gradients: [M, in] → [M, out]."""
+    """A linear layer, its adapter with it, with gradients: [M, in] → [M, out]."""
+    if type(layer) is LoraLinear:
+        return layer(x)
     y = linear(x, layer.weight)
     return y if layer.bias is None else y + layer.bias
 
@@ -224,6 +228,13 @@ class Affine(NamedTuple):
         return product(x, self.weight, self.bias)
 
 
+def _affine(layer: Any) -> Affine:
+    """A layer's numbers, those of an adapter that is on added in."""
+    if type(layer) is LoraLinear:
+        layer = layer.merged() if layer.enabled else layer.base_layer
+    return Affine(layer.weight, layer.bias)
+
+
 class LayerWeights(NamedTuple):
     """A layer's matrices as one decoding step wants them: merged, norms folded in, RoPE's pairs side by side."""
 
@@ -236,9 +247,8 @@ class LayerWeights(NamedTuple):
 
 def _joined(layers: list[Any], norm: Any) -> Affine:
     """Layers that read the same, as one, the weights of the norm before them folded in."""
-    biases = [layer.bias for layer in layers]
-    weight = torch.cat([layer.weight for layer in layers]) * norm.weight
-    return Affine(weight, None if biases[0] is None else torch.cat(biases))
+    weights, biases = zip(*map(_affine, layers), strict=True)
+    return Affine(torch.cat(weights) * norm.weight, None if biases[0] is None else torch.cat(biases))
 
 
 class LlamaDecoder:
@@ -270,8 +280,7 @@ class LlamaDecoder:
             q, k = (_paired(norm.weight, sizes.width) for norm in (attention.q_norm, attention.k_norm))
             qk_norm = torch.cat([(q * scale).expand(sizes.heads, -1), k.expand(sizes.kv_heads, -1)])
         gate_up = _joined([layer.mlp.gate_proj, layer.mlp.up_proj], layer.post_attention_layernorm)
-        out, down = (Affine(last.weight, last.bias) for last in (attention.o_proj, layer.mlp.down_proj))
-        return LayerWeights(qkv, qk_norm, out, gate_up, down)
+        return LayerWeights(qkv, qk_norm, _affine(attention.o_proj), gate_up, _affine(layer.mlp.down_proj))
 
     @torch.inference_mode()
     def prefill(self, rows: Rows, new_tokens: int) -> Tensor:

@@ -13,7 +13,9 @@ from torch import Tensor
 from rlbook.fast.llama import LlamaDecoder, is_plain_llama
 from rlbook.fast_forms import plain_forms
 from rlbook.llm import causal_lm
+from rlbook.llm.adapters import adapters_off
 from rlbook.llm.causal_lm import CausalDecoder
+from rlbook.llm.lora import LoraSettings, add_lora, lora_layers
 from rlbook.llm.rows import SHARED, Rows, rows_of
 
 TOLERANCE = 1e-5
@@ -132,3 +134,38 @@ def test_sliding_windows_are_left_to_transformers(random_model: Callable[..., An
     assert not is_plain_llama(model) and isinstance(causal_lm.decoder(model), CausalDecoder)
     logits = causal_lm.logits(model, rows)
     assert all((logits[row] - alone(model, rows, row)).abs().max() < TOLERANCE for row in range(4))
+
+
+@pytest.mark.parametrize("options", [{}, {"use_dora": True, "use_rslora": True}], ids=["LoRA", "DoRA"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_adapters_are_computed_live(kind: str, options: dict[str, bool], random_model: Callable[..., Any]) -> None:
+    """Logits and gradients are those of transformers with the same layers; a decoder has what was on when it was made."""
+    model, rows = random_model(kind, num_key_value_heads=2), texts(SHARED)
+    before = causal_lm.logits(model, rows).detach()
+    generator = torch.Generator().manual_seed(3)
+    add_lora(model, LoraSettings(r=3, lora_alpha=6, **options), generator)
+    for _, layer in lora_layers(model):
+        torch.nn.init.normal_(layer.lora_B.weight, std=0.3, generator=generator)
+    assert is_plain_llama(model)
+    trained, results = [weight for weight in model.parameters() if weight.requires_grad], []
+    for plain in (False, True):
+        with plain_forms(plain):
+            logits = causal_lm.logits(model, rows)
+        results.append((logits.detach(), *torch.autograd.grad(logits.log_softmax(-1)[..., 5].mean(), trained)))
+    assert all((ours - theirs).abs().max() < TOLERANCE for ours, theirs in zip(*results, strict=True))
+    assert (results[0][0] - before).abs().max() > 0.1
+    on = causal_lm.decoder(model)
+    with adapters_off(model):
+        off = causal_lm.decoder(model)
+        assert torch.equal(causal_lm.logits(model, rows).detach(), before)
+    assert isinstance(on, LlamaDecoder) and isinstance(off, LlamaDecoder)
+    for decoder, expected in ((on, results[0][0]), (off, before)):
+        assert (decoder.prefill(rows, new_tokens=1) - expected[:, 0]).abs().max() < TOLERANCE
+        assert (decoder.step(rows.completion[:, 0]) - expected[:, 1]).abs().max() < TOLERANCE
+
+
+def test_dropout_of_an_adapter_is_left_to_transformers(random_model: Callable[..., Any]) -> None:
+    """Completions of one prompt would otherwise share its mask."""
+    model = random_model("llama", num_key_value_heads=2)
+    add_lora(model, LoraSettings(lora_dropout=0.1), torch.Generator().manual_seed(0))
+    assert not is_plain_llama(model)
