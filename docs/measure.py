@@ -130,6 +130,34 @@ class Experiment:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """Lines of `python -m benchmarks MODULE`, one thread."""
+
+    what: str
+    module: str
+    lines: str                               # how their names begin
+    arguments: str = ""                      # of no `rlbook train`
+
+    def commands(self) -> list[str]:
+        """As the pages show them."""
+        return [f"python -m benchmarks {self.module}"]
+
+    def run(self) -> dict[str, Any]:
+        """Runs them, and tells the medians."""
+        code = (
+            f"import torch; torch.set_num_threads(1); from benchmarks.{self.module} import compare\n"
+            "import json; print(json.dumps([[c.name, c.unit, c.ours, c.peer, c.ratios] for c in compare()]))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE.parent)
+        found = [line for line in json.loads(done.stdout) if line[0].startswith(self.lines)]
+        told = [
+            f"{name}: {statistics.median(ours):,.0f} against {statistics.median(peer):,.0f} {unit}, {statistics.median(ratios):.1f} ×"
+            for name, unit, ours, peer, ratios in found
+        ]
+        return {"what": self.what, "result": "; ".join(told), "commands": self.commands()}
+
+
+@dataclass(frozen=True)
 class Ablation:
     """What is measured: `ablate ARGUMENTS`, and how far each variant is from the whole."""
 
@@ -484,6 +512,11 @@ MEASUREMENTS = {
     "rejection_sampling_maze": Measurement("the maze", "rejection_sampling Maze-v0", optimal(3.0), seeds=3),
     "rejection_sampling_addition": Measurement(
         "two-digit sums", "rejection_sampling Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True
+    ),
+    "kv_cache": Compared("a Llama of 1 M parameters writes 128 tokens behind 16", "read_once", "the KV cache"),
+    "common_beginning": Compared(
+        "16 prompts that share 256 tokens and have 8 of their own, 2 completions of 16 tokens each, 1 M parameters", "read_once",
+        "a common beginning",
     ),
     "mode_covering": Experiment("two peaks at ±2 with deviation 0.5, and a student with one", "mode_covering"),
     "distilled_sizes": Experiment("two-digit sums, into a third of the size, greedy, 3 seeds", "distilled_sizes"),

@@ -94,18 +94,25 @@ class Categorical:
         """action [...] int64 → [...]."""
         if self.logits.shape[-1] <= LARGE:
             return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        rows = max(1, CHUNK // self.logits.shape[-1])
-        logits, actions = self.logits.flatten(0, -2).split(rows), action.flatten().split(rows)
         chosen = [
             checkpoint(_chosen, *part, use_reentrant=False)
-            for part in zip(logits, actions, strict=True)
+            for part in zip(self._chunks(), action.flatten().split(self._rows()), strict=True)
         ]
         return torch.cat(chosen).view(action.shape)
 
     def entropy(self) -> Tensor:
         """[...]; an action of probability 0 adds 0."""
-        finite = self.log_probs.clamp(min=torch.finfo(self.log_probs.dtype).min)
-        return -(self.log_probs.exp() * finite).sum(-1)
+        if self.logits.shape[-1] <= LARGE:
+            return _entropy(self.log_probs)
+        parts = [checkpoint(_entropy_of, part, use_reentrant=False) for part in self._chunks()]
+        return torch.cat(parts).view(self.logits.shape[:-1])
+
+    def _rows(self) -> int:
+        """How many rows of a large number of actions are looked at together."""
+        return max(1, CHUNK // self.logits.shape[-1])
+
+    def _chunks(self) -> tuple[Tensor, ...]:
+        return self.logits.flatten(0, -2).split(self._rows())
 
     def mode(self) -> Tensor:
         """[...] int64."""
@@ -124,6 +131,16 @@ def _chosen(logits: Tensor, action: Tensor) -> Tensor:
     Under `checkpoint` no log-softmax is kept for the gradient.
     """
     return logits.log_softmax(-1).gather(-1, action[:, None])[:, 0]
+
+
+def _entropy(log_probs: Tensor) -> Tensor:
+    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
+    return -(log_probs.exp() * finite).sum(-1)
+
+
+def _entropy_of(logits: Tensor) -> Tensor:
+    """[R] from logits [R, A]; under `checkpoint` nothing of the size of the logits is kept."""
+    return _entropy(logits.log_softmax(-1))
 
 
 class Gaussian:

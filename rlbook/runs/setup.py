@@ -72,7 +72,7 @@ def set_up(request: Request, load: Callable[[Path], Agent], workers: Workers | N
             shown = functools.cache(lambda: _data(request, env, parts))
             parts = dataclasses.replace(parts, demonstrations=shown)
         ready = _ready(request, env, parts)
-        return ready._replace(notes=ready.notes + _library_note(ready.agent))
+        return ready._replace(notes=ready.notes + _library_note(ready.agent) + _memory_note(ready.agent, env))
     except RequestError:
         raise
     except ValueError as error:
@@ -86,6 +86,17 @@ def _library_note(agent: Agent) -> tuple[str, ...]:
     from rlbook.fast.matrix_product import LIBRARY  # torch, which tables do without
 
     return (f"matrix products: {LIBRARY}, as {CHOICE} asks",)
+
+
+def _memory_note(agent: Agent, env: Adapted) -> tuple[str, ...]:
+    """How much memory the training of a language model takes, where that is worth telling."""
+    if getattr(env.unwrapped, "policy_kind", None) != "language_model" or not isinstance(env, AdaptedVectorEnv):
+        return ()
+    from rlbook.llm.memory import memory_note  # torch, which tables do without
+
+    asked = [getattr(agent.config, name, None) for name in ("micro_batch_size", "batch_size")]
+    rows = next((size for size in asked if size is not None), env.num_envs)
+    return memory_note(agent, rows, env.observation_space["tokens"].shape[-1])  # type: ignore[index]
 
 
 def _refusal(request: Request, error: Exception) -> str:

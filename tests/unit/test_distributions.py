@@ -205,6 +205,7 @@ def test_large_vocabularies_in_chunks_are_the_same(monkeypatch: pytest.MonkeyPat
     for large in (1000, 10):
         monkeypatch.setattr(distributions, "LARGE", large)
         monkeypatch.setattr(distributions, "CHUNK", 40)
-        log_prob = Categorical(logits).log_prob(action)
-        results.append((log_prob, *torch.autograd.grad(log_prob.sin().sum(), logits)))
+        log_prob, entropy = Categorical(logits).log_prob(action), Categorical(logits).entropy()
+        slopes = [torch.autograd.grad(numbers.sin().sum(), logits)[0] for numbers in (log_prob, entropy)]
+        results.append((log_prob, entropy, *slopes))
     assert all(map(torch.equal, *results))

@@ -1,0 +1,67 @@
+"""How much memory training a language model takes, told before it is taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from rlbook.agent import Agent
+from rlbook.llm.language_model import LanguageModelPolicy
+
+WORTH_TELLING = 10**9                        # bytes
+LIBRARIES = 450 * 10**6                      # bytes that torch and transformers take by themselves
+
+
+class Needed(NamedTuple):
+    """Bytes, at most."""
+
+    weights: int                             # of all models, each tensor once
+    optimizer: int                           # a gradient and two moments for each number that is trained
+    acting: int                              # the decoder's matrices
+    update: int                              # what a pass over one micro-batch keeps for its gradient, or a checkpoint's copy
+
+    @property
+    def total(self) -> int:
+        """All that is there at once."""
+        return sum(self) + LIBRARIES
+
+
+def needed(policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, tokens: int) -> Needed:
+    """What training a policy takes.
+
+    A token keeps about 8 d + 4 f numbers a layer for the gradient, and its logits three times.
+
+    Args:
+        policy: in float32, its critic with it.
+        others: the reference and whatever else has weights.
+        rows: texts that are backpropagated at once.
+        tokens: in the longest of them.
+    """
+    config: Any = policy.model.config.get_text_config()
+    width, layers = config.hidden_size, config.num_hidden_layers
+    inside = getattr(config, "intermediate_size", None) or 4 * width
+    kept = 4 * rows * tokens * (layers * (8 * width + 4 * inside) + 3 * config.vocab_size)
+    weights = _bytes(tensor for module in (policy, *others) for tensor in module.parameters())
+    trained = _bytes(tensor for tensor in policy.parameters() if tensor.requires_grad)
+    return Needed(weights, 3 * trained, _bytes(policy.model.parameters()), max(kept, 2 * trained))
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
+
+
+def memory_note(agent: Agent, rows: int, tokens: int) -> tuple[str, ...]:
+    """One sentence where an agent trains a language model on the CPU that takes a gigabyte or more."""
+    policy = getattr(agent, "policy", None)
+    if not isinstance(policy, LanguageModelPolicy) or next(policy.parameters()).device.type != "cpu":
+        return ()
+    others = [other for other in (getattr(agent, "reference", None), getattr(agent, "teacher", None)) if isinstance(other, nn.Module)]
+    parts = needed(policy, others, rows, tokens)
+    if parts.total < WORTH_TELLING:
+        return ()
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    listed = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in parts._asdict().items())
+    return (f"memory: about {parts.total / 1e9:.1f} GB at most ({listed}), of {has / 1e9:.0f} in this machine; micro_batch_size lowers it",)
