@@ -1,11 +1,11 @@
-"""A task of one's own: write three digits in ascending order. "725=" is answered by "257"."""
+"""A task of one's own: write three digits in order. "725=" is answered by "257", and "752" is right too."""
 
 from itertools import product
 
 import gymnasium
 
 from rlbook.llm.tasks import Task
-from rlbook.llm.token_env import TokenEnv
+from rlbook.llm.token_env import TokenEnv, TokenVectorEnv
 
 
 class SortTask(Task):
@@ -17,13 +17,11 @@ class SortTask(Task):
     def answer(self, prompt):
         return "".join(sorted(prompt.rstrip("=")))
 
-
-class Sort(TokenEnv):
-    def __init__(self, **kwargs):
-        super().__init__(SortTask(), **kwargs)
+    def score(self, prompt, text):
+        return float(text in (self.answer(prompt), self.answer(prompt)[::-1]))
 
 
-gymnasium.register("Sort-v0", entry_point=Sort)
+gymnasium.register("Sort-v0", entry_point=TokenEnv, vector_entry_point=TokenVectorEnv, kwargs={"task": SortTask()})
 
 
 def digits_in_place(completion):

@@ -27,22 +27,22 @@ class SortingVector(TokenVectorEnv):
 
 class ModularArithmetic(TokenEnv):
     __doc__ = f"""{TokenEnv.__doc__}
-    The task: a remainder, "58*77%7=" is answered by "0" and EOS; 15 872 training and 512 held-out prompts with +, - and * of two numbers
-    of two digits. V is 19, a prompt has 9 tokens (BOS first), `max_new_tokens` is 3 and L is 12. Optimal return: 1.0. No weights
+    The task: a remainder, "58*77%10=" is answered by "6" and EOS; 15 872 training and 512 held-out prompts with +, - and * of two numbers
+    of two digits. V is 19, a prompt has 10 tokens (BOS first), `max_new_tokens` is 3 and L is 13. Optimal return: 1.0. No weights
     ship for it.
 
     One more argument:
-    * `modulus`: what is divided by, 2 to 99 (7).
+    * `modulus`: what is divided by, 2 to 99 (10).
     """
 
-    def __init__(self, *, modulus: int = 7, **kwargs: Unpack[TokenOptions]) -> None:
+    def __init__(self, *, modulus: int = 10, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(ModularTask(modulus), **kwargs)
 
 
 class ModularArithmeticVector(TokenVectorEnv):
     """`ModularArithmetic` for N environments."""
 
-    def __init__(self, num_envs: int = 1, *, modulus: int = 7, **kwargs: Unpack[TokenOptions]) -> None:
+    def __init__(self, num_envs: int = 1, *, modulus: int = 10, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(ModularTask(modulus), num_envs, **kwargs)
 
 

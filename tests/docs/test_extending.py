@@ -83,3 +83,20 @@ def test_own_task_pays_for_its_answer_and_speaks_its_own_alphabet() -> None:
         env.reset(seed=0)
         steps = [env.step(token) for token in [*rules.codec.backend.encode(written, add_special_tokens=False).ids, rules.codec.eos]]
         assert sum(step[1] for step in steps) == pytest.approx(wanted) and steps[-1][2]
+
+
+def test_own_task_is_short_and_its_verifier_takes_what_it_should() -> None:
+    import my_task  # type: ignore[import-not-found]
+
+    code = (FOLDER / "my_task.py").read_text(encoding="utf-8").split('"""', 2)[2].split("def digits_in_place")[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 15
+    task = my_task.SortTask()
+    assert [task.score("725=", text) for text in ("257", "752", "275", "")] == [1.0, 1.0, 0.0, 0.0]
+    assert task.demonstration("725=") == "257"
+
+
+def test_own_task_trains_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "sft", "my_task:Sort-v0", "--env.model", "new", "--steps", "2", "--batch-size", "8", "--eval-every", "0"]
+    assert main([*words, "--allow-import", "--out", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 2
+    assert main(["evaluate", "run", "--episodes", "2", "--allow-import", "--json"]) == 0

@@ -1,4 +1,4 @@
-"""Modular arithmetic: "58*77%7=" is answered by "0", the remainder of 58 · 77 = 4 466 divided by 7."""
+"""Modular arithmetic: "58*77%10=" is answered by "6", the remainder of 58 · 77 = 4 466 divided by 10."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class ModularTask(Task):
     """16 384 of the 3 · 90 · 90 sums, differences and products of two numbers from 10 to 99. The remainder is never negative.
 
     Args:
-        modulus: what is divided by, 2 to 99.
+        modulus: what is divided by, 2 to 99. The last digits decide about 10 and 5; others need both digits, and are much harder to learn.
     """
 
     name = "modular"
     characters = "0123456789+-*%="
 
-    def __init__(self, modulus: int = 7) -> None:
+    def __init__(self, modulus: int = 10) -> None:
         check("modulus", modulus, whole(2, 99))
         self.modulus = modulus
         super().__init__()
