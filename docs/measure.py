@@ -484,6 +484,7 @@ MEASUREMENTS = {
         "the cliff, from a narrow recording", f"fitted_q {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
     ),
     "offline_values": Experiment("the cliff, narrow recordings, medians of 3 seeds", "offline_values"),
+    "credit_assignment": Experiment("the maze with slips, 240 episodes of a policy that has learned half of the way", "credit_assignment"),
     "intrinsic_rewards": Experiment("two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards"),
     "tabular_language_model": Experiment(
         "largest difference of a completion's probability from the closed form, 3 seeds", "tabular_language_model"
