@@ -18,7 +18,7 @@ from rlbook.checks import nearest
 from rlbook.cli.output import Result, width
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS, agent_class
-from rlbook.runs.glossary import GLOSSARY, said_by
+from rlbook.runs.glossary import GLOSSARY, entry_of, said_by
 
 
 def summary(algorithm: str) -> str:
@@ -64,6 +64,7 @@ def explained(name: str) -> Result:
     Raises:
         RequestError: neither has this name; the nearest one is given.
     """
+    name = entry_of(name)
     if name in GLOSSARY:
         return _number(name), _number_as_text(name, width())
     known = (*ALGORITHMS, *ALIASES, *GLOSSARY)

@@ -64,7 +64,8 @@ class CommandOptions:
     config: File = None  # take everything from a YAML file such as a run's config.yaml; what the command line says goes first
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     tensorboard: Flag = False  # write TensorBoard events into the run's folder too
-    allow_import: Flag = False  # let an algorithm or an environment of the form module:Name import that module
+    # let an algorithm, an environment or a reward of the form module:Name import that module, and the reward code run programs
+    allow_import: Flag = False
     debug: Flag = False  # show the traceback of an error
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 register()
 
+PERMISSION = "allow_import"   # the argument of an environment whose other arguments may name modules to import
 UNLIMITED = -1                # gymnasium's max_episode_steps for no time limit
 MODEL, MODEL_LIMIT = "TabularMDP", 1_000    # what an environment made of a model is called, and its time limit in environment steps
 EnvLike: TypeAlias = "str | gymnasium.Env | TabularMDP"
@@ -101,7 +102,7 @@ def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium
     Raises:
         RequestError: unknown id, or an argument that the environment refuses.
     """
-    return Recipe(find(env_id, allow_import=allow_import).id, kwargs).make()
+    return Recipe(find(env_id, allow_import=allow_import).id, kwargs, allow_import=allow_import).make()
 
 
 @dataclass(frozen=True)
@@ -112,13 +113,16 @@ class Recipe:
     kwargs: dict[str, Any] = field(default_factory=dict)
     instance: gymnasium.Env | None = field(default=None, compare=False)
     module: str | None = None                # what is imported first, where the id was given as `module:Name`
+    allow_import: bool = field(default=False, compare=False)     # whether its arguments may name modules to import, too
 
     @classmethod
     def of(cls, env: EnvLike, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None) -> Recipe:
         """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, or of a `TabularMDP` to draw episodes from."""
         if isinstance(env, str):
             module = env.split(":", 1)[0] if ":" in env else None
-            return cls(find(env, allow_import=allow_import).id, dict(kwargs or {}), module=module)
+            if PERMISSION in (kwargs or {}):
+                raise RequestError(f"{PERMISSION} is no argument of an environment; give --allow-import (allow_import=True)")
+            return cls(find(env, allow_import=allow_import).id, dict(kwargs or {}), module=module, allow_import=allow_import)
         if not isinstance(env, gymnasium.Env):
             env = _of_model(env)
         if kwargs:
@@ -131,7 +135,7 @@ class Recipe:
         settings = dict(spec.kwargs)
         if spec.max_episode_steps != gymnasium.registry[spec.id].max_episode_steps:
             settings["max_episode_steps"] = spec.max_episode_steps or UNLIMITED
-        return cls(spec.id, settings, env)
+        return cls(spec.id, settings, env, allow_import=bool(settings.pop(PERMISSION, allow_import)))
 
     @property
     def name(self) -> str:
@@ -170,7 +174,7 @@ class Recipe:
         if self.id is None:
             assert self.instance is not None
             return self.instance
-        return self._guarded(lambda: make_one(self._source(), **self.kwargs))
+        return self._guarded(lambda: make_one(self._source(), **self.kwargs, **self._permission()))
 
     def make_many(self, count: int) -> list[gymnasium.Env]:
         """`count` environments; of an instance that no recipe can make again, the instance and copies of it."""
@@ -203,7 +207,13 @@ class Recipe:
         if getattr(creator, "metadata", {}).get("autoreset_mode") != AutoresetMode.DISABLED:
             return None
         kwargs = self.kwargs | ({"max_episode_steps": None} if self.kwargs.get("max_episode_steps") == UNLIMITED else {})
-        return self._guarded(lambda: gymnasium.make_vec(str(self.id), num_envs=num_envs, **kwargs))
+        return self._guarded(lambda: gymnasium.make_vec(str(self.id), num_envs=num_envs, **kwargs, **self._permission()))
+
+    def _permission(self) -> dict[str, Any]:
+        """What an environment is told whose arguments may name modules; it stands in no run's config."""
+        entry_point = gymnasium.registry[str(self.id)].entry_point if self.allow_import else None
+        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        return {PERMISSION: True} if getattr(creator, "takes_permission", False) else {}
 
     def _guarded(self, build: Callable[[], Made]) -> Made:
         """Bad arguments become one sentence."""

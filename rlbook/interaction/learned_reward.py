@@ -1,8 +1,11 @@
-"""A reward model pays in the environment's place. Everything else about the environment is as it was.
+"""A reward model pays in the environment's place, or beside it. Everything else about the environment is as it was.
 
 What the environment itself would have paid is in the log: `true_return`, of each training episode when it ends. Beside the paid `return`
 it shows whether the model still rewards what it was meant to reward. Where the model is an ensemble, `disagreement` is the standard
 deviation of its members.
+
+Beside it: where the environment has a `model_weight` w, a step earns what the environment says and w times what the model says, which is
+logged as `reward/model` where an episode ends.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from rlbook.agent import State
 from rlbook.interaction.guards import METRICS
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import Observations, as_chosen, outermost_keeper
+
+LOGGED = "reward/model"
 
 
 class LearnedReward(Protocol):
@@ -65,7 +70,11 @@ class PaidEnv(gymnasium.Wrapper):
         named = {name: float(value[0]) for name, value in spread.items()}
         if over[0]:
             named["true_return"] = self._true_return
-        return after, float(reward[0]), terminated, truncated, _with_numbers(info, named)
+        paid, weight = float(reward[0]), model_weight(self.env)
+        if weight is None:
+            return after, paid, terminated, truncated, _with_numbers(info, named)
+        named |= {LOGGED: paid} if over[0] else {}
+        return after, float(own) + weight * paid, terminated, truncated, _with_numbers(info, named)   # type: ignore[arg-type]
 
     def snapshot(self) -> State:
         """Everything that continuing needs."""
@@ -107,7 +116,11 @@ class PaidVectorEnv(VectorWrapper):
         reward, named = _paid(self.model, before, actions, self._obs, ended, space, self.caution)
         self._true_return += np.where(waiting, 0.0, own)
         named["true_return"] = np.where(ended, self._true_return, np.nan)
-        return self._obs, np.where(waiting, 0.0, reward), terminated, truncated, _with_numbers(info, named)
+        reward, weight = np.where(waiting, 0.0, reward), model_weight(self.env)
+        if weight is not None:
+            named[LOGGED] = np.where(ended, reward, np.nan)
+            reward = own + weight * reward
+        return self._obs, reward, terminated, truncated, _with_numbers(info, named)
 
     def snapshot(self) -> State:
         """Everything that continuing needs."""
@@ -117,6 +130,11 @@ class PaidVectorEnv(VectorWrapper):
         """The inverse of `snapshot`."""
         outermost_keeper(self.env).restore(state["env"])
         self._obs, self._over, self._true_return = state["obs"], state["over"].copy(), state["true_return"].copy()
+
+
+def model_weight(env: gymnasium.Env | VectorEnv) -> float | None:
+    """The weight of a reward model beside the environment's own reward; None where the model replaces that."""
+    return getattr(env.unwrapped, "model_weight", None)
 
 
 def _paid(

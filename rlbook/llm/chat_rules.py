@@ -210,7 +210,7 @@ class ChatRules(TokenRules):
     ) -> None:
         check("split", split, one_of(*SPLITS))
         check("max_new_tokens", max_new_tokens, optional(positive_int))
-        self.rewards = Rewards(reward)
+        self.rewards = Rewards(reward, allow_import=settings.allow_import)
         made = prompts_of(settings)
         self.settings, self.split, self.stop, self.task = settings, split, tuple(stop), made.task
         self.judge = made.judge

@@ -28,22 +28,31 @@ class TokenOptions(TypedDict, total=False):
 
     split: str
     reward: Asked
+    evaluation_reward: Asked
     model: str | None
     max_new_tokens: int | None
     render_mode: str | None
+    allow_import: bool
 
 
 class _Backed:
     """What both forms say about the language model behind them."""
 
     policy_kind: ClassVar[str] = "language_model"
+    takes_permission: ClassVar[bool] = True
     rules: TokenRules
     model: str | None
+    evaluation_reward: Asked
 
     @property
     def evaluation_kwargs(self) -> dict[str, Any]:
-        """What evaluation replaces: held-out prompts, and right answers are counted."""
-        return {"split": "held_out", "reward": "correct"}
+        """What evaluation replaces: held-out prompts, and the reward that counts."""
+        return {"split": "held_out", "reward": self.evaluation_reward}
+
+    @property
+    def model_weight(self) -> float | None:
+        """Of the run's reward model beside the other rewards; None where it is not one of them."""
+        return self.rules.rewards.model_weight
 
     @property
     def codec(self) -> Codec:
@@ -101,6 +110,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     * `split`: "train" or "held_out".
     * `reward`: "correct", "exact", "prefix", "edit", a function of a finished `rlbook.llm.rewards.Completion`, or several of them: a
       list, or a mapping such as {correct: 1.0, edit: 0.2} of names to weights. Each of several is logged as `reward/NAME`.
+    * `evaluation_reward`: what an evaluation counts, as `reward`.
     * `model`: a name, which the policy's builder reads; the environment builds no network. A local Hugging Face causal LM folder,
       whose tokenizer makes the ids here; None for the built-in small model, which has been taught about half of its task where
       the weights ship with the package; "new" for the same one untaught.
@@ -116,10 +126,12 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
 
     def __init__(
-        self, task: Task, *, split: str = "train", reward: Asked = "correct", model: str | None = None,
-        max_new_tokens: int | None = None, render_mode: str | None = None,
+        self, task: Task, *, split: str = "train", reward: Asked = "correct", evaluation_reward: Asked = "correct",
+        model: str | None = None, max_new_tokens: int | None = None, render_mode: str | None = None, allow_import: bool = False,
     ) -> None:  # fmt: skip
-        self._begin(TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens), model, render_mode)
+        rules = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens, allow_import=allow_import)
+        self.evaluation_reward = evaluation_reward
+        self._begin(rules, model, render_mode)
 
     def _begin(self, rules: TokenRules, model: str | None, render_mode: str | None) -> None:
         check("render_mode", render_mode, optional(one_of("ansi")))
@@ -169,10 +181,11 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4, "autoreset_mode": AutoresetMode.DISABLED}
 
     def __init__(
-        self, task: Task, num_envs: int = 1, *, split: str = "train", reward: Asked = "correct", model: str | None = None,
-        max_new_tokens: int | None = None, render_mode: str | None = None,
+        self, task: Task, num_envs: int = 1, *, split: str = "train", reward: Asked = "correct", evaluation_reward: Asked = "correct",
+        model: str | None = None, max_new_tokens: int | None = None, render_mode: str | None = None, allow_import: bool = False,
     ) -> None:  # fmt: skip
-        rules = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens)
+        rules = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens, allow_import=allow_import)
+        self.evaluation_reward = evaluation_reward
         self._begin(rules, num_envs, model, render_mode)
 
     def _begin(self, rules: TokenRules, num_envs: int, model: str | None, render_mode: str | None) -> None:

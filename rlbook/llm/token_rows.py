@@ -29,9 +29,9 @@ class TokenRules:
     """Texts that end a completion."""
 
     def __init__(
-        self, task: Task, *, split: str, reward: Asked, model: str | None, max_new_tokens: int | None
+        self, task: Task, *, split: str, reward: Asked, model: str | None, max_new_tokens: int | None, allow_import: bool = False
     ) -> None:
-        self.rewards = Rewards(reward)
+        self.rewards = Rewards(reward, allow_import=allow_import)
         check("max_new_tokens", max_new_tokens, optional(positive_int))
         self.task, self.split = task, split
         self.texts = task.prompts(split)
@@ -39,6 +39,7 @@ class TokenRules:
         self.codec: Codec = character_codec(task.characters, task.words) if built_in else folder_codec(str(model))
         self.answers = [task.answer(text) for text in self.texts]
         self.columns = [task.columns(text) for text in self.texts]
+        self.judges = [partial(task.score, text) for text in self.texts]
         self.demonstrations = [task.demonstration(text) for text in self.texts]
         for text in (*self.answers, *self.demonstrations):
             self.codec.check_text(text)
@@ -85,9 +86,8 @@ class TokenRules:
         written = ids.tolist()
         ended = bool(written) and written[-1] in self.codec.ends
         text = self.codec.decode(written[:-1] if ended else written).strip()
-        facts: dict[str, Any] = {"columns": self.columns[prompt], "ids": written, "limit": self.max_new_tokens}
-        judge = partial(self.task.score, self.texts[prompt])
-        return Completion(self.texts[prompt], self.answers[prompt], text, ended, judge=judge, **facts)
+        facts = self.columns[prompt], None, written, self.judges[prompt], self.max_new_tokens
+        return Completion(self.texts[prompt], self.answers[prompt], text, ended, *facts)
 
 
 @lru_cache(maxsize=16)

@@ -34,6 +34,7 @@ COMMON: dict[str, str] = {
     "return": "mean undiscounted return of the training episodes since the last line; the agent explores here",
     "length": "their mean length",
     "true_return": "mean return of the same episodes in the environment's own reward, where a reward model pays in its place",
+    "reward/NAME": "mean of each of several rewards, where it applies; only on token tasks, and only where several were asked for",
     "eval_return": "mean return of greedy episodes in an environment of their own; only on the lines where the agent was evaluated",
 }
 """What every run logs."""
@@ -418,10 +419,21 @@ GLOSSARY: dict[str, Entry] = {
     "weight_variance": Entry(
         "variance of the importance weights", "none", "below 1, or a few", "large: few episodes decide everything", BOOK
     ),
+    "reward/NAME": Entry(
+        "one of several rewards, before its weight",
+        "its own",
+        "the one that matters rises, the others do not fall",
+        "a form or a length rises alone: the agent earns by looks; raise the weight of what matters",
+    ),
     "zero_std_groups": Entry(
         "groups whose returns are all equal", SHARE, "below 0.5", "near 1: tasks are too hard or too easy for the group's size", GRPO
     ),
 }
+
+
+def entry_of(name: str) -> str:
+    """The name of the entry that a logged number has: that of `reward/exact` is `reward/NAME`."""
+    return "reward/NAME" if name.startswith("reward/") else name
 
 
 def said_by(name: str) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ from rlbook.errors import RequestError
 from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.table_interaction import interaction_for
 from rlbook.interaction.advice import AdvisedVectorEnv, check_advisable, check_expert
-from rlbook.interaction.learned_reward import PaidEnv, PaidVectorEnv
+from rlbook.interaction.learned_reward import PaidEnv, PaidVectorEnv, model_weight
 from rlbook.interaction.playing import adapted_vector
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
@@ -107,16 +107,24 @@ def _environment(request: Request, model: Agent | None, workers: Workers | None)
     """The environment that the agent learns in; `model`, where there is one, pays in it."""
     if request.agent.batched:
         env = adapted_vector(request.agent, request.recipe, request.num_envs, request.config, workers)
+        _check_named(model, env.env)
         if model is None:
             return env
         _check_pays(request, model, env.env)
         return AdaptedVectorEnv(PaidVectorEnv(env.env, model, request.options.reward_caution or 0.0), env.adaptation)  # type: ignore[arg-type]
     raw = ResumableEnv(request.recipe.make())
+    _check_named(model, raw)
     adaptation = adapt_to(request.agent, raw, request.config)
     if model is None:
         return AdaptedEnv(raw, adaptation)
     _check_pays(request, model, raw)
     return AdaptedEnv(PaidEnv(raw, model, request.options.reward_caution or 0.0), adaptation)  # type: ignore[arg-type]
+
+
+def _check_named(model: Agent | None, env: Env | VectorEnv) -> None:
+    """Raises RequestError where a reward model is one of the environment's rewards, and none was given."""
+    if model is None and model_weight(env) is not None:
+        raise RequestError("one of its rewards is 'model'; give --reward-model RUN")
 
 
 def _advised(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVectorEnv, Parts]:

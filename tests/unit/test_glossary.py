@@ -34,6 +34,11 @@ def test_what_is_said_about_a_number_stands_beside_who_says_it() -> None:
     assert said_by("return") == {COMMON["return"]: ["all"]}
 
 
+def test_the_entry_of_a_named_reward_is_that_of_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "reward/exact"]) == 0
+    assert capsys.readouterr().out.startswith(f"reward/NAME: {GLOSSARY['reward/NAME'].short}")
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_the_command_line_explains_a_number(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

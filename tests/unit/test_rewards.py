@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,26 @@ import numpy as np
 import pytest
 
 import rlbook
+from rlbook.errors import RequestError
 from rlbook.interaction.guards import BadAnswer
-from rlbook.llm.rewards import Completion, Rewards, batched
+from rlbook.llm.rewards import (
+    Completion,
+    Rewards,
+    batched,
+    boxed,
+    form,
+    language,
+    last_boxed,
+    last_number,
+    length,
+    number,
+    numeric,
+    overlong,
+    repetition,
+    tagged,
+    tags,
+    think,
+)
 from rlbook.llm.token_env import Addition, AdditionVector
 from rlbook.llm.tokenizer import IDS
 
@@ -106,3 +126,136 @@ def test_bad_requests_are_refused_in_one_sentence(asked: Any, sentence: str) -> 
     with pytest.raises(ValueError) as refusal:
         Rewards(asked)
     assert sentence in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_numbers_are_read_exactly() -> None:
+    same = {
+        "1,000": 1000, "-0.5": Fraction(-1, 2), "$3.00$": 3, "1/2": Fraction(1, 2), r"\frac{1}{2}": Fraction(1, 2),
+        "50%": Fraction(1, 2), r"-\dfrac{3}{-4}": Fraction(3, 4), "7.": 7, ".25": Fraction(1, 4),
+    }  # fmt: skip
+    assert {text: number(text) for text in same} == same
+    assert [number(text) for text in ("", "1/0", "12 apples", "1,00", "9" * 500, "1e3", "--1")] == [None] * 7
+
+
+def test_the_last_number_is_no_difference_and_no_half_of_a_name() -> None:
+    texts = {"10-3": 3, "so x = -3": -3, "(-3)": -3, "3 and 4.": 4, "a7": 7, "none": None, "1,234,567 cars": 1_234_567}
+    assert {text: last_number(text) for text in texts} == texts
+
+
+def test_numeric_equality_by_hand() -> None:
+    assert numeric(wrote("I think it is 46.0, dear", "46")) == 1.0
+    assert numeric(wrote("46 or 47", "46")) == 0.0
+    assert (numeric(wrote("#### 46", "46"), after="####"), numeric(wrote("46", "46"), after="####")) == (1.0, 0.0)
+    assert (numeric(wrote("45", "46"), tolerance=0.03), numeric(wrote("45", "46"), tolerance=0.02)) == (1.0, 0.0)      # 1/46 = .0217
+    with pytest.raises(ValueError, match="the answer 'blue' is no number"):
+        numeric(wrote("46", "blue"))
+
+
+def test_a_box_with_braces_within_it_is_read_to_its_own_end() -> None:
+    texts = {r"\boxed{46}": "46", r"\boxed{1}, \boxed{\frac{1}{2}}!": r"\frac{1}{2}", r"\boxed{\{1, 2\}": None, "46": None}
+    assert {text: last_boxed(text) for text in texts} == texts
+    assert boxed(wrote(r"so \boxed{\frac{1}{2}}", "0.5")) == 1.0
+    assert boxed(wrote(r"\boxed{x + y}", "x+y")) == 1.0 and boxed(wrote(r"\boxed{46}", "47")) == 0.0
+
+
+def test_the_regular_expression_of_the_notes_loses_nested_braces(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(text: str) -> str | None:
+        found = re.findall(r"oxed{(.*?)}", text)
+        return found[-1] if found else None
+
+    right = wrote(r"\boxed{\frac{1}{2}}", "1/2")
+    assert boxed(right) == 1.0
+    monkeypatch.setattr("rlbook.llm.rewards.answers.last_boxed", planted)
+    assert planted(right.text) == r"\frac{1" and boxed(right) == 0.0
+
+
+def test_tags_and_form_by_hand() -> None:
+    good = "<think>4 + 2</think>\n<answer>6</answer>"
+    assert (tags(wrote(good)), form(wrote(good)), think(wrote(good)), tagged(wrote(good, "6"))) == (1.0, 1.0, 1.0, 1.0)
+    twice = "<think>a</think><think>b</think><answer>6</answer>"
+    assert tags(wrote(twice)) == 2 / 4 and form(wrote(twice)) == 0.0 and think(wrote(twice)) == 0.0
+    assert form(wrote("Well: " + good)) == 0.0 and form(wrote("<answer>6</answer><think>a</think>")) == 0.0
+    assert form(wrote("<think>a</think>"), names=["think"]) == 1.0 and tags(wrote("<think>a")) == 1 / 4
+    assert tagged(wrote("<answer>5</answer> no, <answer> 6 </answer>", "6")) == 1.0 and tagged(wrote("6", "6")) == 0.0
+
+
+def test_language_is_the_share_of_letters_of_a_script() -> None:
+    assert language(wrote("ab, 12")) == 1.0 and language(wrote("12 + 3")) is None
+    assert language(wrote("ab好的")) == 2 / 4 == language(wrote("ab好的"), script="cjk")
+    assert language(wrote("é и")) == 1 / 2                                            # a letter with an accent is a Latin one
+
+
+def test_lengths_by_hand() -> None:
+    def long(count: int) -> Completion:
+        return wrote("", ids=range(count), limit=20)
+
+    assert length(long(5)) == -5 / 20
+    assert [overlong(long(n), buffer=4) for n in (15, 16, 17, 20, 22)] == [0.0, 0.0, -1 / 4, -1.0, -1.0]
+    assert [overlong(long(n), buffer=4, factor=0.5, bounded=False) for n in (16, 18, 22)] == [0.0, -0.25, -0.75]     # (22-16)/4 · .5
+    assert repetition(wrote("", ids=[5, 5, 5, 5, 5]), n=2) == -(1 - 1 / 4) and repetition(wrote("", ids=[1, 2]), n=3) == 0.0
+    with pytest.raises(ValueError, match="the completion has no limit; give one"):
+        overlong(wrote(""), buffer=4)
+
+
+def test_an_example_without_an_answer_is_left_out_of_comparisons() -> None:
+    _, named = Rewards({"exact": 1.0, "boxed": 1.0, "think": 1.0})([wrote("46", None), wrote("46")])
+    np.testing.assert_array_equal(named["reward/exact"], [np.nan, 1.0])
+    np.testing.assert_array_equal(named["reward/boxed"], [np.nan, 0.0])
+    np.testing.assert_array_equal(named["reward/think"], [0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ("overlong", "reward 'overlong' needs the option 'buffer', such as {overlong: {buffer: 16}}"),
+        ({"overlong": {"buffer": 0}}, "buffer of reward 'overlong' must be an integer of at least 1, got 0"),
+        ({"format": {"names": "think"}}, "names of reward 'format' must be a list of names, got 'think'"),
+        ({"overlong": {"bufer": 3}}, "reward 'overlong' has no option 'bufer'; did you mean 'buffer'? (it has: weight, buffer, limit"),
+        ("my_rewards:close", "reward 'my_rewards:close' would import the module 'my_rewards'; give --allow-import"),
+        ("trl:os:getcwd", "reward 'trl:os:getcwd' would import the module 'os'"),
+        ("code", "reward 'code' runs programs that a model has written; give --allow-import"),
+    ],
+)
+def test_bad_options_are_refused_in_one_sentence(asked: Any, sentence: str) -> None:
+    with pytest.raises(ValueError) as refusal:
+        Rewards(asked)
+    assert sentence in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_modules_are_imported_only_where_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_rewards.py").write_text("def close(completion):\n    return -abs(len(completion.text) - 2)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = {"exact": 1.0, "my_rewards:close": 0.5}
+    with pytest.raises(RequestError, match="would import the module 'my_rewards'"):
+        rlbook.make("Addition-v0", reward=asked)
+    run = rlbook.train(
+        "grpo", "Addition-v0", steps=40, num_envs=8, eval_every=0, env_kwargs={"reward": asked}, allow_import=True, folder=tmp_path / "run"
+    )
+    assert any("reward/close" in line for line in run.metrics)
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    assert "my_rewards:close" in config and "allow_import" not in config
+    with pytest.raises(RequestError, match="would import the module"):
+        rlbook.load(tmp_path / "run")
+    with pytest.raises(RequestError, match="allow_import is no argument of an environment"):
+        rlbook.train("grpo", "Addition-v0", steps=40, env_kwargs={"reward": asked, "allow_import": True})
+
+
+def test_evaluation_counts_what_it_is_told_to() -> None:
+    options: dict[str, Any] = {"steps": 8, "num_envs": 8, "eval_every": 0}
+    by_edit = rlbook.train("grpo", "Addition-v0", env_kwargs={"evaluation_reward": "edit"}, **options)
+    by_exact = rlbook.train("grpo", "Addition-v0", **options)
+    assert rlbook.evaluate(by_edit, episodes=64).mean > rlbook.evaluate(by_exact, episodes=64).mean
+
+
+def test_a_reward_model_may_be_one_of_several_rewards(tmp_path: Path) -> None:
+    judge = rlbook.train("reward_model", "Addition-v0", steps=2, eval_every=0, folder=tmp_path / "judge")
+    options: dict[str, Any] = {"steps": 40, "num_envs": 8, "eval_every": 0, "seed": 3}
+    asked = {"edit": 1.0, "model": 0.25}
+    with pytest.raises(RequestError, match="one of its rewards is 'model'; give --reward-model RUN"):
+        rlbook.train("grpo", "Addition-v0", env_kwargs={"reward": asked}, **options)
+    both = rlbook.train("grpo", "Addition-v0", env_kwargs={"reward": asked}, reward_model=judge, **options)
+    alone = rlbook.train("grpo", "Addition-v0", env_kwargs={"reward": ["exact"]}, reward_model=judge, **options)
+    lines = [line for line in both.metrics if "return" in line]
+    assert lines and not any("reward/model" in line for line in alone.metrics)
+    for line in lines:
+        assert line["return"] == pytest.approx(line["reward/edit"] + 0.25 * line["reward/model"], abs=1e-6)

@@ -1,7 +1,15 @@
 """What a completion is worth: functions of finished completions, alone or several, named and weighted."""
 
+from rlbook.llm.rewards.answers import boxed, last_boxed, last_number, number, numeric, tagged
+from rlbook.llm.rewards.code import code, run_program
 from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward, batched
+from rlbook.llm.rewards.formats import form, language, tags, think
+from rlbook.llm.rewards.lengths import length, overlong, repetition
 from rlbook.llm.rewards.several import REWARDS, Asked, Rewards
 from rlbook.llm.rewards.verifiers import correct, edit, exact, prefix
 
-__all__ = ["REWARDS", "Asked", "BatchedReward", "Completion", "Reward", "Rewards", "batched", "correct", "edit", "exact", "prefix"]
+__all__ = [
+    "REWARDS", "Asked", "BatchedReward", "Completion", "Reward", "Rewards", "batched", "boxed", "code", "correct", "edit", "exact", "form",
+    "language", "last_boxed", "last_number", "length", "number", "numeric", "overlong", "prefix", "repetition", "run_program", "tagged",
+    "tags", "think",
+]  # fmt: skip

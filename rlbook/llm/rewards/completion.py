@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)                       # not frozen: that would take longer to make than most rewards take
 class Completion:
     """What was written to a prompt, and what the task says about the prompt."""
 

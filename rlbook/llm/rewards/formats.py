@@ -1,0 +1,43 @@
+"""How a text looks, whatever it says: tags, their order, its script."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from rlbook.llm.rewards.completion import Completion
+
+
+def tags(completion: Completion, *, names: Sequence[str] = ("think", "answer")) -> float:
+    """The share of the tags <name> and </name> that stand exactly once in the text."""
+    wanted = [tag for name in names for tag in (f"<{name}>", f"</{name}>")]
+    return sum(completion.text.count(tag) == 1 for tag in wanted) / len(wanted)
+
+
+def form(completion: Completion, *, names: Sequence[str] = ("think", "answer")) -> float:
+    """1 where the text is <name>…</name> for each name, in this order, each tag once, with nothing but spaces in between.
+
+    Source: the template of R1-Zero, DeepSeek-AI 2025, arXiv:2501.12948, table 1.
+    """
+    pattern = r"\s*".join(rf"<{re.escape(name)}>.*?</{re.escape(name)}>" for name in names)
+    once = tags(completion, names=names) == 1.0
+    return float(once and re.fullmatch(pattern, completion.text.strip(), re.DOTALL) is not None)
+
+
+def think(completion: Completion) -> float:
+    """1 where the text begins with <think>, which stands once, and </think> stands somewhere behind it. TRL's `think_format_reward`."""
+    text = completion.text
+    return float(text.startswith("<think>") and text.count("<think>") == 1 and "</think>" in text)
+
+
+def language(completion: Completion, *, script: str = "latin") -> float | None:
+    """The share of the letters that are of one script, such as latin, cyrillic, greek, arabic or cjk; None where there are no letters.
+
+    A script is the first word of a letter's name in Unicode.
+
+    Source: DeepSeek-AI 2025, arXiv:2501.12948, section 2.3.2. Difference: there it is the share of words.
+    """
+    letters = [unicodedata.name(character, "?") for character in completion.text if character.isalpha()]
+    wanted = script.upper()
+    return sum(name.split()[0] == wanted for name in letters) / len(letters) if letters else None

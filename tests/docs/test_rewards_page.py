@@ -1,0 +1,71 @@
+"""The page on rewards: its examples by hand, its own reward, and its commands."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlbook.cli.main import main
+from rlbook.llm.rewards import REWARDS, Completion, Rewards
+
+FOLDER = Path(__file__).parents[2] / "docs" / "llm"
+PAGE = (FOLDER / "rewards.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _can_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_reward_has_its_place_on_the_page() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) >= set(REWARDS) - {"code"} and "`code` runs" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "tokens", "value"),
+    [
+        ("prefix", "45", 3, 1 / 3),
+        ("edit", "45", 3, 1 - 1 / 3),
+        ("tags", "<think>4+2</think> 6", 3, 2 / 4),
+        ("format", "<think>4+2</think> 6", 3, 0.0),
+        ("format", "<think></think><answer></answer>", 3, 1.0),
+        ("language", "ab好的", 3, 2 / 4),
+        ({"overlong": {"buffer": 4}}, "", 16, 0.0),
+        ({"overlong": {"buffer": 4}}, "", 17, -1 / 4),
+        ({"overlong": {"buffer": 4}}, "", 20, -1.0),
+        ({"repetition": {"n": 2}}, "", 5, -(1 - 1 / 4)),
+    ],
+)
+def test_the_examples_by_hand(asked: object, text: str, tokens: int, value: float) -> None:
+    total, _ = Rewards(asked)([Completion("", "46", text, True, ids=[7] * tokens, limit=20)])
+    assert total.tolist() == [value]
+
+
+def test_the_python_of_the_page_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(code, {})
+    (said,) = re.findall(r"prints `(.*?)`", PAGE)
+    assert capsys.readouterr().out.strip() == said
+
+
+def test_the_own_rewards_are_short_and_train_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line for line in (FOLDER / "my_rewards.py").read_text(encoding="utf-8").splitlines() if line.strip()]
+    assert len(lines) <= 15
+    asked = re.findall(r"--env.reward '(.*near.*)' --allow-import", PAGE)[0]
+    words = ["train", "grpo", "Addition-v0", "--steps", "60", "--num-envs", "8", "--eval-every", "0", "--out", "run", "--env.reward", asked]
+    assert main(words) == 2 and "would import the module 'my_rewards'" in capsys.readouterr().err
+    assert main([*words, "--allow-import", "--json"]) == 0
+    logged = [json.loads(line) for line in Path("run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {"reward/exact", "reward/near", "reward/fresh"} <= {name for line in logged for name in line}
+
+
+def test_fresh_counts_the_others() -> None:
+    import my_rewards  # type: ignore[import-not-found]
+
+    total, _ = Rewards({"fresh": {"function": my_rewards.fresh}})([Completion("", "46", text, True) for text in ("46", "46", "7")])
+    np.testing.assert_array_equal(total, [0.0, 0.0, 1.0])
