@@ -211,7 +211,7 @@ def test_an_example_without_an_answer_is_left_out_of_comparisons() -> None:
         ({"overlong": {"buffer": 0}}, "buffer of reward 'overlong' must be an integer of at least 1, got 0"),
         ({"format": {"names": "think"}}, "names of reward 'format' must be a list of names, got 'think'"),
         ({"overlong": {"bufer": 3}}, "reward 'overlong' has no option 'bufer'; did you mean 'buffer'? (it has: weight, buffer, limit"),
-        ("my_rewards:close", "reward 'my_rewards:close' would import the module 'my_rewards'; give --allow-import"),
+        ("own_rewards:close", "reward 'own_rewards:close' would import the module 'own_rewards'; give --allow-import"),
         ("trl:os:getcwd", "reward 'trl:os:getcwd' would import the module 'os'"),
         ("code", "reward 'code' runs programs that a model has written; give --allow-import"),
     ],
@@ -223,17 +223,17 @@ def test_bad_options_are_refused_in_one_sentence(asked: Any, sentence: str) -> N
 
 
 def test_modules_are_imported_only_where_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_rewards.py").write_text("def close(completion):\n    return -abs(len(completion.text) - 2)\n")
+    (tmp_path / "own_rewards.py").write_text("def close(completion):\n    return -abs(len(completion.text) - 2)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    asked = {"exact": 1.0, "my_rewards:close": 0.5}
-    with pytest.raises(RequestError, match="would import the module 'my_rewards'"):
+    asked = {"exact": 1.0, "own_rewards:close": 0.5}
+    with pytest.raises(RequestError, match="would import the module 'own_rewards'"):
         rlbook.make("Addition-v0", reward=asked)
     run = rlbook.train(
         "grpo", "Addition-v0", steps=40, num_envs=8, eval_every=0, env_kwargs={"reward": asked}, allow_import=True, folder=tmp_path / "run"
     )
     assert any("reward/close" in line for line in run.metrics)
     config = (tmp_path / "run" / "config.yaml").read_text()
-    assert "my_rewards:close" in config and "allow_import" not in config
+    assert "own_rewards:close" in config and "allow_import" not in config
     with pytest.raises(RequestError, match="would import the module"):
         rlbook.load(tmp_path / "run")
     with pytest.raises(RequestError, match="allow_import is no argument of an environment"):

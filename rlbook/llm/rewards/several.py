@@ -31,7 +31,7 @@ from rlbook.llm.rewards.lengths import length, overlong, repetition
 from rlbook.llm.rewards.verifiers import correct, edit, exact, prefix
 
 REWARDS: dict[str, Callable[..., Any]] = {
-    "correct": correct, "exact": exact, "prefix": prefix, "edit": edit, "numeric": numeric, "boxed": boxed, "answer": tagged, "code": code,
+    "exact": exact, "correct": correct, "prefix": prefix, "edit": edit, "numeric": numeric, "boxed": boxed, "answer": tagged, "code": code,
     "format": form, "tags": tags, "think": think, "language": language, "length": length, "overlong": overlong, "repetition": repetition,
 }  # fmt: skip
 """Name → a `Reward` or a `BatchedReward`; its keyword arguments are its options."""
