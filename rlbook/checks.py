@@ -149,10 +149,11 @@ def at(rate: float | Schedule, progress: float) -> float:
 SYNONYMS = {
     "lam": ("trace_decay", "gae_lambda"), "lambda": ("trace_decay", "gae_lambda"), "lambda_": ("trace_decay", "gae_lambda"),
     "lmbda": ("trace_decay", "gae_lambda"), "lr": ("learning_rate", "alpha"), "learning_rate": ("alpha",),
-    "step_size": ("alpha", "learning_rate"), "alpha": ("learning_rate",), "eps": ("epsilon",),
+    "step_size": ("alpha", "learning_rate"), "alpha": ("learning_rate", "lora_alpha"), "eps": ("epsilon",),
     "discount": ("gamma",), "discount_factor": ("gamma",), "n_steps": ("n", "rollout_steps"),
     "q_init": ("initial_value",), "optimistic": ("initial_value",), "optimism": ("initial_value",), "tau": ("temperature",),
     "buffer": ("buffer_size",), "clip_range": ("clip",), "ent_coef": ("entropy_coef",), "vf_coef": ("value_coef",),
+    "rank": ("r",), "dropout": ("lora_dropout",), "targets": ("target_modules",),
 }  # fmt: skip
 """What other books and libraries call a hyper-parameter → what it may be called here."""
 

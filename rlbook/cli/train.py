@@ -1,4 +1,4 @@
-"""The command line of `rlbook train`: run options, `--env.KEY VALUE`, and the hyper-parameters of the algorithm that is named."""
+"""The command line of `rlbook train`: run options, `--env.KEY VALUE`, `--model.KEY VALUE`, and the hyper-parameters of the algorithm."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import textwrap
 import typing
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -36,10 +36,12 @@ _TEXTS = ("--resume", "--out", "--config", *(flag(name) for name in FOLDERS))
 _NUMBERS = re.compile(r"[\d.,_]*\d[\d.,_]*")
 
 EXAMPLES = """\
---env.KEY VALUE hands any argument to the environment. Examples:
+--env.KEY VALUE hands any argument to the environment, and --model.KEY VALUE says more about a language model: sizes, LoRA, what is trained.
+Examples:
   rlbook train ppo Maze-v0
   rlbook train q_learning FrozenLake-v1 --env.is_slippery false --alpha 0.5
   rlbook train sarsa CliffWalking-v1 --seeds 5 --out runs/sarsa
+  rlbook train grpo Addition-v0 --model.adapter.r 8
   rlbook train --resume runs/ppo-Maze-v0-0"""
 
 
@@ -74,6 +76,7 @@ def parse_train(argv: Sequence[str]) -> Training:
         RequestError: one sentence: what, which value, what is allowed.
     """
     words, env_kwargs = take_env_arguments(list(argv))
+    words, model = _take_arguments(words, "model", "the model")
     words = _mark_resume(numbers_last(words))
     algorithm = named_algorithm(words)
     held = _read(option(words, "--config"))
@@ -93,7 +96,7 @@ def parse_train(argv: Sequence[str]) -> Training:
     given = {name: getattr(hyper, name) for name in kinds if isinstance(getattr(hyper, name), Given)}
     training = Training(
         options.run, algorithm, word(options.env) or held.get("env"),
-        held["options"] | _run_options(options.run),
+        _with_model(held["options"] | _run_options(options.run), held["options"].get("model"), model),
         held["env_kwargs"] | env_kwargs,
         held["hyperparameters"] | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
         SeveralSeeds(integer("seeds", options.run.seeds), integer("jobs", options.run.jobs), word(options.run.cluster)),
@@ -108,6 +111,24 @@ def _run_options(given: CommandOptions) -> dict[str, Any]:
     returns = {name: _number(name, getattr(given, name)) for name in RETURNS}
     folders = {name: _findable(value) for name, value in texts.items() if value is not None and name in FOLDERS}
     return {name: value for name, value in (counts | returns | texts | folders).items() if value is not None}
+
+
+def _with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The options, with what the words `--model.KEY VALUE` say about the model; `held` is what a file says."""
+    if not given:
+        return options
+    fields: dict[str, Any] = dict(held) if isinstance(held, Mapping) else {}
+    if isinstance(options.get("model"), str):
+        fields["folder"] = options["model"]
+    for key, value in given.items():
+        *path, last = key.split(".")
+        inside = fields
+        for part in path:
+            inside = inside.setdefault(part, {})
+            if not isinstance(inside, dict):
+                raise RequestError(f"--model.{key} goes into {part}, and that is {inside!r}")
+        inside[last] = _findable(value) if key in ("adapter", "folder") and isinstance(value, str) else value
+    return options | {"model": fields}
 
 
 def _number(name: str, given: Any) -> float | None:
@@ -141,6 +162,13 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
         asked["algorithm"], kept["algorithm"] = training.algorithm, held.algorithm
     if training.env is not None:
         asked["env"], kept["env"] = training.env.split(":")[-1].removeprefix("rlbook/"), held.recipe.name
+    if "model" in asked:                     # the folder is the environment's
+        from rlbook.runs.request import model_apart
+
+        base, spec = model_apart(asked.pop("model"))
+        asked["the model"], kept["the model"] = spec.given(), {} if held.options.model is None else held.options.model.given()
+        if base is not None:
+            asked["model"], kept["model"] = base, held.recipe.kwargs.get("model")
     asked |= {f"env.{key}": value for key, value in training.env_kwargs.items()}
     kept |= {f"env.{key}": held.recipe.kwargs.get(key) for key in training.env_kwargs}
     try:
@@ -166,20 +194,28 @@ def _complete(training: Training) -> Training:
 
 def take_env_arguments(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     """Splits off `--env.KEY VALUE` and `--env.KEY=VALUE`."""
+    return _take_arguments(words, "env", "the environment")
+
+
+def _take_arguments(words: list[str], name: str, whose: str) -> tuple[list[str], dict[str, Any]]:
+    """Splits off `--NAME.KEY VALUE`; a model's keys may lie in each other, as in adapter.r."""
+    prefix = f"--{name}."
     rest: list[str] = []
     taken: dict[str, Any] = {}
     waiting = iter(words)
     for this in waiting:
-        if not this.startswith("--env."):
+        if not this.startswith(prefix):
             rest.append(this)
             continue
-        key, equals, value = this.removeprefix("--env.").partition("=")
+        key, equals, value = this.removeprefix(prefix).partition("=")
         if not equals:
             value = next(waiting, "--")
             if value.startswith("--"):
-                raise RequestError(f"--env.{key} needs a value")
-        if not key.isidentifier():
-            raise RequestError(f"--env.KEY must name an argument of the environment, got {key!r}")
+                raise RequestError(f"{prefix}{key} needs a value")
+        if name == "model":
+            key = key.replace("-", "_")
+        if not all(part.isidentifier() for part in (key.split(".") if name == "model" else [key])):
+            raise RequestError(f"{prefix}KEY must name an argument of {whose}, got {key!r}")
         taken[key] = scalar(value)
     return rest, taken
 
@@ -190,7 +226,7 @@ def without(words: Sequence[str], *names: str) -> list[str]:
     waiting = deque(words)
     while waiting:
         this = waiting.popleft()
-        if this.startswith("--env.") and "=" not in this:
+        if this.startswith(("--env.", "--model.")) and "=" not in this:
             rest += [this, waiting.popleft()]
         elif this.partition("=")[0] not in names:
             rest.append(this)

@@ -195,7 +195,8 @@ def _matching(pattern: str, names: Sequence[str] | dict[str, nn.Linear]) -> list
     except re.error as error:
         raise ValueError(f"adapter: target_modules {pattern[:60]!r} is no regular expression ({error})") from None
     if not found:
-        raise ValueError(f"adapter: target_modules {pattern[:60]!r} matches no linear layer's whole name (one is {next(iter(names))!r})")
+        raise ValueError(f"adapter: target_modules {pattern[:60]!r} matches no linear layer's whole name, such as {next(iter(names))!r};"
+                         " ends of names stand in a list, as in [q_proj, v_proj]")
     return found
 
 

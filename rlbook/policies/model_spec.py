@@ -35,8 +35,9 @@ class ModelSpec:
     """Instead of a folder: the sizes of a language model for the task's own characters, by their
     names in config.json. Llama where `model_type` names no other. Weights are drawn."""
     adapter: str | Mapping[str, object] | None = None
-    """LoRA, through peft: the folder of an adapter, or the settings of a new one, such as
-    `{"r": 8, "target_modules": ["q_proj", "v_proj"]}`."""
+    """LoRA: the folder of an adapter in peft's format, or the settings of a new one, such as
+    `{"r": 8}`; see `rlbook.llm.lora`. What that does not know, such as `modules_to_save`, goes
+    through peft."""
     trainable: str | tuple[str, ...] | None = None
     """What is trained: "all", "adapter", "head" (the last layer), or patterns of parameters' names,
     such as `("*.layers.1.*",)`. None: the adapter where there is one, else all."""
@@ -99,6 +100,8 @@ class ModelSpec:
             match = nearest(unknown[0], names)
             hint = f"; did you mean {match!r}?" if match else ""
             raise ValueError(f"a model has no {unknown[0]!r}{hint} (it has: {', '.join(names)})")
+        if match := nearest(unknown[0], names):
+            raise ValueError(f"a model has no {unknown[0]!r}; did you mean {match!r}?")
         return cls(config=value)
 
     @property

@@ -44,7 +44,7 @@ class RunOptions:
     start: Folder = None  # run whose policy the agent's starts from, such as one of sft
     reward_model: Folder = None  # run of a reward model that pays in the environment's place; evaluation keeps the true reward
     reward_caution: Return = None  # λ: an ensemble of reward models pays its mean minus λ times its standard deviation (default: 0)
-    model: Folder = None  # local Hugging Face model that the networks start from; in Python a ModelSpec or its fields too
+    model: Folder = None  # local Hugging Face model that the networks start from; a ModelSpec in Python, whose fields are --model.KEY VALUE
     device: str | None = None  # where networks live: cpu, cuda or auto (default: cpu)
 
     def __post_init__(self) -> None:

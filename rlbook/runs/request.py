@@ -55,7 +55,8 @@ class Request:
         agent = agent_class(algorithm, allow_import=allow_import) if isinstance(algorithm, str) else check_class(algorithm)
         asked = RunOptions(**options)
         _check_names("env_kwargs", env_kwargs or {})
-        folder, asked = _model_apart(asked)
+        folder, spec = model_apart(asked.model)
+        asked = _one_device(asked, spec)
         if folder is not None:               # its tokenizer decides what the environment shows, so the environment is told
             env_kwargs = {**(env_kwargs or {}), "model": folder}
         recipe = Recipe.of(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
@@ -180,19 +181,21 @@ class Request:
         return cls.build(algorithm or fields["algorithm"], target, **{**options, **given}, allow_import=allow_import, **mappings)
 
 
-def _model_apart(asked: RunOptions) -> tuple[str | None, RunOptions]:
-    """The folder of the model, and the options without it and without what the option `device` says too."""
+def model_apart(model: object) -> tuple[str | None, ModelSpec]:
+    """The folder of what a user gave as `model`, and the rest of it. Raises RequestError where it is no model."""
     try:
-        spec = ModelSpec.of(asked.model)
+        spec = ModelSpec.of(model) or ModelSpec()
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
-    if spec is None:
-        return None, asked
+    return spec.folder, dataclasses.replace(spec, folder=None)
+
+
+def _one_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
+    """The options with the model's device as their own; a model without its folder and its device, if anything is left of it."""
     if spec.device is not None and asked.device not in (None, spec.device):
         raise RequestError(f"device is {asked.device}, and the model's device {spec.device}; give one of the two")
-    rest = dataclasses.replace(spec, folder=None, device=None)
-    model = rest if rest.given() else None
-    return spec.folder, dataclasses.replace(asked, model=model, device=spec.device or asked.device)
+    rest = dataclasses.replace(spec, device=None)
+    return dataclasses.replace(asked, model=rest if rest.given() else None, device=spec.device or asked.device)
 
 
 def _check_use(agent: type[Agent], asked: RunOptions) -> None:
