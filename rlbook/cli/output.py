@@ -49,8 +49,30 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     if whole:
         lines.append("time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items()))
     trust = () if request.recipe.module is None else ("--allow-import",)
-    commands = _typed("evaluate", folder, *trust), _typed("watch", folder, *trust), _typed("plot", folder)
-    return facts, "\n".join([*lines, "", *(f"  {command}" for command in commands)])
+    return facts, "\n".join([*lines, "", *(f"  {command}" for command in _further(run, folder, *trust))])
+
+
+def _further(run: Run, folder: Path, *trust: str) -> list[str]:
+    """What can be typed next. A reward model does not play: it pays, or becomes a file."""
+    plot, recipe = _typed("plot", folder), run.request.recipe
+    if run.agent.plays():
+        return [_typed("evaluate", folder, *trust), _typed("watch", folder, *trust), plot]
+    if not run.agent.prefers:
+        return [plot]
+    world = [word for key, value in recipe.kwargs.items() for word in (f"--env.{key}", str(value))]
+    pays = shlex.join(["rlbook", "train", "ppo", recipe.name, *world, "--reward-model", str(folder), *trust])
+    on_texts = getattr(recipe.make().unwrapped, "policy_kind", None) == "language_model"
+    return [pays, *([shlex.join(["rlbook", "export", str(folder), f"{folder}-model", *trust])] if on_texts else []), plot]
+
+
+def exported(facts: dict[str, Any]) -> str:
+    """What `rlbook export` has written, and how it is loaded."""
+    kind, folder, count = facts["kind"], facts["folder"], f"{facts['parameters']:,}"
+    if kind == "adapter":
+        base = f"AutoModelForCausalLM.from_pretrained({facts['base']!r})"
+        return f"LoRA of {count} parameters in {folder}\n\n  peft.PeftModel.from_pretrained({base}, {folder!r})"
+    loader = "AutoModelForCausalLM" if kind == "model" else "AutoModelForSequenceClassification"
+    return f"{kind} of {count} parameters in {folder}\n\n  transformers.{loader}.from_pretrained({folder!r})"
 
 
 def compared(rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool = False) -> Result:

@@ -201,14 +201,15 @@ def _peft_model(model: PreTrainedModel, asked: dict[str, Any], rng: np.random.Ge
 
 def trains_adapters_alone(model: nn.Module) -> bool:
     """Whether `model` trains nothing but its adapters, the book's or peft's, so that without them it is what it was before."""
-    if not (_is_peft(model) or any(lora_layers(model))):
+    if not (is_peft(model) or any(lora_layers(model))):
         return False
     with adapters_off(model):
         own = {id(weight) for weight in adapter_weights(model).values()}
         return not any(parameter.requires_grad and id(parameter) not in own for parameter in model.parameters())
 
 
-def _is_peft(model: nn.Module) -> bool:
+def is_peft(model: nn.Module) -> bool:
+    """Whether it is a `PeftModel`."""
     return hasattr(model, "disable_adapter") and hasattr(model, "peft_config")
 
 
@@ -216,12 +217,12 @@ def _is_peft(model: nn.Module) -> bool:
 def adapters_off(model: nn.Module) -> Iterator[None]:
     """Inside, the model's adapters change nothing. Which parameters are trained is the same before and after."""
     layers = [(layer, layer.enabled) for _, layer in lora_layers(model)]
-    trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()] if _is_peft(model) else []
+    trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()] if is_peft(model) else []
     with ExitStack() as stack:
         try:
             for layer, _ in layers:
                 layer.enabled = False
-            if _is_peft(model):
+            if is_peft(model):
                 stack.enter_context(cast("PeftModel", model).disable_adapter())
             yield
         finally:

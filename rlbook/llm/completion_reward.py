@@ -29,6 +29,8 @@ class CompletionReward(RewardNetwork):
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
         self.score = Critic(model.eval())
+        del self.score.bias                  # only differences count: it stays 0 and is not trained, as in transformers' reward models
+        self.score.register_buffer("bias", torch.zeros(1))
 
     def rewards(self, batch: Batch) -> Tensor:
         completion = batch.action.where(batch.mask, 0)

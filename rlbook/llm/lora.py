@@ -221,6 +221,12 @@ def merge_lora(model: Any) -> None:
             model.config.tie_word_embeddings = False
 
 
+def remove_lora(model: nn.Module) -> None:
+    """Takes each adapter away, in place: the model is then the one from before."""
+    for name, layer in list(lora_layers(model)):
+        _replace(model, name, layer.base_layer)
+
+
 def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, layer)

@@ -1,0 +1,71 @@
+"""`rlbook export`: the language model that a run has trained, as a Hugging Face folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
+from rlbook.runs.run import load
+
+
+def export(
+    folder: str | Path, out: str | Path, *, merge: bool = False, checkpoint: int | str | None = None, allow_import: bool = False
+) -> dict[str, Any]:
+    """Writes the model of a run, its tokenizer with the chat template, and a generation config. What `rlbook export` does.
+
+    A run that trained an adapter gives the adapter alone, in peft's format; a reward model on texts a sequence classifier of one label.
+
+    Args:
+        folder: a run's.
+        out: a folder that is not there yet.
+        merge: add the adapter to the model, and write that whole.
+        checkpoint, allow_import: as in `rlbook.load`.
+
+    Returns:
+        Facts: `kind` ("model", "adapter" or "reward model"), the number of parameters written, the folder.
+
+    Raises:
+        RequestError: one sentence; nothing was written.
+    """
+    out = Path(out)
+    if os.path.lexists(out):
+        raise RequestError(f"{out} exists already; name a new folder")
+    run = load(folder, checkpoint=checkpoint, allow_import=allow_import)
+    network, env = _language_model(run.agent), _token_env(run.request.recipe)
+    if network is None or env is None:
+        raise RequestError(
+            f"{folder} holds {run.request.algorithm} on {run.request.recipe.name}, and only a language model that was trained on a token"
+            " environment can be exported"
+        )
+    from rlbook.llm.export import export_language_model
+
+    part = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        part.mkdir(parents=True)
+        facts = export_language_model(network, env, part, out, merge=merge)
+        part.rename(out)
+    except OSError as error:
+        raise RequestError(f"{out} cannot be written ({(error.strerror or str(error)).lower()})") from None
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(part)
+    return {"run": str(folder), "algorithm": run.request.algorithm, "env": run.request.recipe.name, **facts, "folder": str(out)}
+
+
+def _token_env(recipe: Recipe) -> Any:
+    env: Any = recipe.make().unwrapped
+    return env if getattr(env, "policy_kind", None) == "language_model" else None
+
+
+def _language_model(agent: Any) -> Any:
+    """What the agent has trained: its policy, or the network of a reward model; None where that is no language model."""
+    from rlbook.llm.completion_reward import CompletionReward
+    from rlbook.llm.language_model import LanguageModelPolicy
+
+    network = getattr(agent, "policy", getattr(agent, "network", None))
+    return network if isinstance(network, LanguageModelPolicy | CompletionReward) else None

@@ -1,0 +1,149 @@
+"""What `rlbook export` writes is loaded by transformers and peft, and says what the run says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rlbook
+from rlbook.cli.main import main
+from rlbook.errors import RequestError
+from rlbook.llm.adapters import adapter_weights
+from rlbook.llm.generation import generate
+from rlbook.llm.models import small_llama
+from rlbook.llm.tokenizer import character_tokenizer
+from rlbook.runs.exporting import export
+
+SHORT: dict[str, Any] = {"steps": 4, "batch_size": 16, "eval_every": 0, "seed": 0, "learning_rate": 0.02}
+LORA = {"adapter": {"r": 2, "use_dora": True}}
+
+
+def taught(folder: Path, **options: Any) -> Path:
+    rlbook.train("sft", "Addition-v0", folder=folder, **(SHORT | options))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return taught(tmp_path_factory.mktemp("runs") / "plain")
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return taught(tmp_path_factory.mktemp("runs") / "lora", model=LORA)
+
+
+@pytest.fixture
+def loaded() -> Any:
+    transformers = pytest.importorskip("transformers")
+    return transformers.AutoModelForCausalLM, transformers.AutoTokenizer
+
+
+IDS = torch.tensor([[1, 5, 7, 14, 8, 9, 15], [1, 6, 6, 14, 4, 2, 11]])
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=IDS).logits
+
+
+def test_a_model_comes_with_tokenizer_template_and_generation_config(plain: Path, tmp_path: Path, loaded: Any) -> None:
+    facts = export(plain, tmp_path / "model")
+    model, tokenizer = (kind.from_pretrained(tmp_path / "model") for kind in loaded)
+    policy: Any = rlbook.load(plain).agent.policy  # type: ignore[attr-defined]
+    assert torch.equal(logits(model), logits(policy.model)) and not torch.equal(logits(model), logits(small_llama(torch.Generator())))
+    assert facts["kind"] == "model" and facts["parameters"] == sum(p.numel() for p in model.parameters())
+    chat = [{"role": "user", "content": "12+34="}]
+    assert tokenizer("12+34=").input_ids == tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+    prompt = np.array([tokenizer("12+34=").input_ids])
+    ours = generate(policy, prompt, np.array([prompt.shape[1]]), eos=tokenizer.eos_token_id, max_new_tokens=5)
+    theirs = model.generate(torch.from_numpy(prompt))[0, prompt.shape[1] :]
+    assert theirs.tolist() == ours.tokens[0][ours.mask[0]].tolist()
+    again = rlbook.load(plain).request.recipe.make()
+    assert rlbook.make("Addition-v0", model=str(tmp_path / "model")).unwrapped.codec.eos == again.unwrapped.codec.eos  # type: ignore[attr-defined]
+
+
+def test_an_adapter_comes_alone_with_the_built_in_model_beside_it(lora: Path, tmp_path: Path, loaded: Any) -> None:
+    peft = pytest.importorskip("peft", reason="peft is in the extra [lora]")
+    facts = export(lora, tmp_path / "adapter")
+    policy: Any = rlbook.load(lora).agent.policy  # type: ignore[attr-defined]
+    assert facts["kind"] == "adapter" and facts["base"] == str(tmp_path / "adapter" / "base")
+    assert facts["parameters"] == sum(weight.numel() for weight in adapter_weights(policy.model).values())
+    assert {path.name for path in (tmp_path / "adapter").glob("adapter_*")} == {"adapter_config.json", "adapter_model.safetensors"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = peft.PeftModel.from_pretrained(loaded[0].from_pretrained(facts["base"]), str(tmp_path / "adapter"))
+    assert (logits(model) - logits(policy.model)).abs().max() < 1e-5
+    assert (logits(loaded[0].from_pretrained(facts["base"])) - logits(policy.model)).abs().max() > 0.01
+    export(lora, tmp_path / "merged", merge=True)
+    merged = loaded[0].from_pretrained(tmp_path / "merged")
+    assert (logits(merged) - logits(policy.model)).abs().max() < 1e-5
+    further = taught(tmp_path / "further", model={"adapter": str(tmp_path / "adapter")}, steps=1, learning_rate=1e-12)
+    assert (logits(rlbook.load(further).agent.policy.model) - logits(policy.model)).abs().max() < 1e-5  # type: ignore[attr-defined]
+
+
+def test_a_folder_s_adapter_names_the_folder(tmp_path: Path) -> None:
+    small_llama(torch.Generator().manual_seed(3), hidden_size=16, feed_forward=16).save_pretrained(tmp_path / "small")
+    character_tokenizer().save_pretrained(tmp_path / "small")
+    spec = {"folder": str(tmp_path / "small"), "adapter": {"r": 2}}
+    facts = export(taught(tmp_path / "run", model=spec), tmp_path / "out")
+    assert facts["base"] == str(tmp_path / "small") and not (tmp_path / "out" / "base").exists()
+    assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["base_model_name_or_path"] == facts["base"]
+
+
+@pytest.mark.parametrize("spec", [None, LORA])
+def test_a_reward_model_is_a_classifier_of_one_label(spec: Any, tmp_path: Path) -> None:
+    """Texts of several lengths in one padded batch; the score is read behind each one's last token."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    run = rlbook.train("reward_model", "Addition-v0", model=spec, passes=1, learning_rate=0.02, seed=0, folder=tmp_path / "run")
+    if spec is not None:
+        with pytest.raises(RequestError, match="a reward model is exported whole: give --merge"):
+            export(tmp_path / "run", tmp_path / "out")
+    assert export(tmp_path / "run", tmp_path / "out", merge=spec is not None)["kind"] == "reward model"
+    model: Any = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
+    texts = ["1+2=3<eos>", "12+34=46<eos>", "12+34=7<eos>", "99+99="]
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        theirs = model(**batch).logits
+    tokens, length = batch.input_ids.numpy(), batch.attention_mask.sum(1).numpy()
+    seen = {"tokens": tokens, "length": length}
+    ours = run.agent.reward(seen, np.zeros(4, dtype=np.int64), seen, np.ones(4, dtype=bool))  # type: ignore[attr-defined]
+    assert theirs.shape == (4, 1) and np.abs(theirs[:, 0].numpy() - ours).max() < 1e-5 and np.ptp(ours) > 0.01
+
+
+def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rlbook.train("q_learning", "Maze-v0", steps=10, folder=tmp_path / "maze")
+    (tmp_path / "there").mkdir()
+    for words, sentence in (
+        ((str(tmp_path / "maze"), "m"), "holds q_learning on Maze-v0, and only a language model that was trained on a token environment"),
+        ((str(plain), str(tmp_path / "there")), "there exists already; name a new folder"),
+        ((str(plain), str(tmp_path / "m"), "--merge"), "--merge adds an adapter to the model, and this run trained none"),
+        ((str(tmp_path / "none"), str(tmp_path / "m")), "none"), ((str(plain), str(tmp_path / "m"), "--mergee"), "did you mean '--merge'"),
+        ((str(plain),), "out"),
+    ):  # fmt: skip
+        assert main(["export", *words]) == 2
+        said = capsys.readouterr().err
+        assert sentence in said and said.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"maze", "there"}
+    shutil.rmtree(tmp_path / "maze")
+
+
+def test_after_a_reward_model_the_command_line_suggests_what_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for env, exports in (("Addition-v0", True), ("Maze-v0", False)):
+        folder = tmp_path / env
+        assert main(["train", "reward_model", env, "--passes", "1", "--out", str(folder)]) == 0
+        said = capsys.readouterr().out
+        assert f"rlbook train ppo {env} --reward-model {folder}" in said and f"rlbook plot {folder}" in said
+        assert (f"rlbook export {folder} {folder}-model" in said) == exports
+        assert "rlbook evaluate" not in said and "rlbook watch" not in said
