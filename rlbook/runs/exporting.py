@@ -35,8 +35,12 @@ def export(
     out = Path(out)
     if os.path.lexists(out):
         raise RequestError(f"{out} exists already; name a new folder")
+    from rlbook.policies.reward_network import Ensemble
+
     run = load(folder, checkpoint=checkpoint, allow_import=allow_import)
     network, env = _language_model(run.agent), _token_env(run.request.recipe)
+    if isinstance(getattr(run.agent, "network", None), Ensemble):
+        raise RequestError(f"{folder} holds several reward models, and a sequence classifier is one; train with --members 1 to export it")
     if network is None or env is None:
         raise RequestError(
             f"{folder} holds {run.request.algorithm} on {run.request.recipe.name}, and only a language model that was trained on a token"
