@@ -49,10 +49,10 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     if whole:
         lines.append("time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items()))
     trust = () if request.recipe.module is None else ("--allow-import",)
-    return facts, "\n".join([*lines, "", *(f"  {command}" for command in _further(run, folder, *trust))])
+    return facts, "\n".join([*lines, "", *(f"  {command}" for command in further(run, folder, *trust))])
 
 
-def _further(run: Run, folder: Path, *trust: str) -> list[str]:
+def further(run: Run, folder: Path, *trust: str) -> list[str]:
     """What can be typed next. A reward model does not play: it pays, or becomes a file."""
     plot, recipe = _typed("plot", folder), run.request.recipe
     if run.agent.plays():

@@ -14,12 +14,15 @@ import torch
 
 import rlbook
 from rlbook.cli.main import main
+from rlbook.cli.output import further
 from rlbook.errors import RequestError
 from rlbook.llm.adapters import adapter_weights
 from rlbook.llm.generation import generate
 from rlbook.llm.models import small_llama
 from rlbook.llm.tokenizer import character_tokenizer
 from rlbook.runs.exporting import export
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run
 
 SHORT: dict[str, Any] = {"steps": 4, "batch_size": 16, "eval_every": 0, "seed": 0, "learning_rate": 0.02}
 LORA = {"adapter": {"r": 2, "use_dora": True}}
@@ -103,7 +106,10 @@ def test_a_reward_model_is_a_classifier_of_one_label(spec: Any, tmp_path: Path) 
     """Texts of several lengths in one padded batch; the score is read behind each one's last token."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    run = rlbook.train("reward_model", "Addition-v0", model=spec, passes=1, learning_rate=0.02, seed=0, folder=tmp_path / "run")
+    pairs = [{"prompt": f"1{i}+2{i}=", "chosen": str(30 + 2 * i), "rejected": "7"} for i in range(5)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    options: dict[str, Any] = {"data": tmp_path / "pairs.jsonl", "passes": 3, "learning_rate": 0.02, "held_out": 0.0, "seed": 0}
+    run = rlbook.train("reward_model", "Addition-v0", model=spec, folder=tmp_path / "run", **options)
     if spec is not None:
         with pytest.raises(RequestError, match="a reward model is exported whole: give --merge"):
             export(tmp_path / "run", tmp_path / "out")
@@ -114,9 +120,9 @@ def test_a_reward_model_is_a_classifier_of_one_label(spec: Any, tmp_path: Path) 
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
         theirs = model(**batch).logits
-    tokens, length = batch.input_ids.numpy(), batch.attention_mask.sum(1).numpy()
-    seen = {"tokens": tokens, "length": length}
-    ours = run.agent.reward(seen, np.zeros(4, dtype=np.int64), seen, np.ones(4, dtype=bool))  # type: ignore[attr-defined]
+    seen = {"tokens": batch.input_ids, "length": batch.attention_mask.sum(1)}
+    network: Any = run.agent.network  # type: ignore[attr-defined]
+    ours = network.step_rewards(seen, batch.input_ids[:, 0], seen, torch.ones(4, dtype=torch.bool)).detach().numpy()
     assert theirs.shape == (4, 1) and np.abs(theirs[:, 0].numpy() - ours).max() < 1e-5 and np.ptp(ours) > 0.01
 
 
@@ -125,12 +131,13 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
 ) -> None:
     rlbook.train("q_learning", "Maze-v0", steps=10, folder=tmp_path / "maze")
     (tmp_path / "there").mkdir()
+    capsys.readouterr()
     for words, sentence in (
         ((str(tmp_path / "maze"), "m"), "holds q_learning on Maze-v0, and only a language model that was trained on a token environment"),
         ((str(plain), str(tmp_path / "there")), "there exists already; name a new folder"),
         ((str(plain), str(tmp_path / "m"), "--merge"), "--merge adds an adapter to the model, and this run trained none"),
         ((str(tmp_path / "none"), str(tmp_path / "m")), "none"), ((str(plain), str(tmp_path / "m"), "--mergee"), "did you mean '--merge'"),
-        ((str(plain),), "out"),
+        ((str(plain),), "OUT the folder to write"),
     ):  # fmt: skip
         assert main(["export", *words]) == 2
         said = capsys.readouterr().err
@@ -139,11 +146,13 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
     shutil.rmtree(tmp_path / "maze")
 
 
-def test_after_a_reward_model_the_command_line_suggests_what_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for env, exports in (("Addition-v0", True), ("Maze-v0", False)):
-        folder = tmp_path / env
-        assert main(["train", "reward_model", env, "--passes", "1", "--out", str(folder)]) == 0
-        said = capsys.readouterr().out
-        assert f"rlbook train ppo {env} --reward-model {folder}" in said and f"rlbook plot {folder}" in said
-        assert (f"rlbook export {folder} {folder}-model" in said) == exports
-        assert "rlbook evaluate" not in said and "rlbook watch" not in said
+def test_after_a_reward_model_the_command_line_suggests_what_works() -> None:
+    pays, exports, plots = suggested("reward_model", "Addition-v0", env_kwargs={"digits": 2})
+    assert pays == "rlbook train ppo Addition-v0 --env.digits 2 --reward-model runs/r" and exports == "rlbook export runs/r runs/r-model"
+    assert plots == "rlbook plot runs/r"
+    assert suggested("reward_model", "Maze-v0") == ["rlbook train ppo Maze-v0 --reward-model runs/r", plots]
+    assert suggested("grpo", "Maze-v0") == ["rlbook evaluate runs/r", "rlbook watch runs/r", plots]
+
+
+def suggested(algorithm: str, env: str, **options: Any) -> list[str]:
+    return further(Run(Request.build(algorithm, env, **options)), Path("runs/r"))
