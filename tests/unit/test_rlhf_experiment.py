@@ -58,5 +58,5 @@ def test_the_true_score_rises_by_15_points_with_the_penalty_and_falls_without_it
     found = rlhf.one(0)
     assert found.after - found.before >= 0.15
     learned, true = found.let_go
-    assert true.max() - true[-1] >= 0.05 and learned[-1] > learned[true.argmax()]
+    assert true.max() - true[-5:].mean() >= 0.05 and learned[-5:].mean() > learned[true.argmax()]
     assert found.visible > 0.9 and found.hidden < 0.7
