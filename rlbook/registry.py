@@ -66,6 +66,7 @@ ALGORITHMS = {
     "behavior_cloning": "rlbook.algorithms.imitation.behavior_cloning:BehaviorCloning",
     "rejection_sampling": "rlbook.algorithms.imitation.rejection_sampling:RejectionSampling",
     "distillation": "rlbook.algorithms.imitation.distillation:Distillation",
+    "co_distillation": "rlbook.algorithms.imitation.co_distillation:CoDistillation",
     "rce": "rlbook.algorithms.imitation.rce:RCE",
     "dagger": "rlbook.algorithms.imitation.dagger:DAgger",
     "gail": "rlbook.algorithms.imitation.gail:GAIL",

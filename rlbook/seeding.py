@@ -8,7 +8,7 @@ import numpy as np
 
 PURPOSES = (
     "environment", "exploration", "initialisation", "minibatches", "evaluation", "data", "pairs", "held out",
-    "noise", "discriminator", "comparisons", "planning", "model",
+    "noise", "discriminator", "comparisons", "planning", "model", "peer",
 )  # fmt: skip
 
 

@@ -300,6 +300,9 @@ GLOSSARY: dict[str, Entry] = {
         "1 or more: the model knows nothing of what comes next",
     ),
     "pairs": Entry("pairs that were learned from", COUNT, "most of those in a round", "near 0: all returns are ties"),
+    "peer_divergence": Entry(
+        "how far two students are apart", NATS, "falls with hard_loss, not to 0", "0 from the start: they are the same, and teach nothing"
+    ),
     "policy_loss": Entry(
         "what the policy's step minimises", "depends on the algorithm", "no value is; look at return", "falling does not mean learning"
     ),

@@ -65,7 +65,8 @@ def test_algorithms_and_environments_are_listed_by_name() -> None:
         assert list(algorithms) == list(rlbook.registry.ALGORITHMS)
         later = {
             "alphazero", "world_model", "mbpo",
-            "behavior_cloning", "rejection_sampling", "distillation", "rce", "dagger", "gail", "reward_model", "fitted_q", "cql",
+            "behavior_cloning", "rejection_sampling", "distillation", "co_distillation",
+            "rce", "dagger", "gail", "reward_model", "fitted_q", "cql",
             "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
         }  # fmt: skip
         linear = {"semi_gradient_td", "lstd", "gradient_td", "semi_gradient_sarsa"}

@@ -1,0 +1,150 @@
+"""Co-distillation: two students learn from data, and from each other's probabilities.
+
+    for each minibatch of recorded actions, cut into two halves
+        p_1, p_2 ← what both students think of the actions in all its states
+        minimise for student 1  β (-mean log q_1(a|s) over the first half)  + α T² mean KL(p_2 ‖ q_1)
+        minimise for student 2  β (-mean log q_2(a|s) over the second half) + α T² mean KL(p_1 ‖ q_2)
+
+Distillation without a teacher: each student is the other's. What one has learned from its half of
+the labels reaches the other as probabilities, on the whole minibatch; where the two disagree, both
+become less sure. They are students of one size, and only the first of them acts. KL is that of both
+distributions at temperature T.
+
+Recorded actions come from a data set (`--data`) or an expert, as in behaviour cloning. Halves, so
+that two students with the same first weights (the shipped language model) do not stay the same.
+
+Source: Zhang et al. 2018 (deep mutual learning), arXiv:1706.00384, eq. 3 to 6; different data for
+the two: Anil et al. 2018 (codistillation), arXiv:1804.03235, algorithm 1. Difference: they begin to
+teach each other at once, and a student's step uses what the other thought before its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlbook import checks
+from rlbook.agent import Metrics, Parts, State
+from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning, BehaviorCloningConfig
+from rlbook.checks import at
+from rlbook.data.rollout import Batch
+from rlbook.functional.averages import averaged
+from rlbook.functional.distillation_losses import soft_label_loss
+from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.policies.build import PolicySettings, build_policy
+from rlbook.policies.distributions import Categorical
+from rlbook.policies.optimizer import Group, LossOutput, Optimizer, gradient_step, mean_metrics
+from rlbook.policies.policy import Policy, load_saved, saved
+from rlbook.seeding import rng_for
+
+
+@dataclass(frozen=True)
+class CoDistillationConfig(BehaviorCloningConfig):
+    soft_coef: float = 1.0  # α, weight of the divergence from the other student
+    hard_coef: float = 1.0  # β, weight of -log q of the recorded action, > 0
+    soft_temperature: float = 1.0  # T, divides both students' logits in the divergence
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.check_fields(
+            self, soft_coef=checks.non_negative, hard_coef=checks.positive,
+            soft_temperature=checks.positive,
+        )  # fmt: skip
+        for name in ("packing", "micro_batch_size"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} has no effect on two students; leave it out")
+
+
+class CoDistillation(BehaviorCloning):
+    """Two students that teach each other; see the module docstring."""
+
+    Config = CoDistillationConfig
+    actions = "discrete"
+    METRICS = {
+        "loss": "what is minimised, the mean of the two students', in nats",
+        "hard_loss": "-log q of the recorded action in the student's own half, in nats",
+        "peer_divergence": "mean KL from the other student at temperature T, in nats",
+        "agreement": "share of the states where both find the same action likeliest, in [0, 1]",
+        "grad_norm": "L2 norm of the gradient before clipping",
+        "learning_rate": "Adam's step size in this update",
+    }
+
+    def __init__(
+        self, env: AdaptedVectorEnv, config: CoDistillationConfig, seed: int = 0,
+        parts: Parts = Parts(),
+    ) -> None:  # fmt: skip
+        super().__init__(env, config, seed, parts)
+        self.config: CoDistillationConfig = config
+        settings = PolicySettings(
+            temperature=config.temperature, hidden_sizes=tuple(config.hidden_sizes)
+        )
+        peer = build_policy(env, rng_for(seed, "peer"), settings, parts.model)
+        self.peer = peer.to(parts.device)
+        self.peer_optimizer = self.make_optimizer([Group([peer])], at(config.learning_rate, 0.0))
+
+    def train_on(self, batch: Batch) -> Metrics:
+        """One gradient step of both students."""
+        rate, half = self.anneal(), (len(batch) + 1) // 2
+        self.peer_optimizer.learning_rate = rate
+        own = torch.arange(len(batch), device=batch.mask.device) < half               # [B]
+        with torch.no_grad():
+            first, second = (logits_of(policy, batch) for policy in (self.policy, self.peer))
+        steps = [
+            self.step_of(self.policy, self.optimizer, batch, own, second),
+            self.step_of(self.peer, self.peer_optimizer, batch, ~own, first),
+        ]
+        return mean_metrics(steps) | {"learning_rate": rate}
+
+    def step_of(
+        self, student: Policy, optimizer: Optimizer, batch: Batch, own: Tensor, other: Tensor
+    ) -> dict[str, Tensor]:
+        """One gradient step of a student whose labels are the rows `own` [B]; `other`: logits."""
+        rows = own if batch.mask.dim() == 1 else own[:, None]
+        mine, limit = batch.mask & rows, self.config.max_grad_norm                    # [B] or [B, T]
+
+        def loss(rows: Batch) -> LossOutput:
+            return self.student_loss(student, rows, mine, other)
+
+        return gradient_step(optimizer, loss, dataclasses.replace(batch), max_grad_norm=limit)
+
+    def student_loss(
+        self, student: Policy, batch: Batch, mine: Tensor, other: Tensor
+    ) -> LossOutput:
+        """What a student minimises: its own half's labels, and the other's probabilities."""
+        config, mask, average = self.config, batch.mask, self.average()
+        logits = logits_of(student, batch)
+        found = Categorical(logits)
+        log_prob = found.log_prob(batch.action.where(mask, 0))
+        hard = negative_log_likelihood_loss(log_prob, mask=mine, average=average)
+        temperature = config.soft_temperature
+        soft = soft_label_loss(
+            logits, other, temperature=temperature, mask=mask, average=average
+        )
+        total = config.hard_coef * hard + config.soft_coef * soft
+        agreed = (logits.argmax(-1) == other.argmax(-1)).to(soft.dtype)
+        return LossOutput(total, {
+            "loss": total.detach(),
+            "hard_loss": hard.detach(),
+            "peer_divergence": soft.detach() / temperature**2,
+            "agreement": averaged(agreed, mask, average),
+        })  # fmt: skip
+
+    def state_dict(self) -> State:
+        peer = {"peer": saved(self.peer), "peer_optimizer": self.peer_optimizer.state_dict()}
+        return super().state_dict() | peer
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        load_saved(self.peer, state["peer"])
+        self.peer_optimizer.load_state_dict(state["peer_optimizer"])
+
+
+def logits_of(policy: Policy, batch: Batch) -> Tensor:
+    """The logits of all actions, shaped like `batch.mask` and one axis more."""
+    found = policy.distributions(batch)
+    assert isinstance(found, Categorical)
+    return found.logits
