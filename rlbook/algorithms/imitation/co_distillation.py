@@ -2,8 +2,8 @@
 
     for each minibatch of recorded actions, cut into two halves
         p_1, p_2 ← what both students think of the actions in all its states
-        minimise for student 1  β (-mean log q_1(a|s) over the first half)  + α T² mean KL(p_2 ‖ q_1)
-        minimise for student 2  β (-mean log q_2(a|s) over the second half) + α T² mean KL(p_1 ‖ q_2)
+        student 1 minimises  β (-mean log q_1(a|s), first half)   +  α T² mean KL(p_2 ‖ q_1)
+        student 2 minimises  β (-mean log q_2(a|s), second half)  +  α T² mean KL(p_1 ‖ q_2)
 
 Distillation without a teacher: each student is the other's. What one has learned from its half of
 the labels reaches the other as probabilities, on the whole minibatch; where the two disagree, both
@@ -104,7 +104,7 @@ class CoDistillation(BehaviorCloning):
     ) -> dict[str, Tensor]:
         """One gradient step of a student whose labels are the rows `own` [B]; `other`: logits."""
         rows = own if batch.mask.dim() == 1 else own[:, None]
-        mine, limit = batch.mask & rows, self.config.max_grad_norm                    # [B] or [B, T]
+        mine, limit = batch.mask & rows, self.config.max_grad_norm                   # [B] or [B, T]
 
         def loss(rows: Batch) -> LossOutput:
             return self.student_loss(student, rows, mine, other)
