@@ -109,6 +109,10 @@ def test_what_a_chapter_works_out_by_hand_is_what_its_code_says(name):
         exec(compile(code, f"{name}.md", "exec"), {})
 
 
+def test_the_readme_counts_the_algorithms():
+    assert f"\n{len(ALGORITHMS)} algorithms on one loop" in (ROOT / "README.md").read_text()
+
+
 IN_NO_CHAPTER = {
     "bandit", "vine",
     "co_distillation",
