@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-ENVIRONMENT, PROMPTS, GROUP, ROUNDS, LOOKS = "Addition-v0", 32, 4, 160, 16
-LEARNING_RATES = {"entropy": 3e-5, "self-certainty": 3e-5}
+ENVIRONMENT, PROMPTS, GROUP, ROUNDS, LOOKS = "Addition-v0", 32, 4, 100, 20
+LEARNING_RATES = {"entropy": 3e-5}
 TOKENS = 3.5                                 # of a completion, about: two or three digits and EOS
 
 

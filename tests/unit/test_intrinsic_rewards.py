@@ -107,7 +107,7 @@ def test_being_paid_for_certainty_makes_the_policy_certain_of_anything(stage: Ma
 # ---- the probability of the right answer
 
 def reasoning(stage: Make, **options: Any) -> Any:
-    env = rlbook.make("Reasoning-v0", terms=2, model="new")
+    env = rlbook.make("Reasoning-v0", terms=3, model="new")
     return stage("grpo", env, num_envs=4, group_size=2, episode_reward="answer", **options)
 
 
