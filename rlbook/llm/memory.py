@@ -21,7 +21,8 @@ class Needed(NamedTuple):
     weights: int                             # of all models, each tensor once
     optimizer: int                           # a gradient and two moments for each number that is trained
     acting: int                              # the decoder's matrices
-    update: int                              # what a pass over one micro-batch keeps for its gradient, or a checkpoint's copy
+    update: int                              # what a pass over one micro-batch keeps for its gradient
+    checkpoint: int                          # the copy of the moments that is written
 
     @property
     def total(self) -> int:
@@ -46,7 +47,7 @@ def needed(policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, 
     kept = 4 * rows * tokens * (layers * (8 * width + 4 * inside) + 3 * config.vocab_size)
     weights = _bytes(tensor for module in (policy, *others) for tensor in module.parameters())
     trained = _bytes(tensor for tensor in policy.parameters() if tensor.requires_grad)
-    return Needed(weights, 3 * trained, _bytes(policy.model.parameters()), max(kept, 2 * trained))
+    return Needed(weights, 3 * trained, _bytes(policy.model.parameters()), kept, 2 * trained)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
