@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -67,7 +67,7 @@ def images(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Images [·, 64] in [0, 1] and digits [·]: to learn from, and to be tested with."""
     from sklearn.datasets import load_digits
 
-    found = load_digits()
+    found: Any = load_digits()
     order = rng_for(seed, "data").permutation(len(found.target))
     x, y = torch.from_numpy(found.data[order] / 16.0).float(), torch.from_numpy(found.target[order]).long()
     return x[:TRAINED_ON], y[:TRAINED_ON], x[TRAINED_ON:], y[TRAINED_ON:]

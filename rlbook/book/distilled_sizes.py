@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 SIZES = {"hidden_size": 40, "intermediate_size": 120, "num_hidden_layers": 2, "num_attention_heads": 4}
-LABELS: dict[str, dict[str, float]] = {
+LABELS: dict[str, dict[str, Any]] = {
     "hard labels": {"soft_coef": 0.0, "hard_coef": 1.0},
     "soft labels": {"soft_coef": 1.0, "hard_coef": 0.0},
 }
