@@ -22,13 +22,17 @@ class Record:
     """Play episodes and write them as a Minari data set, which `rlbook train behavior_cloning ENV --data DATA` learns from.
 
     The agent of a run's FOLDER acts, or --policy in an environment; --env.KEY VALUE hands any argument to the environment.
+    --schema verl writes the examples of a token environment instead, as rows that verl and --env.data of Chat-v0 read.
 
-    Example:  rlbook record Maze-v0 --policy optimal --episodes 500 --out walks
+    Examples:
+      rlbook record Maze-v0 --policy optimal --episodes 500 --out walks
+      rlbook record Countdown-v0 --schema verl --env.split held_out --out test.parquet
     """
 
     source: Positional[Word]  # a run's folder, or an environment's id
-    out: Folder = None  # the data set to write, a new folder
-    episodes: Number = None  # how many episodes (default: 100)
+    out: Folder = None  # the data set to write, a new folder; of rows a new file, .parquet or JSON lines
+    episodes: Number = None  # how many episodes (default: 100), or examples (default: all)
+    schema: Word = None  # write no episodes but the environment's examples, as rows of this form: verl
     policy: Word = None  # who acts in an environment: uniform, or optimal from its model (default: uniform)
     epsilon: Number = None  # share of actions that are drawn uniformly instead, from 0 to 1 (default: 0)
     seed: Number = None  # decides the episodes' starts and the random actions (default: 0)
@@ -58,6 +62,8 @@ def recorded(words: Sequence[str]) -> tuple[bool, Result]:
     checkpoint = word(options.checkpoint)
     if checkpoint is not None:
         given["checkpoint"] = int(checkpoint) if checkpoint.isdecimal() else checkpoint
+    if word(options.schema) is not None:
+        return options.json, _rows(options, source, out, env_kwargs, given)
     from rlbook.runs.recording import record
 
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
@@ -71,6 +77,21 @@ def recorded(words: Sequence[str]) -> tuple[bool, Result]:
         f"  rlbook train behavior_cloning {facts['env']} --data {out}"
     )
     return options.json, (facts, text)
+
+
+def _rows(options: Record, source: str, out: str, env_kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Writes an environment's examples. Returns the facts, and what to print."""
+    from rlbook.runs.recording import record_examples
+
+    idle = [name for name in ("policy", "epsilon", "seed", "checkpoint") if word(getattr(options, name)) is not None]
+    idle += ["explore"] * options.explore
+    if idle:
+        raise RequestError(f"--schema writes examples and plays no episodes, so it has no use for --{idle[0]}")
+    with contextlib.redirect_stdout(sys.stderr):
+        facts = record_examples(
+            source, out, schema=str(word(options.schema)), allow_import=options.allow_import, env_kwargs=env_kwargs or None, **given
+        )
+    return facts, f"{facts['rows']:,} rows of {facts['env']}, split {facts['split']}\n\n  rlbook train grpo Chat-v0 --env.data {out}"
 
 
 def _share(given: str) -> float:

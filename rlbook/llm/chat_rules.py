@@ -246,6 +246,10 @@ class ChatRules(TokenRules):
     def prompt_ids(self, index: int) -> NDArray[np.int64]:
         return self.examples.ids[index]
 
+    def example(self, index: int) -> tuple[Example, list[Message]]:
+        example = self.examples.example(index)
+        return example, self.chat.messages(example.prompt)
+
     def stopped(self, ids: NDArray[np.int64]) -> bool:
         text = self.codec.decode(ids)
         return any(stop in text for stop in self.stop)

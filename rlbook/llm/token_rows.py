@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlbook.checks import check, optional, positive_int
+from rlbook.data.schemas import Example, Message
 from rlbook.llm.rewards import Asked, Completion, Rewards
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.tokenizer import Codec, character_codec, folder_codec
@@ -80,6 +81,11 @@ class TokenRules:
     def stopped(self, ids: np.ndarray) -> bool:
         """Whether a completion (ids, unfinished so far) holds a text that ends it."""
         return False
+
+    def example(self, index: int) -> tuple[Example, list[Message]]:
+        """What is known about prompt `index`, and the prompt as a chat."""
+        text = self.texts[index]
+        return Example(text, self.answers[index], self.columns[index]), [{"role": "user", "content": text}]
 
     def finished(self, prompt: int, ids: np.ndarray) -> Completion:
         """A finished completion (ids, EOS included if it was written) as rewards see it."""

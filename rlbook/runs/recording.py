@@ -1,4 +1,4 @@
-"""`rlbook record`: episodes that a run's agent, an exact planner or chance plays, written as a data set."""
+"""`rlbook record`: episodes that a run's agent, an exact planner or chance plays, written as a data set; or a task's examples as rows."""
 
 from __future__ import annotations
 
@@ -62,6 +62,50 @@ def record(
 
     steps = write_minari(folder, played(), recipe.make(), policy=name)
     return {"env": recipe.name, "policy": name, "episodes": episodes, "steps": steps, "return": sum(returns) / episodes, "data": str(out)}
+
+
+def record_examples(
+    source: str, out: str | Path, *, schema: str = "verl", episodes: int | None = None, allow_import: bool = False,
+    env_kwargs: dict[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Writes the examples of a token environment as rows, which `--env.data` of Chat-v0 and verl read. What `record --schema verl` does.
+
+    Args:
+        source: the environment's id; its argument `split` says which examples.
+        out: the file to write: parquet where its name ends in .parquet, or else JSON lines.
+        schema: "verl".
+        episodes: how many of the examples, from the first; None is all.
+        allow_import, env_kwargs: as in `record`.
+
+    Returns:
+        Facts: how many rows, and the file.
+
+    Raises:
+        RequestError: one sentence; nothing was written.
+    """
+    try:
+        check("schema", schema, one_of("verl"))
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+    if episodes is not None:
+        whole_number("episodes", episodes, least=1)
+    if Path(source).is_dir():
+        raise RequestError("schema is for the examples of an environment given by its id, and a run was given")
+    recipe = Recipe.of(source, allow_import=allow_import, kwargs=env_kwargs)
+    rules: Any = getattr(recipe.make().unwrapped, "rules", None)
+    if not hasattr(rules, "example"):
+        raise RequestError(f"schema is for the examples of a token environment, and {recipe.name} has none")
+    from rlbook.data.verl_rows import verl_row, write_rows
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for index in range(min(len(rules.texts), episodes or len(rules.texts))):
+            example, messages = rules.example(index)
+            try:
+                yield verl_row(example, messages, source=f"rlbook/{rules.task.name}", split=rules.split, index=index)
+            except ValueError as error:
+                raise RequestError(str(error)) from None
+
+    return {"env": recipe.name, "schema": schema, "split": rules.split, "rows": write_rows(Path(out), rows()), "data": str(out)}
 
 
 def _acting(

@@ -1,0 +1,92 @@
+"""Examples written as verl's rows and read again, from the command line and from Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlbook.cli.main import main
+from rlbook.data.schemas import Example, example_of
+from rlbook.data.text_files import read_rows
+from rlbook.data.verl_rows import verl_row, write_rows
+from rlbook.errors import RequestError
+from rlbook.llm.chat_env import Chat
+
+MESSAGES = [{"role": "user", "content": "1+1="}]
+
+
+def row(example: Example, index: int = 0) -> dict[str, Any]:
+    return verl_row(example, MESSAGES, source="rlbook/sums", split="train", index=index)
+
+
+def test_a_row_has_verls_columns() -> None:
+    assert row(Example("1+1=", "2", {"level": 3}), 7) == {
+        "data_source": "rlbook/sums", "prompt": MESSAGES, "ability": "sums", "reward_model": {"style": "rule", "ground_truth": "2"},
+        "extra_info": {"split": "train", "index": 7, "level": 3},
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="example 4 of split 'train' has no answer, and verl's rows need a ground truth"):
+        row(Example("1+1="), 4)
+    with pytest.raises(ValueError, match="a column that is no plain data"):
+        row(Example("1+1=", "2", {"level": {1, 2}}))
+
+
+def test_a_row_read_and_written_is_the_same_row() -> None:
+    given = {
+        "data_source": "gsm8k", "prompt": MESSAGES, "ability": "math", "reward_model": {"style": "model", "ground_truth": ["2", "two"]},
+        "extra_info": {"split": "test", "index": 9, "answer": "1+1=2"},
+    }  # fmt: skip
+    assert row(example_of(given)) == given
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
+def test_an_environments_examples_are_written_and_read(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / name
+    env = ["--env.task", "modular", "--env.split", "held_out"]
+    assert main(["record", "Chat-v0", "--schema", "verl", *env, "--out", str(path), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts == {"env": "Chat-v0", "schema": "verl", "split": "held_out", "rows": 512, "data": str(path)}
+    made, read = Chat(task="modular", split="held_out").rules, Chat(data=str(path), held_out_data=str(path)).rules
+    assert list(read.texts) == list(made.texts) and list(read.answers) == list(made.answers)
+    assert read.columns[5]["extra_info"] == {"split": "held_out", "index": 5}
+    assert [column["data_source"] for column in read.columns[:2]] == ["rlbook/modular"] * 2
+
+
+def test_many_rows_are_written_in_pieces_and_a_parquet_file_has_one_form(tmp_path: Path) -> None:
+    rows = [row(Example("1+1=", str(i)), i) for i in range(2_500)]
+    assert write_rows(tmp_path / "rows.parquet", rows) == 2_500
+    assert list(read_rows(tmp_path / "rows.parquet")) == rows
+    rows[2_200]["extra_info"]["index"] = "many"
+    with pytest.raises(RequestError, match="its rows must have one form"):
+        write_rows(tmp_path / "odd.parquet", rows)
+    assert not (tmp_path / "odd.parquet").exists()
+
+
+WRONG = [
+    (["Maze-v0"], "schema is for the examples of a token environment, and Maze-v0 has none"),
+    (["Addition-v0", "--schema", "verll"], "schema must be one of 'verl', got 'verll' (did you mean 'verl'?)"),
+    (["Addition-v0", "--seed", "1"], "--schema writes examples and plays no episodes, so it has no use for --seed"),
+    (["Addition-v0", "--explore"], "so it has no use for --explore"),
+    (["Addition-v0", "--episodes", "0"], "episodes must be an integer of at least 1, got 0"),
+    (["Chat-v0", "--env.task", "additon"], "did you mean 'addition'?"),
+    (["."], "schema is for the examples of an environment given by its id, and a run was given"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), WRONG)
+def test_a_wrong_command_is_one_sentence_and_writes_nothing(
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    schema = [] if "--schema" in words else ["--schema", "verl"]
+    assert main(["record", *words, *schema, "--out", "rows.jsonl"]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1 and not (tmp_path / "rows.jsonl").exists()
+
+
+def test_what_stands_there_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.jsonl").write_text("mine")
+    assert main(["record", "Addition-v0", "--schema", "verl", "--out", str(tmp_path / "rows.jsonl")]) == 2
+    assert "exists already; name a new file" in capsys.readouterr().err and (tmp_path / "rows.jsonl").read_text() == "mine"
