@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rlbook.data.schemas import Message
 from rlbook.llm.chat_rules import COMPARISONS, ChatRules, chat_settings, stops
@@ -15,6 +15,7 @@ from rlbook.llm.token_env import TokenEnv, TokenVectorEnv
 class _Evaluated:
     """What both forms say about their evaluation."""
 
+    takes_permission: ClassVar[bool] = True  # its arguments may name a module to import
     asked: tuple[Asked, Asked]               # the reward, and that of evaluations or None
 
     @property

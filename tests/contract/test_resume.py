@@ -90,6 +90,9 @@ RUNS: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("grpo", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70, "group_size": 4, "env_kwargs": {"reward": "edit"}}, 20),
     ("grpo", "Reverse-v0"): (
         {"steps": 250, "num_envs": 8, "eval_every": 90, "group_size": 4, "refill": 4, "ratio": "sequence", "importance_cap": 2.0}, 32),
+    ("grpo", "Chat-v0"): (
+        {"steps": 300, "num_envs": 8, "eval_every": 140, "group_size": 4,
+         "env_kwargs": {"reward": "edit", "shots": 2, "stop": ["5"], "max_new_tokens": 6}}, 38),
     ("dpo", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70, "env_kwargs": {"reward": "edit"}, "nll_coef": 0.1}, 20),
     ("dqn", "Addition-v0"): ({"steps": 200, "num_envs": 4, "eval_every": 90, "learning_starts": 50, "buffer_size": 150}, 50),
 }  # fmt: skip
