@@ -580,6 +580,10 @@ MEASUREMENTS = {
     "ppo_addition": Measurement("two-digit sums", "ppo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
     "grpo_maze": Measurement("the maze", "grpo Maze-v0", optimal(3.0), seeds=10),
     "grpo_addition": Measurement("two-digit sums", "grpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
+    "grpo_lora": Measurement(
+        "two-digit sums, LoRA of rank 8", "grpo Addition-v0 --model.adapter.r 8 --model.adapter.lora_alpha 16 --learning-rate 5e-3",
+        exact_match, seeds=3, evaluate=ADDITION, sampled=True,
+    ),
     "dpo_maze": Measurement("the maze", "dpo Maze-v0", optimal(3.0), seeds=10),
     "dpo_addition": Measurement("two-digit sums", "dpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
     "addition_before": Measurement(
