@@ -196,3 +196,15 @@ def test_a_student_of_eight_units_walks_the_maze_as_its_teacher_does(teacher: st
     named = rlbook.train(teacher, "Maze-v0", seed=0, eval_every=0)
     run = rlbook.train("distillation", "Maze-v0", teacher=named, hidden_sizes=(8,), seed=0, eval_every=0)
     assert rlbook.evaluate(run, episodes=3).mean == 3.0
+
+
+def test_a_models_folder_teaches_and_at_first_has_nothing_to_teach_itself(tmp_path: Path) -> None:
+    from rlbook.llm.models import small_llama
+    from rlbook.llm.tokenizer import character_tokenizer
+
+    small_llama(torch.Generator().manual_seed(3), hidden_size=16, feed_forward=16).save_pretrained(tmp_path)
+    character_tokenizer().save_pretrained(tmp_path)
+    settings: dict[str, Any] = {"env_kwargs": {"model": str(tmp_path)}, "num_envs": 4, "steps": 60, "eval_every": 0}
+    run = rlbook.train("distillation", "Addition-v0", teacher=tmp_path, **settings)
+    told = [metrics["teacher_divergence"] for metrics in run.metrics if "teacher_divergence" in metrics]
+    assert told[0] == pytest.approx(0.0, abs=1e-6), "the same weights; later Adam has made steps of the rounding"
