@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from rlbook.llm.tasks import CountdownTask, ModularTask, ReasoningTask, SortingTask, TaggedCopyTask
+from rlbook.llm.tasks.task import built
 from rlbook.llm.token_env import TokenEnv, TokenOptions, TokenVectorEnv
 
 
@@ -15,14 +16,14 @@ class Sorting(TokenEnv):
     """
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(SortingTask(), **kwargs)
+        super().__init__(built(SortingTask), **kwargs)
 
 
 class SortingVector(TokenVectorEnv):
     """`Sorting` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(SortingTask(), num_envs, **kwargs)
+        super().__init__(built(SortingTask), num_envs, **kwargs)
 
 
 class ModularArithmetic(TokenEnv):
@@ -36,14 +37,14 @@ class ModularArithmetic(TokenEnv):
     """
 
     def __init__(self, *, modulus: int = 10, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(ModularTask(modulus), **kwargs)
+        super().__init__(built(ModularTask, modulus), **kwargs)
 
 
 class ModularArithmeticVector(TokenVectorEnv):
     """`ModularArithmetic` for N environments."""
 
     def __init__(self, num_envs: int = 1, *, modulus: int = 10, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(ModularTask(modulus), num_envs, **kwargs)
+        super().__init__(built(ModularTask, modulus), num_envs, **kwargs)
 
 
 class TaggedCopy(TokenEnv):
@@ -54,14 +55,14 @@ class TaggedCopy(TokenEnv):
     """
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(TaggedCopyTask(), **kwargs)
+        super().__init__(built(TaggedCopyTask), **kwargs)
 
 
 class TaggedCopyVector(TokenVectorEnv):
     """`TaggedCopy` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(TaggedCopyTask(), num_envs, **kwargs)
+        super().__init__(built(TaggedCopyTask), num_envs, **kwargs)
 
 
 class Countdown(TokenEnv):
@@ -73,14 +74,14 @@ class Countdown(TokenEnv):
     """
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(CountdownTask(), **kwargs)
+        super().__init__(built(CountdownTask), **kwargs)
 
 
 class CountdownVector(TokenVectorEnv):
     """`Countdown` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(CountdownTask(), num_envs, **kwargs)
+        super().__init__(built(CountdownTask), num_envs, **kwargs)
 
 
 class Reasoning(TokenEnv):
@@ -98,7 +99,7 @@ class Reasoning(TokenEnv):
     """
 
     def __init__(self, *, terms: int = 6, digits: int = 1, steps: bool = True, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(ReasoningTask(terms, digits, steps), **kwargs)
+        super().__init__(built(ReasoningTask, terms, digits, steps), **kwargs)
 
 
 class ReasoningVector(TokenVectorEnv):
@@ -107,4 +108,4 @@ class ReasoningVector(TokenVectorEnv):
     def __init__(
         self, num_envs: int = 1, *, terms: int = 6, digits: int = 1, steps: bool = True, **kwargs: Unpack[TokenOptions]
     ) -> None:
-        super().__init__(ReasoningTask(terms, digits, steps), num_envs, **kwargs)
+        super().__init__(built(ReasoningTask, terms, digits, steps), num_envs, **kwargs)

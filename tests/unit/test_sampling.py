@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,12 @@ def test_the_command_takes_the_settings(tmp_path: Path, capsys: pytest.CaptureFi
         assert sentence in capsys.readouterr().err
     assert main(["train", "grpo", "Addition-v0", "--top-p", "0.9"]) == 2
     assert "the ratio of new to old policy would not be 1" in capsys.readouterr().err
+
+
+def test_the_pages_bands_of_temperature_are_computed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "environments" / "tokens.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| ([\d.]+) \| ([\d., ]+) \| [\d.]+ % \|", page)
+    assert [row[0] for row in rows] == ["0.2", "0.5", "0.8", "1.0"]
+    for temperature, shown in rows:
+        found = Sampling(temperature=float(temperature)).scores(torch.tensor([[2.0, 1.0, 0.0, -1.0]])).softmax(-1)[0]
+        assert [f"{share:.3f}" for share in found.tolist()] == shown.split(", ")

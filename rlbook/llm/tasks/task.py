@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
@@ -71,3 +72,9 @@ class Task(ABC):
         """The prompts of "train" or "held_out"."""
         check("split", split, one_of("train", "held_out"))
         return self.train if split == "train" else self.held_out
+
+
+@functools.lru_cache(maxsize=32, typed=True)
+def built(kind: type[Task], *arguments: int) -> Task:
+    """A task with these arguments. Nothing in one changes, so that all environments of a process share it."""
+    return kind(*arguments)
