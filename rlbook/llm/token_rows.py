@@ -142,7 +142,7 @@ class TokenRows:
         live = np.flatnonzero(~(self.terminated | self.truncated))
         self.tokens[live, self.lengths[live]] = action[live]
         self.lengths[live] += 1
-        ended = np.isin(action[live], codec.ends)
+        ended = action[live] == codec.ends[0] if len(codec.ends) == 1 else np.isin(action[live], codec.ends)
         for place in np.flatnonzero(~ended) if self.rules.stop else ():
             ended[place] = self.rules.stopped(self.completion(live[place]))
         full = self.lengths[live] - self.rules.prompt_lengths[self.prompt[live]] >= self.rules.max_new_tokens

@@ -95,12 +95,16 @@ class Rewards:
         total, named = np.zeros(len(completions)), {}
         for part in self.parts:
             found = _values(part, completions)
-            values = _numbers(part, found, completions)
+            if all(type(value) is float and math.isfinite(value) for value in found):
+                values = earned = np.array(found)
+            else:
+                numbers = [_value(part, *both) for both in zip(found, completions, strict=True)]
+                values = np.array(numbers, dtype=np.float64)                         # None becomes NaN
+                earned = np.nan_to_num(values)
+                named |= _details(LOGGED + part.name, found)
             if not self.alone:
                 named[LOGGED + part.name] = values
-            if any(isinstance(value, dict) for value in found):
-                named |= _details(LOGGED + part.name, found)
-            total += part.weight * np.where(np.isnan(values), 0.0, values)
+            total += part.weight * earned
         return total, named
 
 
@@ -134,15 +138,6 @@ def _returned(part: Part, completions: Sequence[Completion]) -> list[Any]:
     if len(found) != len(completions):
         raise BadAnswer(f"reward {part.name!r} must return {len(completions)} numbers, one a completion, got {len(found)}")
     return found
-
-
-def _numbers(part: Part, found: list[Any], completions: Sequence[Completion]) -> NDArray[np.float64]:
-    """What was returned, [N], NaN for None."""
-    if all(type(value) is float for value in found):
-        values = np.array(found)
-        if np.isfinite(values).all():
-            return values
-    return np.array([_value(part, *both) for both in zip(found, completions, strict=True)], dtype=np.float64)
 
 
 def _details(name: str, found: Sequence[object]) -> dict[str, NDArray[np.float64]]:
