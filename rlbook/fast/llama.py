@@ -356,17 +356,18 @@ class LlamaDecoder:
         return bias.repeat_interleave(self.sizes.kv_heads, dim=0)[:, None]
 
     def state_dict(self) -> State:
-        """The cache, bit for bit."""
+        """The cache, bit for bit, as far as it is written."""
         return {
-            "cache": self.cache.clone(), "padding": self.padding.clone(), "column": self.column, "shared": self.shared,
-            "ragged": self.bias is not None,
+            "cache": self.cache[..., : self.column, :].clone(), "capacity": self.capacity, "padding": self.padding.clone(),
+            "column": self.column, "shared": self.shared, "ragged": self.bias is not None,
         }  # fmt: skip
 
     @torch.inference_mode()
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`."""
-        self.cache, self.padding, self.column = state["cache"].clone(), state["padding"].clone(), state["column"]
-        self.capacity, self.shared = self.cache.shape[4], state["shared"]
+        self.padding, self.column = state["padding"].clone(), state["column"]
+        self.capacity, self.shared = state["capacity"], state["shared"]
+        self.cache = F.pad(state["cache"], (0, 0, 0, self.capacity - self.column))
         self.rotation = self._rotation_table()
         self.bias = self._padding_bias() if state["ragged"] else None
 
