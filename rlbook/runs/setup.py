@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gymnasium import Env
+from gymnasium.spaces import Dict
 from gymnasium.vector import VectorEnv
 
 from rlbook.agent import Agent, Data, Parts, Planner
@@ -91,6 +92,8 @@ def _library_note(agent: Agent) -> tuple[str, ...]:
 def _memory_note(agent: Agent, env: Adapted) -> tuple[str, ...]:
     """How much memory the training of a language model takes, where that is worth telling."""
     if getattr(env.unwrapped, "policy_kind", None) != "language_model" or not isinstance(env, AdaptedVectorEnv):
+        return ()
+    if not isinstance(env.observation_space, Dict):          # an agent that sees the tokens one-hot has a network of its own
         return ()
     from rlbook.llm.memory import memory_note  # torch, which tables do without
 
