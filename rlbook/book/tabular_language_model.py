@@ -145,7 +145,7 @@ def judged_pairs(reference: Array, reward: Array, count: int, seed: int) -> Pair
     return Pairs([episodes[i] for i in better], [episodes[i] for i in worse])
 
 
-def learned(name: str, beta: float, seed: int, rounds: int = 60, pairs: int = 40_000) -> Array:
+def learned(name: str, beta: float, seed: int, rounds: int = 150, pairs: int = 40_000) -> Array:
     """What a learner makes of the task: the probabilities of the completions, [27].
 
     Args:
@@ -153,7 +153,7 @@ def learned(name: str, beta: float, seed: int, rounds: int = 60, pairs: int = 40
         beta: β, the weight of the penalty, in reward units per nat; DPO's β.
         seed: of the reward, the reference and the run.
         rounds: of `ROUND` episodes, for those that play.
-        pairs: for DPO, which passes over them 10 times.
+        pairs: for DPO, which passes over them 20 times.
     """
     algorithm, penalty = LEARNERS[name]
     reference, reward = reference_run(seed), rewards(seed)
@@ -161,7 +161,7 @@ def learned(name: str, beta: float, seed: int, rounds: int = 60, pairs: int = 40
     settings |= SETTINGS[algorithm]
     if algorithm == "dpo":
         recorded = judged_pairs(chances(table(reference)), reward, pairs, seed)
-        run = rlbook.train(algorithm, writing(reward), data=recorded, passes=10, beta=beta, **settings)
+        run = rlbook.train(algorithm, writing(reward), data=recorded, passes=20, beta=beta, **settings)
     else:
         steps = rounds * STEPS * ROUND
         run = rlbook.train(algorithm, writing(reward), steps=steps, num_envs=ROUND, kl_coef=beta, **settings, **penalty)
