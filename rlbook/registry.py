@@ -192,11 +192,14 @@ def presets(agent: type[Agent]) -> Presets:
 
 def why_not(algorithm: str, env_name: str) -> str | None:
     """Why this algorithm does not train on this environment; None where it does."""
+    return _why_not(algorithm, env_name, Recipe.of(env_name).make())
+
+
+def _why_not(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
     from rlbook.envs.enumeration import NoModel
 
     agent = agent_class(algorithm)
     try:
-        env = Recipe.of(env_name).make()
         names = {item.name for item in dataclasses.fields(agent.Config)}
         config = agent.Config(**{name: value for name, value in preset(agent, env_name).items() if name in names})
         fitted = AdaptedEnv(env, adapt_to(agent, env, config))
@@ -257,4 +260,5 @@ def model_of(env: gymnasium.Env) -> TabularMDP:
 
 def table() -> dict[str, dict[str, str | None]]:
     """Algorithm → environment → None (it trains) or the reason why not."""
-    return {algorithm: {env: why_not(algorithm, env) for env in environments()} for algorithm in ALGORITHMS}
+    made = {env: Recipe.of(env).make() for env in environments()}                # once each: a task lists all its prompts
+    return {algorithm: {name: _why_not(algorithm, name, env) for name, env in made.items()} for algorithm in ALGORITHMS}

@@ -108,8 +108,9 @@ def test_lists_and_tables_fit_the_terminal(columns: int, capsys: pytest.CaptureF
     assert max(map(len, lines)) <= columns
     count = len(rlbook.algorithms())
     maze = next(number for number, line in enumerate(lines) if " Maze-v0," in line and "," in line.strip())
-    assert f"      {count - 2} of {count} algorithms, not" in lines[maze:]
-    assert lines[maze:][lines[maze:].index(f"      {count - 2} of {count} algorithms, not") + 1].startswith("      ddpg, td3: ")
+    assert f"      {count - 3} of {count} algorithms, not" in lines[maze:]
+    assert lines[maze:][lines[maze:].index(f"      {count - 3} of {count} algorithms, not") + 1].startswith("      ddpg, td3: ")
+    assert "      distillation: it needs a teacher (--teacher)" in lines[maze:]
     cells = [("algorithm", "environment", "interquartile mean", "95 % interval"), ("semi_gradient_sarsa", "Maze-v0", "3", "2.5 to 3")]
     table = aligned(cells).splitlines()
     assert max(map(len, table)) <= columns

@@ -21,7 +21,7 @@ import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.policy.policy_agent import surrogate_loss
 from rlbook.algorithms.policy.ppo import PPO
-from rlbook.data.episodes import RankedBatch
+from rlbook.data.episodes import PairedBatch, RankedBatch
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
 from rlbook.fast_forms import plain_forms
@@ -166,7 +166,7 @@ def test_a_reward_model_scores_on_its_device_what_was_recorded_elsewhere() -> No
     score = agent.score(seen)
     assert score.is_meta and score.shape == (6,)
     assert all(part.is_meta for part in RankedBatch(seen, torch.tensor([2, 4]), score).by_group(score))
-    assert agent.loss((seen, seen)).loss.is_meta
+    assert agent.loss(PairedBatch(seen, seen, None)).loss.is_meta
 
 
 def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> None:

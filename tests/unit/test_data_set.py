@@ -90,7 +90,8 @@ def test_the_digest_is_that_of_the_content() -> None:
 
 def test_pairs_keep_the_better_and_the_worse_side_by_side() -> None:
     data = Pairs(TEXTS, TEXTS[::-1])
-    better, worse = data[np.array([1])]
+    better, worse, margin = data[np.array([1])]
+    assert margin is None
     assert better.action.tolist() == [[5, 6, 2]] and worse.action.tolist() == [[9, 2]]
 
 

@@ -156,7 +156,7 @@ def test_a_teacher_of_action_values_is_a_softmax_of_them() -> None:
 
 
 def test_without_a_teacher_or_with_one_that_has_no_probabilities_the_refusal_says_so() -> None:
-    with pytest.raises(RequestError, match=r"a teacher is needed: name a run or a model's folder \(--teacher\)"):
+    with pytest.raises(RequestError, match=r"distillation does not train on Maze-v0: it needs a teacher \(--teacher\)"):
         rlbook.train("distillation", "Maze-v0", steps=10)
     table = rlbook.train("q_learning", "Maze-v0", steps=10, eval_every=0)
     with pytest.raises(RequestError, match="teacher must be a run of an agent with a policy network, got one of QLearning"):

@@ -12,7 +12,6 @@ from torch import nn
 from rlbook.agent import Agent
 from rlbook.algorithms.policy.reference import check_spaces, reference_policy
 from rlbook.data.rollout import Batch
-from rlbook.errors import RequestError
 from rlbook.policies.distributions import Categorical, sample_categorical
 from rlbook.policies.policy import as_array
 
@@ -62,10 +61,11 @@ def teacher_of(named: Agent | None, learner: Agent, value_temperature: float) ->
         value_temperature: τ, in reward units, where it has learned action values.
 
     Raises:
-        RequestError: there is none, or it has no probabilities, or sees or does something else.
+        ValueError: there is none.
+        RequestError: it has no probabilities, or sees or does something else.
     """
     if named is None:
-        raise RequestError("a teacher is needed: name a run or a model's folder (--teacher)")
+        raise ValueError("it needs a teacher (--teacher)")
     network = getattr(named, "q", None)
     if not isinstance(network, nn.Module):
         return reference_policy(named, learner, "teacher")
