@@ -29,6 +29,7 @@ def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
     folder = Path(folder)
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a folder")
+    found: list[str] = []
     for _ in range(LOOKS):                            # a run in training takes old checkpoints away
         before, found = _checkpoints(folder), list(dict.fromkeys(_complaints(folder)))
         if not found or _checkpoints(folder) == before:
