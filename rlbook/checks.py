@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -227,3 +228,32 @@ def saved_array(
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+TRUST = "give --allow-import (allow_import=True) if you trust it"
+
+
+def imported(what: str, place: str, *, allow_import: bool, name: str | None = None) -> object:
+    """The object that "module:name" names.
+
+    Args:
+        what: what it is to be, for a message, such as "algorithm".
+        place: "module:name"; the name may have dots.
+        allow_import: whether that module's code may run.
+        name: what the user wrote, where that is more than `place`.
+
+    Raises:
+        RequestError: it may not be imported, or cannot be.
+    """
+    module, _, attribute = place.partition(":")
+    told = f"{what} {name or place!r}"
+    if not allow_import:
+        raise RequestError(f"{told} would import the module {module!r}; {TRUST}")
+    try:
+        found: object = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:               # whatever the user's module does
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RequestError(f"{told} cannot be imported ({reason})") from error
+    return found

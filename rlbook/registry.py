@@ -11,7 +11,7 @@ import gymnasium
 from gymnasium.spaces import Discrete
 
 from rlbook.agent import EXPECTED, Agent, Planner, Presets, preset_file, read_presets
-from rlbook.checks import nearest
+from rlbook.checks import imported, nearest
 from rlbook.errors import RequestError
 from rlbook.interaction.advice import check_advisable, check_comparable
 from rlbook.interaction.environments import Recipe, environments
@@ -158,18 +158,8 @@ def check_class(agent: object) -> type[Agent]:
 
 
 def _imported(name: str, allow_import: bool) -> type[Agent]:
-    module, _, attribute = name.partition(":")
-    if not allow_import and module not in sys.modules:
-        trust = "give --allow-import (allow_import=True) if you trust it"
-        raise RequestError(f"algorithm {name!r} would import the module {module!r}; {trust}")
-    try:
-        found: object = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:               # whatever the user's module does
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise RequestError(f"algorithm {name!r} cannot be imported ({reason})") from error
-    return check_class(found)
+    loaded = name.partition(":")[0] in sys.modules           # a class is looked at here, and nothing is called
+    return check_class(imported("algorithm", name, allow_import=allow_import or loaded))
 
 
 def _described(value: object) -> str:

@@ -91,7 +91,8 @@ def draw(found: ModeCovering) -> Figure:
     axes.fill_between(GRID.numpy(), found.teacher.numpy() / step, color="0.8", linewidth=0, label="teacher")
     for place, (kind, student) in enumerate(found.students.items()):
         density = normal_logits(student.mean, student.deviation).softmax(-1) / step
-        axes.plot(GRID.numpy(), density.numpy(), color=curve_colour(place), label=f"student, {kind}")
+        style = "--" if kind == "jsd" else "-"                # it lies upon the reverse KL's curve
+        axes.plot(GRID.numpy(), density.numpy(), color=curve_colour(place), linestyle=style, label=f"student, {kind}")
     axes.set_xlim(-6, 6)
     legend(axes, "upper left")
     return figure

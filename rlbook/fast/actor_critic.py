@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch
-from rlbook.fast.flat_adam import FlatAdam
+from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
 from rlbook.fast.modules import trains_plainly, untouched
 from rlbook.policies.mlp import MLPPolicy
@@ -51,8 +51,8 @@ class Outputs(NamedTuple):
 def networks_of(agent: PolicyAgent, batch: Batch, *rows: Tensor | None) -> Networks | None:
     """The policy's networks, or None where its modules, its parameters or the batch ask for more. `rows`: what the loss reads, each [B]."""
     policy, optimizer = agent.policy, agent.optimizer
-    if type(policy) is not MLPPolicy or not isinstance(optimizer, FlatAdam):
-        return None
+    if type(policy) is not MLPPolicy or not (type(optimizer) is FlatAdam or type(optimizer) is FlatRMSprop):
+        return None                                          # another class may step otherwise
     if policy.critic is None or not policy.discrete or not REPLACEABLE.isdisjoint(policy.__dict__):
         return None
     obs = batch.obs if policy.normalizer is None else policy.normalizer(batch.obs)

@@ -72,7 +72,7 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise RequestError(f"environment module {module!r} cannot be imported ({reason})") from error
     provide(env_id)
-    for name in (f"rlbook/{env_id}", env_id):
+    for name in (env_id, f"rlbook/{env_id}"):                # who registered a name of their own means that one
         if name in gymnasium.registry:
             return gymnasium.registry[name]
     raise RequestError(_unknown(env_id))

@@ -5,14 +5,13 @@ The split is fixed: it depends on the rows' number alone, never on the seed of a
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 
+from rlbook.checks import imported
 from rlbook.data.schemas import Example, example_of
 from rlbook.data.text_files import TextFile, read_rows
 from rlbook.errors import RequestError
@@ -98,14 +97,7 @@ def function_examples(function: str | Source, *, allow_import: bool) -> dict[str
 def _imported(name: object, allow_import: bool) -> Any:
     if not isinstance(name, str) or name.count(":") != 1:
         raise ValueError(f"function must be a function or of the form 'module:function', got {name!r}")
-    module, _, attribute = name.partition(":")
-    if not allow_import and module not in sys.modules:
-        trust = "give --allow-import (allow_import=True) if you trust it"
-        raise ValueError(f"function {name!r} would import the module {module!r}; {trust}")
-    try:
-        found: Any = getattr(importlib.import_module(module), attribute)
-    except Exception as error:               # whatever the user's module does
-        raise ValueError(f"function {name!r} cannot be imported ({_told(error)})") from error
+    found: Any = imported("function", name, allow_import=allow_import)
     if not callable(found):
         raise ValueError(f"function {name!r} must be a function, got {type(found).__name__}")
     return found

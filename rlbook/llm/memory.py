@@ -16,7 +16,7 @@ LIBRARIES = 450 * 10**6                      # bytes that torch and transformers
 
 
 class Needed(NamedTuple):
-    """Bytes, at most."""
+    """Bytes, estimated from the sizes: with an adapter the peak was a sixth above it."""
 
     weights: int                             # of all models, each tensor once
     optimizer: int                           # a gradient and two moments for each number that is trained
@@ -65,4 +65,4 @@ def memory_note(agent: Agent, rows: int, tokens: int) -> tuple[str, ...]:
         return ()
     has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     listed = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in parts._asdict().items())
-    return (f"memory: about {parts.total / 1e9:.1f} GB at most ({listed}), of {has / 1e9:.0f} in this machine; micro_batch_size lowers it",)
+    return (f"memory: about {parts.total / 1e9:.1f} GB ({listed}), of {has / 1e9:.0f} in this machine; micro_batch_size lowers it",)

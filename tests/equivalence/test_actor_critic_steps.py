@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from rlbook.algorithms.policy.a2c import A2C, A2CConfig
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig
 from rlbook.data.rollout import Batch
+from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
@@ -170,6 +171,21 @@ def test_what_is_put_into_the_networks_counts(kind: Any, change: str) -> None:
         return agent
 
     assert both(changed, rows() if kind is PPO else weighted_rows())
+
+
+@pytest.mark.parametrize("kind", [PPO, A2C])
+def test_an_optimiser_of_ones_own_takes_the_step(kind: Any) -> None:
+    """It inherits everything but how it steps."""
+    agent, batch = agent_with(kind), rows() if kind is PPO else weighted_rows()
+    taken: list[float] = []
+
+    class Counting(FlatAdam):
+        def step(self, losses: Any, max_grad_norm: float | None = None) -> Tensor:
+            taken.append(1.0)
+            return super().step(losses, max_grad_norm)
+
+    agent.optimizer = Counting([agent.policy], 1e-2)
+    assert steps(agent, batch, 1)[3] and taken == [1.0]
 
 
 def test_a_loss_of_ones_own_counts() -> None:

@@ -243,6 +243,8 @@ def test_a_function_gives_examples_or_rows_for_each_split(monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match="function 'my_sums:few' would import the module 'my_sums'; give --allow-import"):
         Chat(function="my_sums:few")
+    with pytest.raises(ValueError, match="function 'shutil:rmtree' would import the module 'shutil'"):      # loaded long since, and harmful
+        Chat(function="shutil:rmtree")
     texts = {split: list(Chat(function="my_sums:few", allow_import=True, split=split).rules.texts) for split in ("train", "held_out")}
     assert texts == {"train": ["1+1="], "held_out": ["2+2="]}
     for name, sentence in (

@@ -191,10 +191,10 @@ class ModelessCountdown(Countdown):
 
 
 def test_a_registered_environment_without_render_modes_is_refused_too(tmp_path: Path) -> None:
-    gymnasium.register("Modeless-v0", ModelessCountdown)
+    gymnasium.register("Countdown-v0", ModelessCountdown)
     try:
-        run = rlbook.train("dqn", "Modeless-v0", steps=6, eval_every=0)
+        run = rlbook.train("dqn", "Countdown-v0", steps=6, eval_every=0)
         with pytest.raises(RequestError, match="cannot be drawn here: it has no render mode that gives text or pixels"):
             watch(run, gif=tmp_path / "film.gif")
     finally:
-        gymnasium.registry.pop("Modeless-v0")
+        gymnasium.registry.pop("Countdown-v0")

@@ -29,7 +29,6 @@ for a minibatch). Agents: Rusu et al. 2015, arXiv:1511.06295.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -43,14 +42,14 @@ from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.imitation.teacher import teacher_of
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.algorithms.policy.reference import Observations
-from rlbook.data.rollout import Batch, minibatches
+from rlbook.data.rollout import Batch
 from rlbook.functional.averages import averaged, given
 from rlbook.functional.distillation_losses import DIVERGENCES, soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.distributions import Categorical
-from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.policies.optimizer import LossOutput, mean_metrics
 
 
 @dataclass(frozen=True)
@@ -144,14 +143,9 @@ class Distillation(PolicyAgent):
         batch = self.policy.batch(self.rollout_data, "episode")                       # [N, T]
         earned = float(self.rollout_data.tensor("reward").sum(0).mean())
         played: Metrics = {"group_return": earned, "student_played": float(not self.guided)}
-        rate = self.anneal()
-        steps = [
-            self.train_on(minibatch, labelled=self.guided)
-            for _ in range(self.config.epochs)
-            for minibatch in minibatches(batch, self.config.batch_size, self.shuffling)
-        ]
+        metrics = self.epochs_over(batch, lambda rows: self.train_on(rows, labelled=self.guided))
         self.rollout_data.clear()
-        return mean_metrics(steps) | played | {"learning_rate": rate}
+        return metrics | played
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         """One gradient step for each minibatch of recorded episodes."""
@@ -166,11 +160,7 @@ class Distillation(PolicyAgent):
 
     def train_on(self, batch: Batch, *, labelled: bool) -> dict[str, Tensor]:
         """One gradient step; `labelled`: the actions are the teacher's, or recorded."""
-        batch = dataclasses.replace(batch, weight=self.average()(batch.mask))
-        return gradient_step(
-            self.optimizer, lambda rows: self.loss(rows, labelled), batch,
-            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
-        )  # fmt: skip
+        return self.weighed_step(batch, lambda rows: self.loss(rows, labelled))
 
     def loss(self, batch: Batch, labelled: bool) -> LossOutput:
         """The share of some rows in the loss, and what it is made of."""

@@ -25,7 +25,6 @@ repeat, and training goes on from the weights that played.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,12 +34,12 @@ from torch import Tensor
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.data.rollout import Batch, minibatches
+from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.policies.optimizer import LossOutput
 
 
 @dataclass(frozen=True)
@@ -119,22 +118,11 @@ class RejectionSampling(PolicyAgent):
 
     def update(self, batch: Batch) -> Metrics:
         """Epochs over the episodes that were kept; returns the mean diagnostics."""
-        rate = self.anneal()
-        size = self.config.batch_size or len(batch)
-        steps = [
-            self.train_on(minibatch)
-            for _ in range(self.config.epochs)
-            for minibatch in minibatches(batch, size, self.shuffling)
-        ]
-        return mean_metrics(steps) | {"learning_rate": rate}
+        return self.epochs_over(batch, self.train_on)
 
     def train_on(self, batch: Batch) -> dict[str, Tensor]:
         """One gradient step. Returns the loss and "grad_norm"."""
-        batch = dataclasses.replace(batch, weight=self.average()(batch.mask))
-        return gradient_step(
-            self.optimizer, self.loss, batch,
-            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
-        )  # fmt: skip
+        return self.weighed_step(batch, self.loss)
 
     def loss(self, batch: Batch) -> LossOutput:
         """The share that some episodes have in -mean log π(a|s)."""

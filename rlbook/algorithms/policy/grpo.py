@@ -38,7 +38,7 @@ from rlbook.algorithms.policy.episode_rewards import episode_reward
 from rlbook.algorithms.policy.grpo_config import GRPOConfig, check_recorded
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.refill import Refill, SpreadFilter, differ
-from rlbook.data.rollout import Batch, minibatches
+from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import averaged, given
 from rlbook.functional.divergences import ESTIMATORS, k3
@@ -51,7 +51,7 @@ from rlbook.functional.policy_losses import (
     truncated_importance_weight,
 )
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.policies.optimizer import LossOutput, mean_metrics
 
 
 class GRPO(PolicyAgent):
@@ -177,22 +177,11 @@ class GRPO(PolicyAgent):
 
     def update(self, batch: Batch) -> Metrics:
         """One or more epochs over the round; returns the mean diagnostics."""
-        rate = self.anneal()
-        size = self.config.batch_size or len(batch)
-        steps = [
-            self.train_on(minibatch)
-            for _ in range(self.config.epochs)
-            for minibatch in minibatches(batch, size, self.shuffling)
-        ]
-        return mean_metrics(steps) | {"learning_rate": rate}
+        return self.epochs_over(batch, self.train_on)
 
     def train_on(self, batch: Batch) -> dict[str, Tensor]:
         """One gradient step. Returns the diagnostics and "grad_norm"."""
-        batch = dataclasses.replace(batch, weight=self.average()(batch.mask))
-        return gradient_step(
-            self.optimizer, self.loss, batch,
-            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
-        )  # fmt: skip
+        return self.weighed_step(batch, self.loss)
 
     def loss(self, batch: Batch) -> LossOutput:
         """The total loss of some episodes, and what it is made of."""

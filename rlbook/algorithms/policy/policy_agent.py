@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import Field
 from typing import Any, ClassVar, Protocol
 
@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rlbook.agent import Agent, Frozen, Parts, State, Step
+from rlbook.agent import Agent, Frozen, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.reference import (
     Observations,
     codec_of,
@@ -26,14 +26,21 @@ from rlbook.algorithms.policy.reference import (
 )
 from rlbook.checks import at, check_memory
 from rlbook.data.reward_scale import RewardScale
-from rlbook.data.rollout import Batch, Rollout, as_rows
+from rlbook.data.rollout import Batch, Rollout, as_rows, minibatches
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional import averages
 from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.policies.build import PolicySettings, build_policy, refuse_idle
-from rlbook.policies.optimizer import Group, Optimizer, adam
+from rlbook.policies.optimizer import (
+    Group,
+    LossOutput,
+    Optimizer,
+    adam,
+    gradient_step,
+    mean_metrics,
+)
 from rlbook.policies.policy import (
     Policy,
     as_array,
@@ -201,6 +208,35 @@ class PolicyAgent(Agent):
         if self.config.average == "constant":
             return averages.constant(self.config.average_divisor)
         return averages.per_sequence if self.config.average == "sequence" else averages.per_token
+
+    def epochs_over(self, batch: Batch, train_on: Callable[[Batch], dict[str, Tensor]]) -> Metrics:
+        """`epochs` passes over a round, in shuffled minibatches of `batch_size` rows, or of all.
+
+        Returns:
+            The mean diagnostics of the gradient steps.
+        """
+        rate = self.anneal()
+        size = self.config.batch_size or len(batch)
+        steps = [
+            train_on(minibatch)
+            for _ in range(self.config.epochs)
+            for minibatch in minibatches(batch, size, self.shuffling)
+        ]
+        return mean_metrics(steps) | {"learning_rate": rate}
+
+    def weighed_step(
+        self, batch: Batch, loss: Callable[[Batch], LossOutput]
+    ) -> dict[str, Tensor]:
+        """One gradient step in which `average` says how much each element counts.
+
+        Returns:
+            The diagnostics of the loss, and "grad_norm".
+        """
+        batch = dataclasses.replace(batch, weight=self.average()(batch.mask))
+        return gradient_step(
+            self.optimizer, loss, batch,
+            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
+        )  # fmt: skip
 
     def anneal(self) -> float:
         """Sets and returns the learning rate for this point of training."""

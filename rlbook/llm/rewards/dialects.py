@@ -10,7 +10,6 @@ Source: TRL 1.16, `GRPOTrainer._calculate_rewards`; verl 0.9.1, `experimental/re
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from rlbook import checks
 from rlbook.checks import check, one_of, optional, positive, positive_int
 from rlbook.llm.rewards.completion import Completion, batched
 from rlbook.llm.rewards.lengths import overlong
@@ -34,17 +34,7 @@ def imported(source: str, *, allow_import: bool) -> tuple[str | None, Callable[.
     """
     first, _, rest = source.partition(":")
     dialect, place = (first, rest) if first in DIALECTS and ":" in rest else (None, source)
-    module, _, name = place.partition(":")
-    if not allow_import:
-        trust = "give --allow-import (allow_import=True) if you trust it"
-        raise ValueError(f"reward {source!r} would import the module {module!r}; {trust}")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:               # whatever the user's module does
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"reward {source!r} cannot be imported ({reason})") from error
+    found: Any = checks.imported("reward", place, allow_import=allow_import, name=source)
     if not callable(found):
         raise ValueError(f"reward {source!r} must be a function, got {str(found)[:60]}")
     return dialect, found

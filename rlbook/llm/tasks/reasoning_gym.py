@@ -36,8 +36,7 @@ class ReasoningGymTask(Task):
     """
 
     def __init__(self, dataset: str, size: int = 2048, settings: Mapping[str, Any] | None = None) -> None:
-        import reasoning_gym
-        from reasoning_gym.factory import DATASETS
+        from reasoning_gym.factory import DATASETS, create_dataset  # type: ignore[import-not-found]
 
         check("size", size, SIZE)
         check("settings", settings or {}, SETTINGS)
@@ -48,7 +47,7 @@ class ReasoningGymTask(Task):
         if dataset in RUNS_WHAT_IS_WRITTEN:
             raise ValueError(f"dataset: the score of {dataset!r} would run what a model has written as Python, so it is not offered")
         try:
-            self.data = reasoning_gym.create_dataset(dataset, size=size, seed=SPLIT_SEED, **settings or {})
+            self.data = create_dataset(dataset, size=size, seed=SPLIT_SEED, **settings or {})
         except (TypeError, ValueError, AssertionError) as error:
             raise ValueError(f"settings: {dataset!r} refuses them: {' '.join(str(error).split())}") from error
         self.name = f"reasoning-gym's {dataset}"
