@@ -20,6 +20,8 @@ and model are ours.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -104,12 +106,39 @@ def optimise(sft: rlbook.Run, model: rlbook.Run, seed: int = 0, ppo: dict[str, A
 
 def demonstrations(seed: int = 0) -> Episodes:
     """Right answers to the training prompts, half of them with the unit."""
-    task, codec = AdditionTask(), character_codec()
+    codec = character_codec()
+    rows = [(codec.encode_prompt(prompt), codec.encode_answer(answer)) for prompt, answer in demonstrated(seed)]
+    return Episodes([Episode(np.array(prompt), np.array(answer)) for prompt, answer in rows])
+
+
+def demonstrated(seed: int) -> list[tuple[str, str]]:
+    """Prompts and answers of `demonstrations`, as texts."""
+    task = AdditionTask()
     texts = task.prompts("train")
     units = rng_for(seed, "comparisons").random(len(texts)) < 0.5
-    answers = [task.answer(text) + UNIT * bool(unit) for text, unit in zip(texts, units, strict=True)]
-    rows = zip(codec.encode_prompts(texts), answers, strict=True)
-    return Episodes([Episode(np.array(prompt), np.array(codec.encode_answer(answer))) for prompt, answer in rows])
+    return [(text, task.answer(text) + UNIT * bool(unit)) for text, unit in zip(texts, units, strict=True)]
+
+
+def write_demonstrations(out: Path, *, seed: int) -> dict[str, int]:
+    """`demonstrations` as JSON lines. Returns how many."""
+    rows = [{"prompt": prompt, "completion": answer} for prompt, answer in demonstrated(seed)]
+    return {"rows": write_rows(out, rows)}
+
+
+def write_pairs(out: Path, run: str, *, prompts: int = 1_500, seed: int) -> dict[str, int]:
+    """`preferences` of a run's agent as JSON lines, of answers that are text and came to an end. Returns how many."""
+    pairs, codec, rows = preferences(rlbook.load(run, allow_import=True), prompts, seed), character_codec(), []
+    for better, worse in zip(pairs.better, pairs.worse, strict=True):
+        if all(each.action[-1] == codec.eos and each.action[:-1].min(initial=FIRST_LETTER) >= FIRST_LETTER for each in (better, worse)):
+            chosen, rejected = (codec.decode(each.action[:-1]) for each in (better, worse))
+            rows.append({"prompt": codec.decode(better.obs[1:]), "chosen": chosen, "rejected": rejected})
+    return {"rows": write_rows(out, rows), "left_out": len(pairs) - len(rows)}
+
+
+def write_rows(out: Path, rows: list[dict[str, str]]) -> int:
+    """Writes JSON lines. Returns how many."""
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return len(rows)
 
 
 def preferences(run: rlbook.Run, prompts: int, seed: int = 0) -> Pairs:
@@ -160,7 +189,8 @@ def told_apart(run: rlbook.Run, pairs: Pairs, *, units: bool) -> float:
     return run.agent.accuracy(pairs, rows)  # type: ignore[attr-defined]
 
 
-UNIT_ID = int(character_codec().encode_answer(UNIT)[0])
+UNIT_ID, FIRST_LETTER = (int(character_codec().encode_answer(letter)[0]) for letter in (UNIT, "0"))
+"""The ids before the first letter's end and fill a text."""
 BINS = 20
 
 

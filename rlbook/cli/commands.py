@@ -295,6 +295,17 @@ def ablate(words: Sequence[str]) -> int:
     return ablated(words)
 
 
+def recipe(words: Sequence[str]) -> int:
+    """`rlbook recipe`."""
+    from rlbook.cli.recipe import recipe as done
+
+    came = done(words)
+    if isinstance(came, int):
+        return came
+    show(*came)
+    return 0
+
+
 def animate(words: Sequence[str]) -> int:
     """`rlbook animate`."""
     from rlbook.cli.animate import parse_animate
@@ -342,5 +353,5 @@ def _checkpoint(option: Given | None) -> int | str | None:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "compare": compare, "doctor": doctor, "animate": animate,
     "list": list_, "explain": explain, "export": export,
-    "figure": figure, "record": record, "import": import_, "verify": verify, "ablate": ablate,
+    "figure": figure, "record": record, "import": import_, "verify": verify, "ablate": ablate, "recipe": recipe,
 }  # fmt: skip

@@ -1,0 +1,353 @@
+"""A recipe: stages of post-training in order, read from a YAML file and checked before anything is written.
+
+    title: RLHF with four models
+    defaults: {env: Addition-v0}             # for every stage that trains and does not say otherwise
+    measure:                                 # before and after each stage: what `rlbook.evaluate` takes, or a function of the book
+      accuracy: {env: Addition-v0, env_kwargs: {split: held_out}, episodes: 512}
+    stages:
+      demonstrations: {make: "rlbook.book.rlhf:write_demonstrations"}            # a data file
+      sft: {train: sft, data: {stage: demonstrations}, steps: 100}               # what `rlbook.train` takes
+      ppo: {train: ppo, start: {stage: sft}, steps: 20000, kl_coef: 0.02}
+      model: {export: {stage: ppo}}                                              # a Hugging Face folder
+
+`{stage: NAME}` stands for what an earlier stage has written: the folder of its run, its data file, its model.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlbook.checks import imported, nearest
+from rlbook.errors import RequestError
+from rlbook.runs.files import CheckpointError, read_file
+from rlbook.runs.options import NAMES
+from rlbook.runs.plain_yaml import parse_yaml
+from rlbook.runs.request import Request
+
+SHIPPED = Path(__file__).parent.parent / "book" / "recipes"
+LIMIT = 1_000_000                            # bytes of a recipe
+KINDS = ("train", "make", "export")
+RESERVED = ("measure", "defaults", "done")   # words that are no names of stages
+ENTRIES = ("title", "about", "seed", "defaults", "measure", "stages")
+DATA = "data.jsonl"
+EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+Tree = dict[str, Any]
+
+
+def recipes() -> dict[str, str]:
+    """The book's recipes: name → title."""
+    return {path.stem: str(_parsed(path)["title"]) for path in sorted(SHIPPED.glob("*.yaml"))}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is measured of a run, one number an episode or an item."""
+
+    name: str
+    stages: tuple[str, ...] | None
+    """Whose runs; None is all that act."""
+    call: str | None
+    """"module:function" that is given the run; None is `rlbook.evaluate`."""
+    value: str
+    """Which array of the evaluation."""
+    arguments: Tree
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage, as the recipe has it."""
+
+    name: str
+    kind: str
+    what: Any
+    """The algorithm, the function's name, or {stage: NAME} of what is exported."""
+    arguments: Tree
+    about: str
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The earlier stages that it names, each once."""
+        return tuple(dict.fromkeys(_named([self.what, self.arguments])))
+
+    def place(self, folder: Path) -> Path:
+        """What it writes: the folder of its run or its model, or its data file."""
+        home = folder / self.name
+        return home / str(self.arguments.get("file", DATA)) if self.kind == "make" else home
+
+
+class Recipe:
+    """A checked recipe.
+
+    Attributes:
+        tree: all that the file and the command line say, with the seed.
+        trusted: whether its names of modules may be imported: it is the book's, or the user says so.
+
+    Raises:
+        RequestError: one sentence: what, which value, what is allowed.
+    """
+
+    def __init__(self, name: str, tree: Tree, *, allow_import: bool = False, shipped: bool = False) -> None:
+        self.name, self.tree, self.trusted, self._shipped = name, tree, allow_import or shipped, shipped
+        self.title, self.about, self.seed = str(tree.get("title", name)), str(tree.get("about", "")), tree["seed"]
+        self.stages = tuple(self._stage(key, value) for key, value in tree["stages"].items())
+        self.measures = tuple(self._measure(key, value) for key, value in (tree.get("measure") or {}).items())
+        self._check_order()
+
+    @classmethod
+    def find(
+        cls, name: str, overrides: Mapping[str, Any] | None = None, *, seed: int | None = None, allow_import: bool = False
+    ) -> Recipe:
+        """A recipe of the book by its name, or the one in a YAML file.
+
+        Args:
+            name: of one of `recipes()`, or the path of a file that ends in .yaml or .yml.
+            overrides: "STAGE.KEY" → value, in place of what the recipe says; keys may lie in each other, as in "ppo.env_kwargs.split".
+            seed: in place of the recipe's own.
+            allow_import: let it name modules to import.
+        """
+        shipped = not name.endswith((".yaml", ".yml"))
+        path = SHIPPED / f"{name}.yaml" if shipped else Path(name)
+        if shipped and path.stem not in (known := [item.stem for item in sorted(SHIPPED.glob("*.yaml"))]):
+            match = nearest(name, known)
+            hint = f"; did you mean {match!r}?" if match else ""
+            raise RequestError(f"there is no recipe {name!r}{hint} (known: {', '.join(known)}; or the path of a .yaml file)")
+        tree = _parsed(path)
+        for key, value in (overrides or {}).items():
+            _put(tree, key.split("."), value)
+        tree["seed"] = tree.get("seed", 0) if seed is None else seed
+        return cls(path.stem, tree, allow_import=allow_import, shipped=shipped)
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of all it says."""
+        return hashlib.sha256(json.dumps(self.tree, sort_keys=True, default=str).encode()).hexdigest()
+
+    def stage(self, name: str) -> Stage:
+        """The stage of this name."""
+        found = {stage.name: stage for stage in self.stages}
+        if name not in found:
+            match = nearest(name, found)
+            hint = f"; did you mean {match!r}?" if match else ""
+            raise RequestError(f"the recipe {self.name} has no stage {name!r}{hint} (it has: {', '.join(found)})")
+        return found[name]
+
+    def measured(self, stage: Stage, *, plays: bool) -> list[Measure]:
+        """What is measured of a stage's run; `plays`: whether its agent acts."""
+        return [item for item in self.measures if (plays if item.stages is None else stage.name in item.stages)]
+
+    def request(self, stage: Stage, folder: Path) -> Request:
+        """What a stage that trains asks for, its places in `folder`."""
+        given = self.filled(stage.arguments, folder)
+        env, env_kwargs = given.pop("env", None), given.pop("env_kwargs", None) or {}
+        options = {key: given.pop(key) for key in NAMES if key in given}
+        try:
+            if not isinstance(env, str):
+                raise RequestError(f"it needs an env, such as Maze-v0, got {env!r}")
+            if not isinstance(env_kwargs, dict):
+                raise RequestError(f"env_kwargs must be a mapping, got {env_kwargs!r}")
+            return Request.build(
+                stage.what, env, allow_import=self.trusted, env_kwargs=env_kwargs, hyperparameters=given, **{"seed": self.seed} | options
+            )
+        except RequestError as error:
+            raise RequestError(f"stage {stage.name}: {error}") from None
+
+    def function(self, name: str, where: str) -> Callable[..., Any]:
+        """The function that "module:name" names. A recipe of the user's own may name those that the book's recipes name."""
+        found = imported("function", name, allow_import=self.trusted or name in _functions_of_the_book(), name=f"{name} of {where}")
+        if not callable(found):
+            raise RequestError(f"{where}: {name} is no function")
+        return found
+
+    def filled(self, value: object, folder: Path) -> Any:
+        """The value with the place of each {stage: NAME} in it."""
+        if isinstance(value, Mapping):
+            if set(value) == {"stage"}:
+                return str(self.stage(value["stage"]).place(folder.resolve()))
+            return {key: self.filled(item, folder) for key, item in value.items()}
+        return [self.filled(item, folder) for item in value] if isinstance(value, list) else value
+
+    def check(self, folder: Path) -> None:
+        """Checks the request of every stage, as far as one can before the earlier ones have run.
+
+        Raises:
+            RequestError: one sentence that names the stage.
+        """
+        made: list[Any] = []
+        for stage in self.stages:
+            if stage.kind == "train":
+                request = self.request(stage, folder)
+                waits = any(_named([stage.arguments.get(key) for key in ("env_kwargs", "model")]))
+                if not waits and request.recipe not in made:
+                    self._make(stage, request)
+                    made.append(request.recipe)
+            elif stage.kind == "make":
+                arguments = {key: value for key, value in stage.arguments.items() if key not in ("file", "seed")}
+                self._check_call(f"stage {stage.name}", stage.what, arguments, folder, seed=0)
+        for measure in self.measures:
+            for name in measure.stages or ():
+                self.stage(name)
+            if measure.call is not None:
+                self._check_call(f"measure {measure.name}", measure.call, measure.arguments, folder)
+
+    def _make(self, stage: Stage, request: Request) -> None:
+        try:
+            request.recipe.make()
+        except (RequestError, ValueError) as error:
+            raise RequestError(f"stage {stage.name}: {error}") from None
+
+    def _check_call(self, where: str, name: str, arguments: Tree, folder: Path, **given: object) -> None:
+        """Raises RequestError where the function does not take these arguments."""
+        signature = inspect.signature(self.function(name, where))
+        try:
+            signature.bind(folder, **given, **arguments)
+        except TypeError as error:
+            taken = [key for key in list(signature.parameters)[1:] if key != "seed"]
+            raise RequestError(f"{where}: {name}: {error} (it takes: {', '.join(taken) or 'nothing more'})") from None
+
+    def _stage(self, name: str, value: object) -> Stage:
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED:
+            raise RequestError(f"a stage's name is letters, digits, - and _, and none of {', '.join(RESERVED)}; got {name!r}")
+        if not isinstance(value, Mapping) or len(kinds := [kind for kind in KINDS if kind in value]) != 1:
+            raise RequestError(f"stage {name} must say one of {', '.join(KINDS)}, got {_short(value)}")
+        kind, rest = kinds[0], {str(key): item for key, item in value.items()}
+        what, about = rest.pop(kind), str(rest.pop("about", ""))
+        if kind == "export":
+            if not isinstance(what, Mapping) or set(what) != {"stage"}:
+                raise RequestError(f"stage {name}: export must be {{stage: NAME}}, got {_short(what)}")
+            wrong = next((key for key in rest if key not in ("merge", "checkpoint")), None)
+            if wrong is not None:
+                raise RequestError(f"stage {name}: export has no option {wrong!r} (it has: merge, checkpoint)")
+        elif not isinstance(what, str):
+            raise RequestError(f"stage {name}: {kind} must be a name, got {_short(what)}")
+        if kind == "make" and not re.fullmatch(r"[\w-][\w.-]*", str(rest.get("file", DATA))):
+            raise RequestError(f"stage {name}: file must be a name without folders, got {rest['file']!r}")
+        return Stage(name, kind, what, _over(self.tree.get("defaults") or {}, rest) if kind == "train" else rest, about)
+
+    def _measure(self, name: str, value: object) -> Measure:
+        if not isinstance(value, Mapping):
+            raise RequestError(f"measure {name} must be a mapping, such as {{episodes: 100}}, got {_short(value)}")
+        rest = {str(key): item for key, item in value.items()}
+        stages, call = rest.pop("stages", None), rest.pop("call", None)
+        if stages is not None and not (isinstance(stages, list) and stages):
+            raise RequestError(f"measure {name}: stages must be a list of names, got {_short(stages)}")
+        value = rest.pop("value", "returns")
+        return Measure(str(name), None if stages is None else tuple(map(str, stages)), call, str(value), rest)
+
+    def _check_order(self) -> None:
+        """Raises RequestError where a stage names one that does not stand before it, or one of the wrong kind."""
+        earlier: dict[str, Stage] = {}
+        for stage in self.stages:
+            for name in stage.needs:
+                if name not in earlier:
+                    match = nearest(name, earlier)
+                    hint = f"; did you mean {match!r}?" if match else ""
+                    raise RequestError(f"stage {stage.name} names {name!r}, and no stage before it has that name{hint}")
+            for key, value in (stage.arguments | {"export": stage.what}).items():
+                wanted = {"data": ("make",), "model": ("export", "make")}.get(key, ("train", "export") if key in AGENTS else None)
+                if key in ("data", "model", "export", *AGENTS) and isinstance(value, Mapping) and set(value) == {"stage"}:
+                    other = earlier[value["stage"]]
+                    if other.kind not in (wanted or ("train",)) and stage.kind != "make":
+                        verb = {"train": "trains", "make": "makes data", "export": "exports a model"}[other.kind]
+                        raise RequestError(f"stage {stage.name}: {key} names {other.name}, which {verb}{_other_way(key)}")
+            earlier[stage.name] = stage
+
+
+AGENTS = ("start", "reference", "reward_model", "teacher", "expert")
+
+
+def _other_way(key: str) -> str:
+    """What to do instead."""
+    return {
+        "model": "; name an export of it, or use start", "data": "; name a stage that makes data", "export": "; name a stage that trains"
+    }.get(key, "; name a stage that trains")
+
+
+def _named(value: object) -> Iterator[str]:
+    """The names in each {stage: NAME} of a value."""
+    if isinstance(value, Mapping):
+        if set(value) == {"stage"}:
+            yield str(value["stage"])
+        else:
+            yield from (name for item in value.values() for name in _named(item))
+    elif isinstance(value, list):
+        yield from (name for item in value for name in _named(item))
+
+
+@functools.cache
+def _functions_of_the_book() -> frozenset[str]:
+    """The functions that the book's recipes name."""
+    trees = [_parsed(path) for path in sorted(SHIPPED.glob("*.yaml"))]
+    made = [stage["make"] for tree in trees for stage in tree["stages"].values() if "make" in stage]
+    return frozenset(made + [item["call"] for tree in trees for item in (tree.get("measure") or {}).values() if "call" in item])
+
+
+def _parsed(path: Path) -> Tree:
+    """What a recipe's file says; numbers such as 1e-3, which YAML takes for text, are numbers."""
+    try:
+        tree = _numbers(parse_yaml(read_file(path, LIMIT, follow=True).decode()))
+    except OSError as error:
+        raise RequestError(f"the recipe {path} cannot be read ({(error.strerror or str(error)).lower()})") from None
+    except (CheckpointError, ValueError) as error:
+        raise RequestError(f"the recipe {path} cannot be used: {error}") from None
+    if not isinstance(tree, dict) or not isinstance(tree.get("stages"), dict) or not tree["stages"]:
+        raise RequestError(f"the recipe {path} must hold 'stages', a mapping of names to stages")
+    for key in tree:
+        if key not in ENTRIES:
+            match = nearest(key, ENTRIES)
+            hint = f"; did you mean {match!r}?" if match else ""
+            raise RequestError(f"the recipe {path} has an unknown entry {key!r}{hint} (known: {', '.join(ENTRIES)})")
+    for key in ("defaults", "measure"):
+        if not isinstance(tree.get(key) or {}, dict):
+            raise RequestError(f"the recipe {path}: {key} must be a mapping, got {_short(tree[key])}")
+    return {"title": path.stem} | tree
+
+
+def _numbers(value: object) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
+
+
+def _put(tree: Tree, path: list[str], value: object) -> None:
+    """Puts a value of the command line where the recipe has it."""
+    where, *keys = path
+    if where == "measure" or where == "defaults":
+        inside: Any = tree.setdefault(where, {})
+    else:
+        names = [*tree["stages"], "measure", "defaults"]
+        if where not in tree["stages"]:
+            match = nearest(where, names)
+            hint = f"; did you mean {match!r}?" if match else ""
+            raise RequestError(f"--{'.'.join(path)}: the recipe has no stage {where!r}{hint} (it has: {', '.join(tree['stages'])})")
+        inside = tree["stages"][where]
+    keys = ["env_kwargs" if key == "env" and len(keys) > 1 and index == 0 else key for index, key in enumerate(keys)]
+    for key in keys[:-1]:
+        inside = inside.setdefault(key, {}) if isinstance(inside, dict) else None
+    if not isinstance(inside, dict):
+        raise RequestError(f"--{'.'.join(path)} goes into what is no mapping")
+    inside[keys[-1]] = value
+
+
+def _over(defaults: Tree, own: Tree) -> Tree:
+    """A stage's arguments, and those of all stages where it says nothing; of the environment's arguments each by itself."""
+    whole = {**copy.deepcopy(defaults), **own}
+    inner = [tree.get("env_kwargs") for tree in (defaults, own)]
+    if all(isinstance(item, Mapping) for item in inner):
+        whole["env_kwargs"] = {**copy.deepcopy(inner[0]), **inner[1]}  # type: ignore[dict-item]
+    return whole
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
