@@ -23,7 +23,7 @@ def register() -> None:
     _register_tabular("rlbook/ShortCorridor-v0", "rlbook.envs.short_corridor:ShortCorridor", 1_000)
     _register("rlbook/Addition-v0", "rlbook.llm.token_env:Addition", "rlbook.llm.token_env:AdditionVector")
     _register("rlbook/Reverse-v0", "rlbook.llm.token_env:Reverse", "rlbook.llm.token_env:ReverseVector")
-    for name in ("Sorting", "ModularArithmetic", "TaggedCopy", "Countdown", "Reasoning"):
+    for name in ("Sorting", "ModularArithmetic", "TaggedCopy", "Countdown", "Reasoning", "Mixture"):
         _register(f"rlbook/{name}-v0", f"rlbook.llm.task_envs:{name}", f"rlbook.llm.task_envs:{name}Vector")
     _register("rlbook/Chat-v0", "rlbook.llm.chat_env:Chat", "rlbook.llm.chat_env:ChatVector")
     gyms = "rlbook.llm.reasoning_gym_env:ReasoningGym"

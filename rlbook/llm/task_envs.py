@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+import inspect
+from collections.abc import Mapping
+from typing import Any, Unpack
 
-from rlbook.llm.tasks import CountdownTask, ModularTask, ReasoningTask, SortingTask, TaggedCopyTask
-from rlbook.llm.tasks.task import built
+from rlbook.checks import check, one_of
+from rlbook.llm.tasks import TASKS, CountdownTask, MixtureTask, ModularTask, ReasoningTask, SortingTask, TaggedCopyTask
+from rlbook.llm.tasks.task import Task, built
 from rlbook.llm.token_env import TokenEnv, TokenOptions, TokenVectorEnv
 
 
@@ -92,20 +95,70 @@ class Reasoning(TokenEnv):
     tokens (BOS first), `max_new_tokens` is 16 and L is 29. Optimal return: 1.0; of answers without steps about one in ten is right by
     chance. No weights ship for it.
 
-    Three more arguments:
+    Four more arguments:
     * `terms`: how many numbers are added, 3 to 8 (6).
     * `digits`: how many digits each number and the answer have, 1 or 2 (1).
     * `steps`: whether demonstrations have the scratchpad (true).
+    * `script`: what the steps are written with, "digits" (the default), "latin" or "greek" letters; V is 39 with letters.
     """
 
-    def __init__(self, *, terms: int = 6, digits: int = 1, steps: bool = True, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(ReasoningTask, terms, digits, steps), **kwargs)
+    def __init__(
+        self, *, terms: int = 6, digits: int = 1, steps: bool = True, script: str = "digits", **kwargs: Unpack[TokenOptions]
+    ) -> None:
+        super().__init__(built(ReasoningTask, terms, digits, steps, script), **kwargs)
 
 
 class ReasoningVector(TokenVectorEnv):
     """`Reasoning` for N environments."""
 
     def __init__(
-        self, num_envs: int = 1, *, terms: int = 6, digits: int = 1, steps: bool = True, **kwargs: Unpack[TokenOptions]
+        self, num_envs: int = 1, *, terms: int = 6, digits: int = 1, steps: bool = True, script: str = "digits",
+        **kwargs: Unpack[TokenOptions],
+    ) -> None:  # fmt: skip
+        super().__init__(built(ReasoningTask, terms, digits, steps, script), num_envs, **kwargs)
+
+
+TWO: dict[str, dict[str, Any]] = {"reasoning": {"terms": 4, "script": "latin"}, "tagged_copy": {}}
+"""The tasks of a `Mixture` that names none."""
+
+
+class Mixture(TokenEnv):
+    __doc__ = f"""{TokenEnv.__doc__}
+    The task: several at once, by default sums of four terms with steps in Latin letters ("4+7+8+5=" is answered by
+    "<think>e,b,j,e</think>4") and `TaggedCopy-v0`'s copies. Each prompt is judged by the task that it comes from, whose name rewards see as
+    the column "task". The vocabulary and the limits are those of all of them: of the default, 15 360 training and 1 024 held-out prompts,
+    V is 53, a prompt has 9 or 12 tokens (BOS first), `max_new_tokens` is 12 and L is 24. Optimal return: 1.0. No weights ship for it.
+
+    Two more arguments:
+    * `tasks`: name → the arguments of the task, such as {{reasoning: {{terms: 5}}, reverse: {{}}}}.
+    * `only`: the one task whose prompts are shown, so that a stage trains on it, or an evaluation counts it; all by default.
+    """
+
+    def __init__(
+        self, *, tasks: Mapping[str, Mapping[str, Any]] = TWO, only: str | None = None, **kwargs: Unpack[TokenOptions]
     ) -> None:
-        super().__init__(built(ReasoningTask, terms, digits, steps), num_envs, **kwargs)
+        super().__init__(mixture(tasks, only), **kwargs)
+
+
+class MixtureVector(TokenVectorEnv):
+    """`Mixture` for N environments."""
+
+    def __init__(
+        self, num_envs: int = 1, *, tasks: Mapping[str, Mapping[str, Any]] = TWO, only: str | None = None,
+        **kwargs: Unpack[TokenOptions],
+    ) -> None:  # fmt: skip
+        super().__init__(mixture(tasks, only), num_envs, **kwargs)
+
+
+def mixture(tasks: Mapping[str, Mapping[str, Any]], only: str | None = None) -> MixtureTask:
+    """The task of `Mixture`. Raises ValueError for a name that is no task's, or arguments that it does not take."""
+    if not isinstance(tasks, Mapping) or not all(isinstance(arguments, Mapping) for arguments in tasks.values()):
+        raise ValueError(f"tasks must be names with their arguments, such as {{reasoning: {{terms: 5}}, addition: {{}}}}, got {tasks!r}")
+    found: dict[str, Task] = {}
+    for name, arguments in tasks.items():
+        check("tasks", name, one_of(*TASKS))
+        known = inspect.signature(TASKS[name]).parameters
+        for argument in arguments:
+            check(f"an argument of task {name!r}", argument, one_of(*known))
+        found[name] = built(TASKS[name], **arguments)
+    return MixtureTask(found, only)

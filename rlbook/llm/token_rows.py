@@ -70,9 +70,8 @@ class TokenRules:
         return max(len(self.codec.encode_answer(text)) for text in longest) + 1
 
     def _longest_prompt(self) -> int:
-        """Over both splits, so that training and evaluation have one observation space."""
-        other = self.task.prompts("train" if self.split == "held_out" else "held_out")
-        return max(int(self.prompt_lengths.max()), max(map(len, _prompt_ids(self.codec, other))))
+        """Over all prompts of the task, so that training and evaluation have one observation space."""
+        return max(len(row) for texts in (self.task.train, self.task.held_out) for row in _prompt_ids(self.codec, texts))
 
     def prompt_ids(self, index: int) -> np.ndarray:
         """The ids of prompt `index`: int64 [L]."""

@@ -31,13 +31,14 @@ def think(completion: Completion) -> float:
     return float(text.startswith("<think>") and text.count("<think>") == 1 and "</think>" in text)
 
 
-def language(completion: Completion, *, script: str = "latin") -> float | None:
+def language(completion: Completion, *, script: str = "latin", names: Sequence[str] = ("think", "answer")) -> float | None:
     """The share of the letters that are of one script, such as latin, cyrillic, greek, arabic or cjk; None where there are no letters.
 
-    A script is the first word of a letter's name in Unicode.
+    A script is the first word of a letter's name in Unicode. The tags <name> and </name> are of no language, and do not count.
 
     Source: DeepSeek-AI 2025, arXiv:2501.12948, section 2.3.2. Difference: there it is the share of words.
     """
-    letters = [unicodedata.name(character, "?") for character in completion.text if character.isalpha()]
+    text = re.sub("|".join(rf"</?{re.escape(name)}>" for name in names), "", completion.text)
+    letters = [unicodedata.name(character, "?") for character in text if character.isalpha()]
     wanted = script.upper()
     return sum(name.split()[0] == wanted for name in letters) / len(letters) if letters else None

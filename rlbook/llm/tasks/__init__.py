@@ -2,6 +2,7 @@
 
 from rlbook.llm.tasks.addition import AdditionTask
 from rlbook.llm.tasks.countdown import CountdownTask
+from rlbook.llm.tasks.mixture import MixtureTask
 from rlbook.llm.tasks.modular import ModularTask
 from rlbook.llm.tasks.reasoning import ReasoningTask
 from rlbook.llm.tasks.reverse import ReverseTask
@@ -15,5 +16,6 @@ TASKS: dict[str, type[Task]] = {
 }
 
 __all__ = [
-    "TASKS", "AdditionTask", "CountdownTask", "ModularTask", "ReasoningTask", "ReverseTask", "SortingTask", "TaggedCopyTask", "Task",
+    "TASKS", "AdditionTask", "CountdownTask", "MixtureTask", "ModularTask", "ReasoningTask", "ReverseTask", "SortingTask",
+    "TaggedCopyTask", "Task",
 ]  # fmt: skip

@@ -2,17 +2,24 @@
 
 With them it reads "<think>4,1,9,4,3,9</think>9": the last digit of the sum so far behind each term, between the tags, and then the
 answer. Each step needs the digit before it and one term, where the answer alone needs all terms at once.
+
+Steps may also be written in letters, the Latin a to j or the Greek α to κ for 0 to 9: "<think>e,b,j,e,d,j</think>9". Right is right in
+either script; which of the two a model writes is then a matter of its language alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
-from rlbook.checks import boolean, check
+from rlbook.checks import boolean, check, one_of
 from rlbook.llm.tasks.task import Task, drawn, whole
 
 COUNT = 8192
 OPEN, CLOSE = "<think>", "</think>"
+DIGITS = "0123456789"
+SCRIPTS = {"digits": DIGITS, "latin": "abcdefghij", "greek": "αβγδεζηθικ"}
+"""What 0 to 9 are written with."""
 
 
 class ReasoningTask(Task):
@@ -26,17 +33,22 @@ class ReasoningTask(Task):
         terms: how many numbers are added, 3 to 8.
         digits: how many digits each number and the answer have, 1 or 2.
         steps: whether a demonstration has the scratchpad, or the answer alone.
+        script: what the steps of a demonstration are written with, a name of `SCRIPTS`. Unless it is "digits", the vocabulary has the
+            letters of both other scripts.
     """
 
     name = "reasoning"
     characters = "0123456789+=,"
     words = (OPEN, CLOSE)
 
-    def __init__(self, terms: int = 6, digits: int = 1, steps: bool = True) -> None:
+    def __init__(self, terms: int = 6, digits: int = 1, steps: bool = True, script: str = "digits") -> None:
         check("terms", terms, whole(3, 8))
         check("digits", digits, whole(1, 2))
         check("steps", steps, boolean)
-        self.terms, self.digits, self.steps = terms, digits, steps
+        check("script", script, one_of(*SCRIPTS))
+        self.terms, self.digits, self.steps, self.script = terms, digits, steps, script
+        if script != "digits":
+            self.characters += SCRIPTS["latin"] + SCRIPTS["greek"]
         super().__init__()
 
     def all_prompts(self) -> list[str]:
@@ -50,7 +62,13 @@ class ReasoningTask(Task):
     def demonstration(self, prompt: str) -> str:
         if not self.steps:
             return self.answer(prompt)
-        return f"{OPEN}{','.join(map(self._last_digits, accumulate(_terms(prompt))))}{CLOSE}{self.answer(prompt)}"
+        return self.worked(prompt, [self.script] * self.terms)
+
+    def worked(self, prompt: str, scripts: Sequence[str]) -> str:
+        """The answer behind its steps, each written in one of `scripts`."""
+        sums = map(self._last_digits, accumulate(_terms(prompt)))
+        steps = [step.translate(str.maketrans(DIGITS, SCRIPTS[script])) for step, script in zip(sums, scripts, strict=True)]
+        return f"{OPEN}{','.join(steps)}{CLOSE}{self.answer(prompt)}"
 
     def score(self, prompt: str, text: str) -> float:
         return float(final_answer(text) == self.answer(prompt))

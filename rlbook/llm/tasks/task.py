@@ -75,6 +75,6 @@ class Task(ABC):
 
 
 @functools.lru_cache(maxsize=32, typed=True)
-def built(kind: type[Task], *arguments: int) -> Task:
+def built(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
     """A task with these arguments. Nothing in one changes, so that all environments of a process share it."""
-    return kind(*arguments)
+    return kind(*arguments, **named)
