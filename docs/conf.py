@@ -17,13 +17,13 @@ author = "The rlbook authors"
 copyright = "The rlbook authors, MIT licence"
 version = release = rlbook.__version__
 
-extensions = ["myst_nb", "sphinx_copybutton", "mathml", "animations", "api_pages", "beside", "book_directives", "notebook_pages"]
-exclude_patterns = ["_build", "ext", "jupyter_execute", "**.ipynb_checkpoints"]
+extensions = ["myst_nb", "sphinx_copybutton", "formulas", "animations", "api_pages", "beside", "book_directives", "notebook_pages"]
+exclude_patterns = ["_build", "ext", "katex", "jupyter_execute", "**.ipynb_checkpoints"]
 suppress_warnings = ["ref.python"]       # `seed` or `Recipe` in a signature may be one of several; the reader sees which
 
 myst_enable_extensions = ["dollarmath", "amsmath", "fieldlist", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 3
-html_math_renderer = "mathml"            # the browser's own: no script, no network
+html_math_renderer = "katex"             # drawn while the site is built: no script, no network
 
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / "notebooks")

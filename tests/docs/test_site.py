@@ -317,5 +317,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     page = (tmp_path / "html" / "algorithms" / "ppo.html").read_text()
-    assert "<math " in page
+    assert 'class="katex-display"' in page and "<math " in page            # drawn, and for screen readers
+    style = (tmp_path / "html" / "_static" / "katex.css").read_text()
+    assert style.count("src:url(data:font/woff2;base64,") == style.count("@font-face") > 10
     assert not re.findall(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)', page), "the site loads something from elsewhere"
