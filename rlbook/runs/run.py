@@ -76,7 +76,7 @@ class Run:
             RequestError: it cannot be read, or has changed, or the device is not here.
         """
         check_device(self.request.options.device)
-        found = digests_of(self.request, self._recorded())
+        found = digests_of(self.request, self.recorded())
         check_digests(self.request.digests, found)
         self.request = dataclasses.replace(self.request, digests=found)
         if self.workers is not None and isinstance(self._source, EnvironmentSource):
@@ -86,7 +86,7 @@ class Run:
             env.start()
         return self
 
-    def _recorded(self) -> Data | None:
+    def recorded(self) -> Data | None:
         """What is learned from beside an environment, or in its place."""
         if isinstance(self._source, DataSource):
             return self._source.data

@@ -147,10 +147,10 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
 
 
 def test_after_a_reward_model_the_command_line_suggests_what_works() -> None:
-    pays, exports, plots = suggested("reward_model", "Addition-v0", env_kwargs={"digits": 2})
+    judges, pays, exports, plots = suggested("reward_model", "Addition-v0", env_kwargs={"digits": 2})
     assert pays == "rlbook train ppo Addition-v0 --env.digits 2 --reward-model runs/r" and exports == "rlbook export runs/r runs/r-model"
-    assert plots == "rlbook plot runs/r"
-    assert suggested("reward_model", "Maze-v0") == ["rlbook train ppo Maze-v0 --reward-model runs/r", plots]
+    assert judges == "rlbook evaluate runs/r" and plots == "rlbook plot runs/r"
+    assert suggested("reward_model", "Maze-v0") == [judges, "rlbook train ppo Maze-v0 --reward-model runs/r", plots]
     assert suggested("grpo", "Maze-v0") == ["rlbook evaluate runs/r", "rlbook watch runs/r", plots]
 
 

@@ -135,12 +135,16 @@ class RewardModel(Agent):
         self.optimizer = adam([group], checks.at(config.learning_rate, 0.0), eps=config.adam_eps)
 
     def fit(self, data: Data) -> Iterator[Metrics]:
-        held_out = data.hold_out(self.config.held_out, rng_for(self.seed, "held out"))
+        held_out = self.held_out(data)
         for batch in data.minibatches(self.config.batch_size):
             metrics = self.train_on(batch)
             if len(held_out) and data.passes % 1 == 0:
                 metrics["held_out_accuracy"] = self.accuracy(data, held_out)
             yield metrics
+
+    def held_out(self, data: Data) -> NDArray[np.int64]:
+        """The rows that are not learned from; the minibatches leave them out from here on."""
+        return data.hold_out(self.config.held_out, rng_for(self.seed, "held out"))
 
     def train_on(self, batch: Preferences) -> Metrics:
         """One gradient step on pairs or groups."""
@@ -211,10 +215,29 @@ class RewardModel(Agent):
     @torch.no_grad()
     def accuracy(self, data: Data, rows: NDArray[np.int64]) -> float:
         """The share of pairs in these rows that the scores order as they were preferred."""
-        size = self.config.batch_size
-        parts = [rows[start : start + size] for start in range(0, len(rows), size)]
-        right = [float(self.loss(data[part]).metrics["accuracy"]) * len(part) for part in parts]
+        right = [
+            float(self.loss(data[part]).metrics["accuracy"]) * len(part)
+            for part in self.portions(rows)
+        ]
         return sum(right) / len(rows)
+
+    @torch.no_grad()
+    def ordered_scores(
+        self, data: Data, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The scores of the better [P] and of the worse [P] of every pair in these rows."""
+        found = []
+        for part in self.portions(rows):
+            batch = data[part]
+            episodes = [batch.episodes] if isinstance(batch, RankedBatch) else batch[:2]
+            found.append(ordered(batch, [self.score(one) for one in episodes]))
+        better, worse = (torch.cat(scores).double() for scores in zip(*found, strict=True))
+        return as_array(better), as_array(worse)
+
+    def portions(self, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Rows, a minibatch's number of them at a time."""
+        size = self.config.batch_size
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
 
     @torch.no_grad()
     def judged(

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from rlbook.llm.rewards.completion import Completion
 from rlbook.llm.rewards.verifiers import right_answer
+from rlbook.llm.tasks.reasoning import final_answer
 
 LONGEST = 400                                # characters of a number
 _PLAIN = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
@@ -44,6 +45,27 @@ def tagged(completion: Completion, *, tag: str = "answer") -> float:
 
 def _holds(written: str | None, completion: Completion) -> float:
     return float(written is not None and same(written, right_answer(completion)))
+
+
+def given_answer(completion: Completion, *, last: bool = False) -> str | None:
+    r"""The answer that a finished text gives, so written that equal answers are equal texts; None where it gives none.
+
+    It is what stands in the last \boxed{…}, else between <answer> tags, else what stands behind the scratchpad.
+
+    Args:
+        completion: what was written. One that was cut off gives no answer.
+        last: where nothing is marked, the answer is the last number.
+    """
+    if not completion.ended:
+        return None
+    text = completion.text
+    marked = next((found for found in (last_boxed(text), between(text, "answer")) if found is not None), None)
+    if marked is None and last:
+        value = last_number(text)
+        return None if value is None else str(value)
+    text = final_answer(text) if marked is None else marked
+    value = number(text)
+    return ("".join(text.split()) or None) if value is None else str(value)
 
 
 def last_boxed(text: str) -> str | None:

@@ -37,6 +37,8 @@ REWARDS: dict[str, Callable[..., Any]] = {
 """Name → a `Reward` or a `BatchedReward`; its keyword arguments are its options."""
 NEED_AN_ANSWER = (correct, exact, prefix, edit, numeric, boxed, tagged)
 """Do not apply to an example without one."""
+RIGHT_OR_WRONG = (correct, exact, numeric, boxed, tagged, code)
+"""1 where a completion is right, and less where it is not."""
 texts = Kind(
     "a list of names", lambda value: isinstance(value, list | tuple) and bool(value) and all(isinstance(item, str) for item in value)
 )
@@ -66,6 +68,9 @@ class Part(NamedTuple):
     judged: bool = False                     # or with a task that judges a text
 
 
+CORRECT = Part("correct", 1.0, correct, compares=True, judged=True)
+
+
 class Rewards:
     """The rewards of a run.
 
@@ -85,6 +90,11 @@ class Rewards:
         self.parts = [part for part in parts if part.function is not None]
         self.model_weight = next((part.weight for part in parts if part.function is None), None)
         """Of the run's reward model beside these; None where it is not one of them."""
+
+    @property
+    def verifier(self) -> Part | None:
+        """The first of them that tells right from wrong."""
+        return next((part for part in self.parts if inspect.unwrap(given(part)) in RIGHT_OR_WRONG), None)
 
     def __call__(self, completions: Sequence[Completion]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
         """What N completions earn: [N], and name → [N] of each reward, NaN where it does not apply.
@@ -108,6 +118,18 @@ class Rewards:
         return total, named
 
 
+def given(part: Part) -> Callable[..., Any]:
+    """Its function. The run's reward model is none of the environment's."""
+    assert part.function is not None
+    return part.function
+
+
+def right(part: Part, completions: Sequence[Completion]) -> NDArray[np.float64]:
+    """What a verifier says of N completions: [N], 1 for a right one and 0 for another, NaN where it does not apply."""
+    values = np.array([_value(part, *both) for both in zip(_values(part, completions), completions, strict=True)], dtype=np.float64)
+    return np.where(np.isnan(values), np.nan, values >= 1.0)
+
+
 def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
     """What the reward returned for each completion, None where it does not apply."""
     if part.compares and any(completion.answer is None for completion in completions):
@@ -124,8 +146,7 @@ def _applies(part: Part, completion: Completion) -> bool:
 
 def _returned(part: Part, completions: Sequence[Completion]) -> list[Any]:
     found: list[Any] = []
-    function = part.function
-    assert function is not None
+    function = given(part)
     try:
         if part.batched:
             found = list(function(completions)) if completions else []

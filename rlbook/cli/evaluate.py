@@ -1,0 +1,162 @@
+"""`rlbook evaluate`: whole episodes of a run, K completions of each prompt, or the decisions of a judge."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlbook.cli.judging import judged_pairs, judged_rows
+from rlbook.cli.options import Evaluate, Given, integer, number, parse, word
+from rlbook.cli.output import Result, aligned, note
+from rlbook.errors import RequestError
+
+if TYPE_CHECKING:
+    from rlbook.llm.samples import Difference, Estimate, Sample, SampledEvaluation
+    from rlbook.runs.run import Run
+
+SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
+ALWAYS = ("folder", "json", "allow_import", "debug")
+SHOWN = 4                                    # examples of each kind
+INTERVALS = "95 % intervals over prompts: Student's t; of the perplexity, a percentile bootstrap"
+
+
+def evaluated(words: Sequence[str]) -> tuple[bool, Result]:
+    """Whether JSON is asked for, and the result."""
+    import rlbook
+
+    options = parse(Evaluate, words, "rlbook evaluate")
+    target, out, loading = str(word(options.folder)), word(options.out), {"checkpoint": checkpoint_of(options.checkpoint)}
+    if Path(target).is_file():
+        _refuse_idle(options, "a file of completions", ("score", "label", "threshold", "out"))
+        return options.json, judged_rows(target, word(options.score), word(options.label), number("threshold", options.threshold), out)
+    asked = {name: integer(name, getattr(options, name)) for name in ("episodes", "seed")}
+    chosen = {name: number(name, getattr(options, name)) for name in SAMPLING}
+    sampling = {name: value for name, value in (chosen | {"top_k": integer("top_k", options.top_k)}).items() if value is not None}
+    samples, workers = integer("samples", options.samples), integer("workers", options.workers)
+    run = rlbook.load(target, **loading, allow_import=options.allow_import, workers=workers)
+    if run.agent.prefers:
+        _refuse_idle(options, "a reward model", ("data", "threshold", "out", "checkpoint"))
+        return options.json, judged_pairs(run, target, word(options.data), number("threshold", options.threshold), out)
+    drawn = ("episodes", "seed", *SAMPLING, "top_k", "checkpoint")
+    if samples is None:
+        _refuse_idle(options, "whole episodes; they are for --samples K, a reward model or a file", ("explore", "workers", *drawn))
+        return options.json, _episodes(run, target, options.explore, sampling, asked)
+    _refuse_idle(options, "samples", ("samples", "out", "compare", *drawn))
+    counts: dict[str, Any] = {"prompts": asked["episodes"], "seed": asked["seed"], "sampling": sampling}
+    return options.json, _samples(run, target, samples, counts, out, word(options.compare))
+
+
+def _refuse_idle(options: Evaluate, what: str, used: Sequence[str]) -> None:
+    """Raises RequestError at an option that would be left aside."""
+    for item in dataclasses.fields(options):
+        if item.name not in (*used, *ALWAYS) and getattr(options, item.name) != item.default:
+            raise RequestError(f"--{item.name.replace('_', '-')} has no effect on {what}")
+
+
+def checkpoint_of(option: Given | None) -> int | str | None:
+    """The checkpoint that --checkpoint names: a step, "best", or None for the last."""
+    given = word(option)
+    if given is None or given == "last":
+        return None
+    if given != "best" and not given.isdecimal():
+        raise RequestError(f"--checkpoint must be a step, best or last, got {given!r}")
+    return given if given == "best" else int(given)
+
+
+def _episodes(run: Run, folder: str, explore: bool, sampling: dict[str, float], asked: dict[str, int | None]) -> Result:
+    import rlbook
+
+    result = rlbook.evaluate(run, episodes=asked["episodes"], seed=asked["seed"], explore=explore, **sampling)  # type: ignore[arg-type]
+    low, high = result.confidence_interval
+    returns, lengths = result.returns.tolist(), result.lengths.tolist()
+    facts = {
+        "folder": folder, "episodes": len(returns), "explore": explore, "sampling": sampling, "mean": result.mean,
+        "confidence_interval": [low, high], "mean_length": sum(lengths) / len(lengths), "returns": returns, "lengths": lengths,
+    }  # fmt: skip
+    how = "sampled by " + ", ".join(f"{name} {value:g}" for name, value in sampling.items()) if sampling else "greedy"
+    text = (
+        f"mean return   {result.mean:.4g}   (95 % confidence interval {low:.4g} to {high:.4g})\n"
+        f"episodes      {len(returns)}, {'exploring' if explore and not sampling else how}\n"
+        f"mean length   {facts['mean_length']:.4g} steps"
+    )
+    return facts, text
+
+
+def _samples(run: Run, folder: str, samples: int, asked: dict[str, Any], out: str | None, before: str | None) -> Result:
+    from rlbook.evaluation import evaluate_before, evaluate_samples
+    from rlbook.llm.samples import difference
+
+    if out is not None and not Path(out).absolute().parent.is_dir():
+        raise RequestError(f"--out {out}: its folder does not exist")
+    result = evaluate_samples(run, samples, **asked)
+    facts: dict[str, Any] = {
+        "folder": folder, "samples": samples, "prompts": len(result.samples), "verifier": result.verifier, "sampling": result.sampling,
+        "intervals": INTERVALS, "measures": _as_json(result.measures()),
+    }  # fmt: skip
+    if out is not None:
+        _write(Path(out), result)
+        facts["written"] = out
+        note(f"the completions are in {out}")
+    drawn = f"{len(result.samples)} held-out prompts, {samples} completions of each, {result.sampling}"
+    about = f"{drawn}; {result.verifier!r} says what is right"
+    if before is None:
+        table = [("", "mean", "95 % interval"), *((name, *_cells(item)) for name, item in result.measures().items())]
+        return facts, "\n".join([about, "", aligned(table), "", INTERVALS])
+    found = difference(evaluate_before(run, before, samples, **asked), result)
+    facts["compare"] = {
+        "with": before, "before": _as_json(found.before), "difference": _as_json(found.difference),
+        "gained": [_changed(pair) for pair in found.gained], "lost": [_changed(pair) for pair in found.lost],
+    }  # fmt: skip
+    return facts, "\n".join([about, "", _compared(found), "", INTERVALS, *_examples(found)])
+
+
+def _as_json(measures: dict[str, Estimate]) -> dict[str, dict[str, float]]:
+    return {name: item._asdict() for name, item in measures.items()}
+
+
+def _cells(item: Estimate) -> tuple[str, str]:
+    return f"{item.value:.4g}", f"{item.low:.4g} to {item.high:.4g}"
+
+
+def _compared(found: Difference) -> str:
+    table = [("", "before", "after", "difference", "95 % interval")]
+    for name, change in found.difference.items():
+        interval = f"{change.low:+.4g} to {change.high:+.4g}"
+        table.append((name, f"{found.before[name].value:.4g}", f"{found.after[name].value:.4g}", f"{change.value:+.4g}", interval))
+    return aligned(table)
+
+
+def _examples(found: Difference) -> list[str]:
+    """Some of the prompts whose greedy completion became right, or wrong."""
+    lines = []
+    for title, pairs in (("wrong before, right now", found.gained), ("right before, wrong now", found.lost)):
+        lines += ["", f"{title}: {len(pairs)} prompts"]
+        lines += [f"  {_short(after.prompt)} {_short(old.completion)!r} -> {_short(after.completion)!r}" for old, after in pairs[:SHOWN]]
+    return lines
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"…{text[-59:]}"
+
+
+def _changed(pair: tuple[Sample, Sample]) -> dict[str, Any]:
+    before, after = pair
+    return {"prompt": after.prompt, "wanted": after.wanted, "before": before.completion, "after": after.completion}
+
+
+def _write(path: Path, result: SampledEvaluation) -> None:
+    """One JSON object a line, a completion each; the greedy one of a prompt stands behind its samples."""
+    from rlbook.runs.files import replace_file
+
+    lines = []
+    for place, (samples, greedy) in enumerate(zip(result.samples, result.greedy, strict=True)):
+        for which, one in [*enumerate(samples), ("greedy", greedy)]:
+            lines.append(json.dumps({"prompt_id": place, "sample": which, **vars(one)}, ensure_ascii=False))
+    try:
+        replace_file(path, ("\n".join(lines) + "\n").encode())
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,195 @@
+"""`rlbook evaluate --samples K`: what is written is judged as it was, nothing in the agent changes, and two runs are compared by prompt."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rlbook
+from rlbook.cli.main import main
+from rlbook.evaluation import evaluate_before, evaluate_samples
+from rlbook.functional.success_rates import pass_at_k
+from rlbook.interaction.playing import t_interval
+from rlbook.llm.likelihood import log_likelihood
+from rlbook.llm.rewards import Completion, given_answer
+from rlbook.llm.samples import SampledEvaluation, difference
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run
+from rlbook.runs.state_encoding import encode
+
+TWO = {"reward": {"correct": 1.0, "edit": 0.5}}
+
+
+def begun(algorithm: str = "grpo", env: str = "Addition-v0", **options: Any) -> Run:
+    """A run that has not learned anything yet; the built-in model has, before it shipped."""
+    return Run(Request.build(algorithm, env, **options))
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return begun(env_kwargs=TWO)
+
+
+@pytest.fixture(scope="module")
+def result(run: Run) -> SampledEvaluation:
+    return evaluate_samples(run, 4, prompts=24, seed=1)
+
+
+def test_every_measure_is_that_of_the_completions(result: SampledEvaluation) -> None:
+    found = result.measures()
+    right = np.array([[sample.completion == sample.wanted and sample.ended for sample in row] for row in result.samples])
+    assert result.verifier == "correct" and right.shape == (24, 4) and 0 < right.mean() < 1
+    assert found["pass@1"].value == pytest.approx(right.mean())
+    assert found["pass@2"].value == pytest.approx(pass_at_k(torch.tensor(right.sum(1)), 4, 2).mean().item())
+    assert found["pass@4"].value == pytest.approx(right.any(1).mean())
+    assert found["reward/correct"].value == pytest.approx(right.mean())
+    assert right.mean() < found["reward/edit"].value < 1                              # digits that are right count too
+    assert found["length"].value == pytest.approx(np.mean([sample.tokens for row in result.samples for sample in row]))
+    assert found["truncated"].value == np.mean([not sample.ended for row in result.samples for sample in row])
+    greedy = [sample.right for sample in result.greedy]
+    assert found["right, greedy"].value == np.mean(greedy)
+    assert all(sample.rewards["reward/correct"] == float(bool(sample.right)) for row in result.samples for sample in row)
+
+
+def test_the_intervals_are_over_prompts(result: SampledEvaluation) -> None:
+    means = np.array([np.mean([sample.total for sample in row]) for row in result.samples])
+    assert result.confidence_interval == pytest.approx(t_interval(means))
+    assert result.measures()["return"][1:] == pytest.approx(t_interval(means))
+    low, high = t_interval(np.array([1.0, 2.0, 4.0, 5.0]))                             # 3 ± t(.975, 3) · s / 2, s² = (4 + 1 + 1 + 4) / 3
+    assert (high - low) / 2 == pytest.approx(3.182446 * math.sqrt(10 / 3) / 2, rel=1e-6) and (high + low) / 2 == 3.0
+
+
+def test_perplexity_is_that_of_the_right_answers(run: Run, result: SampledEvaluation) -> None:
+    """e to the mean of -log p over all tokens of all answers, computed here prompt by prompt from the policy's distributions."""
+    env: Any = run.request.recipe.for_evaluation().make().unwrapped
+    total = tokens = 0.0
+    for prompt, answer in env.answers()[:24]:
+        for place, token in enumerate(answer):
+            text = np.concatenate([prompt, answer[:place]])
+            obs = {"tokens": torch.from_numpy(text)[None], "length": torch.tensor([len(text)])}
+            total -= run.agent.policy.distribution(obs).log_prob(torch.tensor([token])).item()
+            tokens += 1
+    found = result.measures()["perplexity"]
+    assert found.value == pytest.approx(math.exp(total / tokens), rel=1e-5)
+    assert 1.0 < found.low < found.value < found.high
+
+
+def test_likelihoods_do_not_depend_on_what_stands_beside(run: Run) -> None:
+    env: Any = run.request.recipe.for_evaluation().make().unwrapped
+    pairs = env.answers()[:5]
+    assert log_likelihood(run.agent.policy, pairs, rows=2) == pytest.approx(log_likelihood(run.agent.policy, pairs), abs=1e-5)
+
+
+def test_the_same_seed_writes_the_same_and_nothing_in_the_agent_changes(run: Run, result: SampledEvaluation) -> None:
+    before = encode(run.agent.state_dict())
+    again = evaluate_samples(run, 4, prompts=24, seed=1)
+    after = encode(run.agent.state_dict())
+    assert again.samples == result.samples and again.measures() == result.measures()
+    assert after[0] == before[0] and all(np.array_equal(after[1][name], value) for name, value in before[1].items())
+    other = evaluate_samples(run, 4, prompts=24, seed=2)
+    assert other.samples != result.samples and other.greedy == result.greedy
+
+
+def test_sampling_parameters_are_honoured(run: Run, result: SampledEvaluation) -> None:
+    greedy = evaluate_samples(run, 2, prompts=24, sampling={"temperature": 0.0})
+    assert [row[0].completion for row in greedy.samples] == [sample.completion for sample in result.greedy]
+    found = greedy.measures()
+    assert found["pass@1"] == found["pass@2"] == found["maj@2"] == found["right, greedy"]
+
+
+def test_a_run_beside_itself_differs_in_nothing(run: Run, result: SampledEvaluation) -> None:
+    found = difference(evaluate_before(run, "start", 4, prompts=24, seed=1), result)
+    assert all(change == (0.0, 0.0, 0.0) for change in found.difference.values())
+    assert found.gained == found.lost == []
+
+
+def test_a_difference_is_paired_by_prompt(run: Run, result: SampledEvaluation) -> None:
+    """Against a model that knows nothing: what both were given is the same, and the interval is that of the prompts' differences."""
+    before = evaluate_samples(begun(model="new", env_kwargs=TWO), 4, prompts=24, seed=1)
+    found = difference(before, result)
+    changes = result.by_prompt()["pass@1"] - before.by_prompt()["pass@1"]
+    assert found.difference["pass@1"][1:] == pytest.approx(t_interval(changes))
+    assert found.difference["perplexity"].high < 0 and found.lost == []
+    assert len(found.gained) == sum(bool(sample.right) for sample in result.greedy)
+    with pytest.raises(rlbook.RequestError, match="not given the same prompts"):
+        difference(before, evaluate_samples(run, 1, prompts=3))
+
+
+def test_a_reward_model_is_measured_beside_what_it_learned_from() -> None:
+    model: Any = begun("reward_model", passes=1)
+    torch.nn.init.ones_(model.agent.network.score.bias)                               # a head that is 0 at first says nothing
+    agent: Any = begun("ppo", reward_model=model.agent, num_envs=2)
+    found = evaluate_samples(agent, 2, prompts=3)
+    assert {"reward/model", "reward/correct"} <= set(found.measures())
+    assert all(sample.rewards["reward/model"] == 1.0 for row in found.samples for sample in row)
+
+
+def test_an_agent_without_a_language_model_is_sampled_as_it_explores() -> None:
+    found = evaluate_samples(begun("dqn"), 2, prompts=3).measures()
+    assert found["pass@1"].value <= 1 and "perplexity" not in found
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"samples": 0}, "samples must be"), ({"samples": 2, "explore": True}, "explore has no effect with samples"),
+        ({"samples": 2, "temperature": -1.0}, "temperature"), ({"samples": 2, "tempreature": 1.0}, "did you mean 'temperature'"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(run: Run, asked: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(rlbook.RequestError, match=sentence):
+        rlbook.evaluate(run, **asked)
+
+
+def test_a_maze_has_no_prompts() -> None:
+    with pytest.raises(rlbook.RequestError, match=r"needs a token environment; Maze-v0 is none"):
+        rlbook.evaluate(begun("q_learning", "Maze-v0"), samples=4)
+
+
+def completion(text: str, ended: bool = True) -> Completion:
+    return Completion("", "1", text, ended)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("46", "46"), (" 046 ", "46"), ("1,000.0", "1000"), (r"so it is \boxed{\frac{1}{2}}.", "1/2"), ("<answer>0.5</answer>", "1/2"),
+        ("<think>3,9</think>9", "9"), ("<think>3,9", None), ("", None), ("2*3 + 7", "2*3+7"), ("abc", "abc"),
+    ],
+)  # fmt: skip
+def test_equal_answers_are_equal_texts(text: str, answer: str | None) -> None:
+    assert given_answer(completion(text)) == answer
+    assert given_answer(completion(text, ended=False)) is None
+
+
+def test_the_last_number_may_be_the_answer() -> None:
+    assert given_answer(completion("3 and 4 make 7."), last=True) == "7"
+    assert given_answer(completion("nothing"), last=True) is None
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, out = tmp_path / "run", tmp_path / "completions.jsonl"
+    rlbook.train("grpo", "Addition-v0", steps=1, num_envs=4, eval_every=0, eval_episodes=1, folder=folder)
+    words = ["evaluate", str(folder), "--samples", "3", "--episodes", "4", "--out", str(out), "--compare", "start"]
+    assert main([*words, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert set(facts["measures"]["pass@2"]) == {"value", "low", "high"} and facts["prompts"] == 4
+    assert set(facts["compare"]["difference"]) == set(facts["measures"])
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 4 * (3 + 1) and [row["sample"] for row in rows[:4]] == [0, 1, 2, "greedy"]
+    mean = np.mean([row["right"] for row in rows if row["sample"] != "greedy"])
+    assert mean == pytest.approx(facts["measures"]["pass@1"]["value"])
+    assert set(rows[0]) >= {"prompt", "completion", "tokens", "rewards", "answer", "right", "wanted", "prompt_id"}
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "wrong before, right now" in shown and "Student's t" in shown
+    assert main(["evaluate", str(folder), "--out", str(out)]) == 2
+    assert "--samples" in capsys.readouterr().err
+    assert main(["evaluate", str(folder), "--samples", "2", "--out", str(tmp_path / "no" / "file.jsonl")]) == 2
+    assert "does not exist" in capsys.readouterr().err
