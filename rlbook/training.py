@@ -12,7 +12,7 @@ from rlbook.agent import Agent
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike
 from rlbook.runs.folder import check_free
-from rlbook.runs.options import NAMES, RunOptions
+from rlbook.runs.options import NAMES, UNWRITTEN, RunOptions
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run, load
 
@@ -34,7 +34,7 @@ def train(
         env_kwargs: arguments for an environment given by its id.
         on_report: called after each report with the run, for progress bars.
         settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes, passes, seed, num_envs, eval_every,
-            eval_episodes, stop_at_return, workers, data, expert, teacher, reference, start, reward_model, reward_caution,
+            eval_episodes, stop_at_return, workers, inspect, data, expert, teacher, reference, start, reward_model, reward_caution,
             model, device), and hyper-parameters, the fields of the algorithm's config.
             Without steps, episodes and passes: a sensible budget for the pair.
 
@@ -54,7 +54,8 @@ def train(
     own = {"algorithm": algorithm} if isinstance(algorithm, type) else {}
     data = {} if isinstance(options.get("data"), str | Path | None) else {"data": options["data"]}
     where = None if isinstance(env, str) else env
-    run = load(Path(folder), allow_import=allow_import, env=where, workers=options.get("workers"), **own, **data)
+    changes = {name: options.get(name) for name in UNWRITTEN}
+    run = load(Path(folder), allow_import=allow_import, env=where, **changes, **own, **data)
     given = [name for name, value in options.items() if value is not None and name not in data]
     request.check_continues(run.request, [*given, *settings, *(env_kwargs or {})])
     return run.resume(on_report=on_report)
@@ -62,6 +63,8 @@ def train(
 
 def _started(request: Request, folder: str | Path | None) -> Run:
     """A run that is ready to train, and owns its folder if there is one."""
+    if folder is None and request.options.inspect:
+        raise RequestError(f"inspect {request.options.inspect} records into the run's folder, and there is none; give folder")
     if folder is None:
         return Run(request).open()
     check_free(Path(folder))

@@ -74,8 +74,10 @@ def _started(training: Training, folder: Path, on_report: Callable[[Run], None])
 def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
     import rlbook
     from rlbook.cli.train import check_unchanged
+    from rlbook.runs.options import UNWRITTEN
 
-    run = rlbook.load(folder, allow_import=training.run.allow_import, workers=training.options.get("workers"))
+    changes = {name: training.options.get(name) for name in UNWRITTEN}
+    run = rlbook.load(folder, allow_import=training.run.allow_import, **changes)
     check_unchanged(training, run.request, folder)
     return run.resume(on_report=on_report)
 
@@ -187,6 +189,19 @@ def plot(words: Sequence[str]) -> int:
         written.append(out or str(Path(folders[0]) / "value_map.png"))
         plot_value_map(runs[0], out=written[-1])
     show(options.json, ({"folders": folders, "written": written}, "\n".join(written)))
+    return 0
+
+
+def inspect(words: Sequence[str]) -> int:
+    """`rlbook inspect`."""
+    from rlbook.cli.options import Inspect, integer, parse, word
+
+    options = parse(Inspect, words, "rlbook inspect")
+    from rlbook.plots import inspect as write
+
+    folder = str(word(options.folder))
+    path = str(write(folder, word(options.out), integer("prompts", options.prompts), allow_import=options.allow_import))
+    show(options.json, ({"folder": folder, "written": [path]}, path))
     return 0
 
 
@@ -318,7 +333,7 @@ def figure(words: Sequence[str]) -> int:
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "compare": compare, "doctor": doctor, "animate": animate,
-    "list": list_, "explain": explain, "export": export,
+    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "inspect": inspect, "compare": compare, "doctor": doctor,
+    "animate": animate, "list": list_, "explain": explain, "export": export,
     "figure": figure, "record": record, "import": import_, "verify": verify, "ablate": ablate, "recipe": recipe,
 }  # fmt: skip

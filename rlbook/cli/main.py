@@ -33,6 +33,7 @@ commands:
   watch FOLDER          see the agent act, in the terminal or as a GIF
   export FOLDER OUT     write a trained language model for transformers: rlbook export runs/grpo-Addition-v0-0 model
   plot FOLDER...        draw learning curves, and value maps; several seeds become a band
+  inspect FOLDER        a page with each token's probability, advantage, KL, entropy, value and ratio, step by step through training
   compare FOLDER...     interquartile means over seeds with intervals, and how likely one is better than another
   doctor FOLDER         say what is wrong with a run's folder, and with its learning
   ablate ALGORITHM ENV  train with one part after the other switched off: rlbook ablate ppo CartPole-v1 --off normalize_advantage

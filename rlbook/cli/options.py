@@ -167,6 +167,22 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Inspect:
+    """Write a page that shows what a policy does token by token, or step by step: probability, advantage, KL, entropy, value and ratio,
+    by colour and on hover, at every report that `rlbook train ... --inspect N` recorded; else at the kept checkpoints. It needs no server.
+
+    Example:  rlbook inspect runs/grpo-Addition-v0-0
+    """
+
+    folder: Positional[Folder]  # a run's folder
+    out: File = None  # the .html to write (default: inspector.html in the folder)
+    prompts: Number = None  # how many held-out starts (default: all that were recorded, or 4)
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    allow_import: Flag = False  # let an environment id of the form module:Name import that module
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
 class Compare:
     """Compare runs: the interquartile mean of their last evaluations over seeds, with its 95 % bootstrap interval, how likely a run of
     one kind scores above one of another, and the learning curves.

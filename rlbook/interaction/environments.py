@@ -165,6 +165,11 @@ class Recipe:
             return Recipe(None, {}, self._copy())
         return replace(self, kwargs=self.kwargs | self._evaluation_kwargs) if self._evaluation_kwargs else self
 
+    def on_held_out(self) -> Recipe:
+        """As `for_evaluation`, with the reward of training."""
+        held_out = {name: value for name, value in self._evaluation_kwargs.items() if name != "reward"} if self.id is not None else {}
+        return replace(self, kwargs=self.kwargs | held_out) if held_out else self.for_evaluation() if self.id is None else self
+
     @cached_property
     def _evaluation_kwargs(self) -> dict[str, Any]:
         return getattr(self.make().unwrapped, "evaluation_kwargs", {})

@@ -180,6 +180,10 @@ class WithoutAdapters(LanguageModelPolicy):
         with adapters_off(self.model):
             return super().distribution(obs)
 
+    def distributions(self, batch: Batch) -> Categorical:
+        with adapters_off(self.model):
+            return super().distributions(batch)
+
     def evaluate(
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:

@@ -4,6 +4,7 @@
     plot_value_map(run, out="map.png")       what an agent thinks of a maze
     search_tree_svg(agent, "tree.svg")       the tree of an MCTS agent's last search
     animate_planning("value_iteration", "Maze-v0", out="sweeps.html")     a planner's sweeps; animate_learning: a table filling
+    inspect(folder)                          a page with every number of each token or step, through training
     watch(run)                               the agent plays in the terminal; watch(run, gif="film.gif") writes a GIF
 
 Nothing here needs a window, and matplotlib is loaded when the first figure is made.
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rlbook.plots.filming import animate as animate
     from rlbook.plots.filming import animate_learning as animate_learning
     from rlbook.plots.filming import animate_planning as animate_planning
+    from rlbook.plots.inspector import inspect as inspect
     from rlbook.plots.map_drawing import plot_value_map as plot_value_map
     from rlbook.plots.search_tree import draw_search as draw_search
     from rlbook.plots.search_tree import search_frames as search_frames
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ValueMap": "value_map", "animate": "filming", "animate_learning": "filming", "animate_planning": "filming",
     "plot_curves": "curves", "plot_value_map": "map_drawing", "save_curve": "curves", "save_gif": "animation",
+    "inspect": "inspector",
     "draw_search": "search_tree", "search_frames": "search_tree", "search_tree_svg": "search_tree", "watch": "watching",
 }  # fmt: skip
 
@@ -40,6 +43,7 @@ __all__ = [
     "animate_learning",
     "animate_planning",
     "draw_search",
+    "inspect",
     "plot_curves",
     "plot_value_map",
     "save_curve",

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.interaction.environments import Recipe
-from rlbook.interaction.loop import act_step_reset
-from rlbook.interaction.vector import VectorInteraction
 from rlbook.plots.colours import readable_on
 from rlbook.plots.terminal import Terminal, advantage_paper, visible_length
+from rlbook.runs.inspecting import advantage_meaning, advantages, played
 
 if TYPE_CHECKING:
-    from gymnasium.vector import VectorEnv
     from torch import Tensor
 
     from rlbook.agent import Agent
     from rlbook.algorithms.policy.grpo import GRPOConfig
     from rlbook.algorithms.policy.policy_agent import PolicyAgent
     from rlbook.data.rollout import Batch, Rollout
-    from rlbook.policies.policy import Policy
 
 SAMPLES = 4                                  # completions of a prompt, for agents that have no group size
 
@@ -79,7 +76,7 @@ def write(
     count = samples or (agent.group_size if agent.group_size > 1 else SAMPLES)
     env = adapted_vector(type(agent), recipe, len(starts) * count, agent.config)
     rng = None if greedy else np.random.default_rng(seed)
-    rollout = _played(agent.policy, env, [start for start in starts for _ in range(count)], rng)
+    rollout, _ = played(agent.policy, env, [start for start in starts for _ in range(count)], rng)
     batch = agent.policy.batch(rollout, "episode")
     rewards = rollout.stacked("reward").sum(axis=0)                                  # [N]
     advantage, meaning = _advantages(agent, rollout, batch, count)
@@ -94,50 +91,18 @@ def write(
     return Written(completions, meaning)
 
 
-def _played(policy: Policy, env: VectorEnv, starts: list[int], rng: np.random.Generator | None) -> Rollout:
-    """One round of whole episodes, in a rollout of its own."""
-    from rlbook.data.rollout import Rollout
-    from rlbook.policies.policy import module_device
-
-    rollout, state, log_prob = Rollout(policy.stores, module_device(policy)), policy.initial_state(), np.zeros(0)
-
-    def act(obs: np.ndarray) -> np.ndarray:
-        nonlocal log_prob
-        action, log_prob = policy.act(obs, rng, state)
-        return action
-
-    interaction = VectorInteraction(env, rollout="episodes", seeds=starts)
-    for _ in act_step_reset(interaction, act, lambda step: rollout.add(step, log_prob)):
-        pass
-    return rollout
-
-
 # Advantages: what each algorithm itself would teach
 
 
 def _advantages(agent: PolicyAgent, rollout: Rollout, batch: Batch, group_size: int) -> tuple[Tensor, str]:
     """Advantages [N, T], and what they are: from the critic (PPO), from the reference (DPO), or else from the group (GRPO)."""
-    if agent.critic:
-        return _from_critic(agent, rollout).T, "generalised estimate by the critic, in reward units"
-    reference = agent.reference_log_prob(batch) if hasattr(agent.config, "beta") else None
-    if reference is not None:
-        ratio = batch.log_prob - reference
-        return agent.config.beta * ratio, "implicit reward β log(π / π_ref)"
+    if agent.critic or hasattr(agent.config, "beta"):
+        own, meaning = advantages(agent, rollout), advantage_meaning(agent)
+        if own is not None and meaning is not None:
+            return own, meaning
     advantage = _from_group(rollout, group_size, agent.config)[:, None]
     unit = "reward units" if getattr(agent.config, "scale", "none") == "none" else "standard deviations"
     return advantage.expand(batch.mask.shape), f"relative to its group, in {unit}"
-
-
-def _from_critic(agent: PolicyAgent, rollout: Rollout) -> Tensor:
-    """[T, N], in reward units."""
-    from rlbook.functional.advantages import gae
-
-    value, next_value = agent.policy.values(rollout)
-    terminated, truncated, valid = (rollout.tensor(name) for name in ("terminated", "truncated", "valid"))
-    if agent.config.truncation == "terminal":
-        terminated, truncated = terminated | truncated, truncated & False
-    gamma, gae_lambda = agent.config.gamma, agent.config.gae_lambda
-    return gae(rollout.tensor("reward"), value, next_value, terminated, truncated, gamma=gamma, gae_lambda=gae_lambda, valid=valid)
 
 
 def _from_group(rollout: Rollout, group_size: int, config: GRPOConfig) -> Tensor:

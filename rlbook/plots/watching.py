@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlbook.checks import check, non_negative_int, optional, positive_int
-from rlbook.envs.layouts import ACTION_NAMES, FREE, GOAL, START, WALL
+from rlbook.envs.layouts import FREE, GOAL, START, WALL
 from rlbook.errors import RequestError
 from rlbook.plots.playing import Frame, play_frames, render_modes
 from rlbook.plots.terminal import Terminal, picture_text
+from rlbook.runs.inspecting import action_names
 
 if TYPE_CHECKING:
     from rlbook.agent import Agent
@@ -89,7 +90,7 @@ def _watch_writing(agent: Agent, recipe: Recipe, terminal: Terminal, prompts: in
 
 def _watch_playing(agent: Agent, recipe: Recipe, terminal: Terminal, episodes: int, seed: int, pause: float | None) -> list[float]:
     mode = _mode(render_modes(recipe), terminal)
-    names, maze = _action_names(recipe), _is_maze(recipe.make().unwrapped)
+    names, maze = action_names(recipe), _is_maze(recipe.make().unwrapped)
     wait = _pace(recipe) if pause is None and terminal.is_terminal else pause or 0.0
     returns = []
     for frame in play_frames(agent, recipe, mode, episodes=episodes, seed=seed):
@@ -113,12 +114,6 @@ def _mode(modes: Sequence[str], terminal: Terminal) -> str | None:
 def _pace(recipe: Recipe) -> float:
     """Seconds a frame."""
     return 1.0 / float(recipe.make().metadata.get("render_fps") or FRAMES_PER_SECOND)
-
-
-def _action_names(recipe: Recipe) -> Sequence[str] | None:
-    """What the actions are called, where the environment says so."""
-    env: Any = recipe.make().unwrapped
-    return ACTION_NAMES if _is_maze(env) else getattr(env, "action_names", ()) or None
 
 
 def _is_maze(env: object) -> bool:

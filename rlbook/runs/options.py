@@ -17,9 +17,9 @@ Folder = Any
 """A path as text or Path, or what would be found there."""
 
 LEAST = {"AtLeast0": 0, "AtLeast1": 1}
-MOST = {"num_envs": 2**20, "eval_episodes": 10_000_000, "seed": None, "workers": 1_024, "seeds": 10_000, "jobs": 1_024}
+MOST = {"num_envs": 2**20, "eval_episodes": 10_000_000, "seed": None, "workers": 1_024, "inspect": 1_024, "seeds": 10_000, "jobs": 1_024}
 """Of the others: what 64 bits hold."""
-UNWRITTEN = ("workers",)
+UNWRITTEN = ("workers", "inspect")
 """Options that nothing in a run depends on: they stand in no config.yaml, and a run may be resumed with others."""
 DEVICES = ("cpu", "cuda", "auto")
 
@@ -37,6 +37,7 @@ class RunOptions:
     eval_episodes: AtLeast1 = None  # episodes of each evaluation (default: 20)
     stop_at_return: Return = None  # end the training at the first evaluation whose mean return is at least this
     workers: AtLeast1 = None  # processes that step the environments, for slow ones; the results are the same with any number (default: 1)
+    inspect: AtLeast1 = None  # held-out starts from which the policy's actions are recorded at each report, for `rlbook inspect`
     data: Folder = None  # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
     expert: Folder = None  # run that demonstrates (default: the exact answer, where there is one)
     teacher: Folder = None  # run or local Hugging Face model whose probabilities are to be learned

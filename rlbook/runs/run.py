@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent, Data, Metrics, Parts, State, Totals
 from rlbook.errors import RequestError, TrainingError
@@ -33,6 +33,9 @@ from rlbook.runs.setup import set_up
 from rlbook.runs.sources import DataSource, EnvironmentSource
 from rlbook.runs.state_check import check_alike, check_report, check_shown
 from rlbook.runs.state_encoding import StateError, encode
+
+if TYPE_CHECKING:
+    from rlbook.runs.token_record import Recorder
 
 REPORTS = 100          # in a run; a planner reports every sweep
 EVALUATIONS = 10       # in a run, where nothing else is asked for
@@ -59,6 +62,7 @@ class Run:
         self._marks = 0                                        # how many REPORTS-ths of the budget the last report stood at
         self._best: list[float] | None = None                  # step and score of the best evaluation
         self._log: MetricsLog | None = None
+        self._recorder: Recorder | None = None                 # notes what the policy does at each report
         self._untouched = True                                 # nothing was learned or restored yet
         self._sealed: str | None = None                        # the seal of the config.yaml in the folder
         count = request.options.workers or 1
@@ -76,6 +80,10 @@ class Run:
             RequestError: it cannot be read, or has changed, or the device is not here.
         """
         check_device(self.request.options.device)
+        if self.request.options.inspect:
+            from rlbook.runs.inspecting import check_inspectable  # torch's agents, which tables do without
+
+            check_inspectable(self.agent)
         found = digests_of(self.request, self.recorded())
         check_digests(self.request.digests, found)
         self.request = dataclasses.replace(self.request, digests=found)
@@ -219,6 +227,7 @@ class Run:
                     self._log = stack.enter_context(MetricsLog(self.folder))
                     if restored is not None:
                         self._rewind(self.folder, self._log, restored)
+                    self._recorder = self._opened_record(stack)
             stack.callback(self._write_seconds)
             stack.enter_context(self._timed())
             check_interrupt = stack.enter_context(interruptible())
@@ -228,6 +237,22 @@ class Run:
                 self.save()
                 raise
         return self
+
+    def _opened_record(self, stack: contextlib.ExitStack) -> Recorder | None:
+        """What records the policy's actions, where that is asked for or was begun."""
+        assert self.folder is not None
+        if not self.request.options.inspect and not (self.folder / "tokens.jsonl").exists():
+            return None
+        from rlbook.runs.token_record import recorder_of
+
+        recorder = recorder_of(self.agent, self.request, self.folder, self.steps, lambda folder: load(folder).agent)
+        return None if recorder is None else stack.enter_context(recorder)
+
+    def _record(self) -> None:
+        """Notes what the policy does now, where that is recorded."""
+        if self._recorder is not None:
+            with told(self.folder):
+                self._recorder.record(self.steps)
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:
@@ -267,6 +292,7 @@ class Run:
         on_report = on_report or (lambda run: None)
         if self._marks > REPORTS:
             return
+        self._record()
         for metrics in self._source.items(self.agent, self.request.budget):
             if not (alone and self._report_sweep(metrics)):
                 self._collect(metrics)
@@ -315,6 +341,7 @@ class Run:
         due = self._evaluation_due(before)
         evaluation = self._evaluate() if due else {}
         best = self._write(evaluation)
+        self._record()
         if evaluation.get("eval_return", -math.inf) >= self.request.stop_at_return:
             self._marks = REPORTS + 1                          # the run ends here
         on_report(self)
@@ -329,6 +356,7 @@ class Run:
         if self._source.reports_each and self.metrics and not self._sums:
             self._sums = {name: [value, 1] for name, value in self.metrics[-1].items() if name in self.agent.METRICS}
         best = self._write(self._evaluate())
+        self._record()
         on_report(self)
         self.save(best=best)
         self.seconds["evaluate"] += time.perf_counter() - start
@@ -417,7 +445,7 @@ class Run:
 
 def load(
     folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: EnvLike | None = None,
-    algorithm: type[Agent] | None = None, data: Data | None = None, workers: int | None = None,
+    algorithm: type[Agent] | None = None, data: Data | None = None, workers: int | None = None, inspect: int | None = None,
 ) -> Run:  # fmt: skip
     """A run from its folder, ready to evaluate or to `resume`.
 
@@ -429,6 +457,7 @@ def load(
         algorithm: the class, for a run of a class that cannot be imported.
         data: the data set, for a run that learned from one that lay in no file.
         workers: how many processes step the environments of a run that is resumed or evaluated; 1 where left out.
+        inspect: held-out starts to record when the run is resumed; where left out, as many as before.
 
     Raises:
         RequestError: no such folder, or a config that is not valid.
@@ -438,7 +467,7 @@ def load(
     config, sealed = read_config(folder)
     # before torch is imported, so that a damaged one is refused at once
     step, state = load_checkpoint(folder, checkpoint, config=sealed)  # type: ignore[arg-type]
-    given = {name: value for name, value in (("data", data), ("workers", workers)) if value is not None}
+    given = {name: value for name, value in (("data", data), ("workers", workers), ("inspect", inspect)) if value is not None}
     request = Request.from_yaml(config, allow_import=allow_import, env=env, algorithm=algorithm, **given)
     run = Run(request)
     run.folder, run._sealed = folder, sealed

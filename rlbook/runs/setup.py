@@ -106,6 +106,11 @@ def _refusal(request: Request, error: Exception) -> str:
     return f"{request.algorithm} does not train on {request.recipe.name}: {error}"
 
 
+def environment_of(request: Request, load: Callable[[Path], Agent]) -> Adapted:
+    """An environment like the one that the agent learns in, its reward model included."""
+    return _environment(request, agent_of("reward_model", request.options.reward_model, load), None)
+
+
 def _environment(request: Request, model: Agent | None, workers: Workers | None) -> Adapted:
     """The environment that the agent learns in; `model`, where there is one, pays in it."""
     if request.agent.batched:
