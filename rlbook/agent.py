@@ -213,6 +213,11 @@ class Agent(ABC):
         self.config, self.parts = config, parts
         self.adaptation = getattr(env, "adaptation", None)
 
+    @property
+    def settled(self) -> bool:
+        """Whether this is a good moment to report and save. Where a state in the middle of an episode is large, only between rounds."""
+        return True
+
     @classmethod
     def sources(cls) -> tuple[str, ...]:
         """What this class learns from, of "environment", "model" and "data": the ways that it has written."""

@@ -5,6 +5,7 @@ The fast forms of `rlbook.policies.optimizer.adam` and `rmsprop`, equal to them 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Self
 
@@ -86,8 +87,14 @@ class FlatAdam:
             parameter.grad = self.views[-1]
             start = span.stop
             ends.append((start, owners[parameter]))
-        self.pieces = [(group, *(x[span] for x in (self.flat, self.grad, self.mean, self.square))) for span, group in _spans(ends)]
+        self.spans = _spans(ends)
+        self._lent: list[weakref.ref[Tensor]] = []                                     # moments that a saved state shares
+        self._cut()
         self._watched = _Watched([module for group in groups for module in group.modules], self.parameters)
+
+    def _cut(self) -> None:
+        """The tensors group by group."""
+        self.pieces = [(group, *(x[span] for x in (self.flat, self.grad, self.mean, self.square))) for span, group in self.spans]
 
     def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
         """Minimises the sum of `losses` by one Adam step. Several losses are micro-batches: each is backpropagated in turn.
@@ -116,6 +123,8 @@ class FlatAdam:
         norm = torch.linalg.vector_norm(self.grad)
         if max_grad_norm is not None and (length := norm.item()) > max_grad_norm:
             self.grad.mul_(max_grad_norm / (length + 1e-6))
+        if self._lent:
+            self._part_from_saved()
         self._descend()
         return norm
 
@@ -131,10 +140,25 @@ class FlatAdam:
         torch.autograd.graph.increment_version(self.parameters)                        # whoever remembers weights can see it
 
     def state_dict(self) -> State:
-        """The moments, and which library multiplied the matrices. The parameters belong to their modules."""
-        return {**{name: getattr(self, name).clone() for name in self.NAMES}, "matrix_library": LIBRARY}
+        """The moments, and which library multiplied the matrices. The parameters belong to their modules.
+
+        The moments are copied where somebody still has these when they are about to change, and not before: writing a checkpoint of a
+        large model takes no second copy of them.
+        """
+        shared = {name: getattr(self, name).detach() for name in self.NAMES}
+        self._lent += map(weakref.ref, shared.values())
+        return {**shared, "matrix_library": LIBRARY}
+
+    def _part_from_saved(self) -> None:
+        """Leaves the moments to the saved states that have them, and goes on with copies."""
+        if any(shared() is not None for shared in self._lent):
+            for name in self.NAMES:
+                setattr(self, name, getattr(self, name).clone())
+            self._cut()
+        self._lent = []
 
     def load_state_dict(self, state: State) -> None:
+        self._part_from_saved()
         for name in self.NAMES:
             getattr(self, name).copy_(state[name])
 

@@ -66,7 +66,7 @@ def with_adapter(model: PreTrainedModel, adapter: str | Mapping[str, object], rn
     asked = _checked(adapter) if isinstance(adapter, Mapping) else _folder_settings(Path(adapter))
     if more := [name for name in asked if name not in OWN]:
         return _peft_model(model, asked, rng, folder, f"{more[0]} of an adapter")
-    if _thin_conv(model):
+    if _thin_conv(model) or getattr(model, "is_loaded_in_4bit", False):
         return _peft_model(model, asked, rng, folder, f"an adapter of {type(model).__name__}")
     try:
         settings = LoraSettings(**asked)

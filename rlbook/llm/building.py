@@ -9,12 +9,13 @@ from gymnasium.vector import VectorEnv
 
 from rlbook.llm.adapters import with_adapter
 from rlbook.llm.completion_reward import CompletionReward
+from rlbook.llm.four_bits import four_bit_model
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.llm.model_folder import has_weights
 from rlbook.llm.starting_models import starting_model
 from rlbook.llm.token_rows import NEW
 from rlbook.policies.build import PolicySettings, choose_trained, in_numbers
-from rlbook.policies.model_spec import ModelSpec
+from rlbook.policies.model_spec import FOUR_BIT, ModelSpec
 
 
 def language_model_policy(
@@ -54,8 +55,13 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
         )
     if spec.config is not None and asked.model is not None:
         raise ValueError(f"a model has a folder or a config, and both were given: {asked.model!r} and {dict(spec.config)}")
-    model = starting_model(asked.rules.task, asked.model, rng, spec.config)
-    in_numbers(model, spec.dtype)
+    if spec.dtype == FOUR_BIT:
+        if asked.model in (None, NEW):
+            raise ValueError("dtype 4bit is for the model of a folder, and none was named")
+        model = four_bit_model(asked.model)
+    else:
+        model = starting_model(asked.rules.task, asked.model, rng, spec.config)
+        in_numbers(model, spec.dtype)
     if spec.adapter is not None:
         model = with_adapter(model, spec.adapter, rng)
     choose_trained(model, spec.trained, model.get_output_embeddings().parameters())

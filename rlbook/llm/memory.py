@@ -22,7 +22,6 @@ class Needed(NamedTuple):
     optimizer: int                           # a gradient and two moments for each number that is trained
     acting: int                              # the decoder's matrices
     update: int                              # what a pass over one micro-batch keeps for its gradient
-    checkpoint: int                          # the copy of the moments that is written
 
     @property
     def total(self) -> int:
@@ -47,7 +46,7 @@ def needed(policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, 
     kept = 4 * rows * tokens * (layers * (8 * width + 4 * inside) + 3 * config.vocab_size)
     weights = _bytes(tensor for module in (policy, *others) for tensor in module.parameters())
     trained = _bytes(tensor for tensor in policy.parameters() if tensor.requires_grad)
-    return Needed(weights, 3 * trained, _bytes(policy.model.parameters()), kept, 2 * trained)
+    return Needed(weights, 3 * trained, _bytes(policy.model.parameters()), kept)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

@@ -61,7 +61,7 @@ def check_folder(folder: str | Path) -> None:
     if (Path(folder) / "adapter_config.json").exists():
         _refuse(folder, "holds an adapter of another model; name that model, and the adapter as ModelSpec(folder=..., adapter=...)")
     check_settings(folder, settings)
-    shapes = _shapes(Path(folder))
+    shapes = weight_shapes(Path(folder))
     for name, value in _entries(settings):
         if name in LAYERS and not (type(value) is int and 1 <= value <= len(shapes)):
             _refuse(folder, f"has {name} {str(value)[:40]} in its config.json and {len(shapes)} weights in its files")
@@ -139,7 +139,7 @@ def described_size(config: PreTrainedConfig) -> tuple[int, int]:
     return sum(weight.numel() for weight in model.parameters()), sum(buffer.numel() for buffer in model.buffers())
 
 
-def _shapes(folder: Path) -> dict[str, list[int]]:
+def weight_shapes(folder: Path) -> dict[str, list[int]]:
     """Weight → shape, from the headers of the safetensors files."""
     from safetensors import SafetensorError, safe_open
 

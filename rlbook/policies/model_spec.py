@@ -14,7 +14,8 @@ from pathlib import Path
 
 from rlbook.checks import check, nearest, one_of, optional
 
-DTYPES = ("float32", "float64", "bfloat16")
+FOUR_BIT = "4bit"
+DTYPES = ("float32", "float64", "bfloat16", FOUR_BIT)
 DEVICES = ("cpu", "cuda", "auto")
 PARTS = ("all", "adapter", "head")
 """What `trainable` may say beside patterns."""
@@ -42,7 +43,8 @@ class ModelSpec:
     """What is trained: "all", "adapter", "head" (the last layer), or patterns of parameters' names,
     such as `("*.layers.1.*",)`. None: the adapter where there is one, else all."""
     dtype: str = "float32"
-    """The type of the weights: "float32", "float64" or "bfloat16"."""
+    """The type of the weights: "float32", "float64" or "bfloat16"; or "4bit", the weights of a
+    folder below an adapter in four bits each, through bitsandbytes on a GPU."""
     device: str | None = None
     """The same as the run's option `device`."""
 
@@ -56,6 +58,8 @@ class ModelSpec:
         if self.config is not None and not isinstance(self.config, Mapping):
             raise ValueError(f"config must be a mapping of sizes, got {self.config!r}")
         check("dtype", self.dtype, one_of(*DTYPES))
+        if self.dtype == FOUR_BIT and self.adapter is None:
+            raise ValueError("dtype 4bit is for the weights below an adapter; give an adapter too")
         check("device", self.device, optional(one_of(*DEVICES)))
         self._check_trainable()
 

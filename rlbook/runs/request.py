@@ -17,7 +17,7 @@ from rlbook.checks import nearest
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.loop import Budget
-from rlbook.policies.model_spec import ModelSpec
+from rlbook.policies.model_spec import FOUR_BIT, ModelSpec
 from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset
 from rlbook.runs.options import COUNTS, FOLDERS, NAMES, UNWRITTEN, RunOptions, refuse_narrowed
 from rlbook.runs.plain_yaml import parse_yaml
@@ -61,7 +61,7 @@ class Request:
             env_kwargs = {**(env_kwargs or {}), "model": folder}
         recipe = Recipe.of(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
         _check_use(agent, asked)
-        settings = preset(agent, recipe.name)
+        settings = preset(agent, recipe.name) | _for_size(recipe, spec, agent)
         held = {name: settings.pop(name) for name in NAMES if name in settings}
         if asked.steps or asked.episodes or asked.passes:
             held |= {"steps": None, "episodes": None, "passes": None}
@@ -190,10 +190,22 @@ def model_apart(model: object) -> tuple[str | None, ModelSpec]:
     return spec.folder, dataclasses.replace(spec, folder=None)
 
 
+def _for_size(recipe: Recipe, spec: ModelSpec, agent: type[Agent]) -> dict[str, Any]:
+    """The preset of a large language model, which goes before that of the environment."""
+    folder = recipe.kwargs.get("model")
+    if folder is None:
+        return {}
+    from rlbook.llm.model_sizes import size_preset  # which tables do without
+
+    return size_preset(folder, spec, agent)
+
+
 def _one_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
     """The options with the model's device as their own; a model without its folder and its device, if anything is left of it."""
     if spec.device is not None and asked.device not in (None, spec.device):
         raise RequestError(f"device is {asked.device}, and the model's device {spec.device}; give one of the two")
+    if spec.dtype == FOUR_BIT and asked.device not in ("cuda", "auto"):
+        raise RequestError(f"model: dtype 4bit needs device cuda, got {asked.device or 'cpu'}")
     rest = dataclasses.replace(spec, device=None)
     return dataclasses.replace(asked, model=rest if rest.given() else None, device=spec.device or asked.device)
 

@@ -24,7 +24,7 @@ from rlbook.runs.evaluating import evaluated
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError, read_file, replace_file
 from rlbook.runs.folder import check_free, locked, read_config, seal, told, write_config
-from rlbook.runs.interrupts import Interrupted, interruptible
+from rlbook.runs.interrupts import Interrupted, Interrupts, interruptible
 from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
 from rlbook.runs.options import RunOptions
 from rlbook.runs.parts import check_device, check_digests, device_of, digests_of
@@ -63,6 +63,7 @@ class Run:
         self._best: list[float] | None = None                  # step and score of the best evaluation
         self._log: MetricsLog | None = None
         self._recorder: Recorder | None = None                 # notes what the policy does at each report
+        self._interrupts = Interrupts()
         self._untouched = True                                 # nothing was learned or restored yet
         self._sealed: str | None = None                        # the seal of the config.yaml in the folder
         count = request.options.workers or 1
@@ -179,7 +180,8 @@ class Run:
             (self._source.load_state_dict if source else self._source.load_counts)(state["source"])
             self.agent.progress = self._source.progress(self.request.budget)
             ended = report["marks"] > REPORTS and (self.agent.progress >= 1.0 or report["progress"] < 1.0)    # or has the budget grown?
-            self._marks = REPORTS + 1 if ended else math.floor(self.agent.progress * REPORTS)
+            held = report["marks"] if self.agent.progress == report["progress"] else math.floor(self.agent.progress * REPORTS)
+            self._marks = REPORTS + 1 if ended else held
             if self.steps != step:
                 raise StateError(f"it is of step {step} and says that {self.steps} were taken")
         except TrainingError:
@@ -230,9 +232,9 @@ class Run:
                     self._recorder = self._opened_record(stack)
             stack.callback(self._write_seconds)
             stack.enter_context(self._timed())
-            check_interrupt = stack.enter_context(interruptible())
+            self._interrupts = stack.enter_context(interruptible())
             try:
-                self._go(on_report, check_interrupt)
+                self._go(on_report)
             except Interrupted:
                 self.save()
                 raise
@@ -287,18 +289,20 @@ class Run:
             mark_best(folder, int(self._best[0]), self._best[1])
         self._read_log()
 
-    def _go(self, on_report: Report | None, check_interrupt: Callable[[], None]) -> None:
+    def _go(self, on_report: Report | None) -> None:
         alone = self._source.reports_each and on_report is None and self.folder is None
         on_report = on_report or (lambda run: None)
         if self._marks > REPORTS:
             return
         self._record()
+        if not self._source.reports_each and self._report_due():                       # a signal came before it was written
+            self._report(on_report)
         for metrics in self._source.items(self.agent, self.request.budget):
             if not (alone and self._report_sweep(metrics)):
                 self._collect(metrics)
                 if self._report_due():
                     self._report(on_report)
-            check_interrupt()
+            self._interrupts()
             if self._marks > REPORTS:
                 break
         if self._marks <= REPORTS:
@@ -330,16 +334,17 @@ class Run:
 
     def _report_due(self) -> bool:
         """The last report is `_finish`'s."""
-        if self.agent.progress >= 1.0:
+        if self.agent.progress >= 1.0 or not self.agent.settled:
             return False
         return self._source.reports_each or self.agent.progress * REPORTS >= self._marks + 1
 
     def _report(self, on_report: Report) -> None:
         """One line of the log; every so often an evaluation and a checkpoint."""
         start = time.perf_counter()
-        before, self._marks = self._marks, math.floor(self.agent.progress * REPORTS)
-        due = self._evaluation_due(before)
+        before, marks = self._marks, math.floor(self.agent.progress * REPORTS)
+        due = self._evaluation_due(before, marks)
         evaluation = self._evaluate() if due else {}
+        self._marks = marks
         best = self._write(evaluation)
         self._record()
         if evaluation.get("eval_return", -math.inf) >= self.request.stop_at_return:
@@ -352,26 +357,28 @@ class Run:
     def _finish(self, on_report: Report) -> None:
         """The last line of the log, evaluation and checkpoint."""
         start = time.perf_counter()
+        evaluation = self._evaluate()
         self._marks = REPORTS + 1
         if self._source.reports_each and self.metrics and not self._sums:
             self._sums = {name: [value, 1] for name, value in self.metrics[-1].items() if name in self.agent.METRICS}
-        best = self._write(self._evaluate())
+        best = self._write(evaluation)
         self._record()
         on_report(self)
         self.save(best=best)
         self.seconds["evaluate"] += time.perf_counter() - start
 
-    def _evaluation_due(self, before: int) -> bool:
+    def _evaluation_due(self, before: int, marks: int) -> bool:
         if self._source.reports_each or self.request.eval_every == 0:
             return False
         if self.request.eval_every is None:
-            return _crossed(REPORTS // EVALUATIONS, before, self._marks)
+            return _crossed(REPORTS // EVALUATIONS, before, marks)
         return _crossed(self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps)
 
     def _evaluate(self) -> Metrics:
         if self.request.eval_every == 0:
             return {}
-        return evaluated(self.agent, self.request, self._exact_evaluation, self.steps, self.workers)
+        with self._interrupts.at_once():     # half an evaluation is dropped; it begins anew when the run goes on
+            return evaluated(self.agent, self.request, self._exact_evaluation, self.steps, self.workers)
 
     @cached_property
     def _exact_evaluation(self) -> ExactEvaluation | None:

@@ -187,13 +187,19 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
 
 
 def _model_notes(request: Request) -> tuple[str, ...]:
-    """Says so where a model's folder was named that has no weights."""
+    """Says so where a model's folder was named that has no weights, or whose size decided on settings."""
     folder = request.recipe.kwargs.get("model")
     if not isinstance(folder, str) or not (Path(folder) / "config.json").is_file():
         return ()
     from rlbook.llm.model_folder import has_weights  # which tables do without
+    from rlbook.llm.model_sizes import size_preset
 
-    return () if has_weights(folder) else (f"model: new weights, drawn from the seed; {folder} has none",)
+    if not has_weights(folder):
+        return (f"model: new weights, drawn from the seed; {folder} has none",)
+    chosen = {**vars(request.options), **vars(request.config)}
+    by_size = size_preset(folder, request.options.model, request.agent)
+    told = ", ".join(f"{name} {value}" for name, value in by_size.items() if chosen[name] == value)
+    return (f"model: its size chose {told}",) if told else ()
 
 
 def _given(kind: type[Agent], parts: Parts) -> dict[str, Parts]:

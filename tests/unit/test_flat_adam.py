@@ -143,6 +143,22 @@ def test_saved_moments_go_on_bit_for_bit_and_are_copies() -> None:
     assert torch.equal(one.flat, second.flat)
 
 
+def test_saved_moments_are_copied_only_where_somebody_keeps_them() -> None:
+    module = network()
+    flat = FlatAdam([module], 1e-2)
+    flat.step(loss_of(module, batches(1)[0]))
+    mean = flat.mean.data_ptr()
+    assert flat.state_dict()["mean"].data_ptr() == mean        # no copy, and nobody keeps it
+    flat.step(loss_of(module, batches(1)[0]))
+    assert flat.mean.data_ptr() == mean
+    kept = flat.state_dict()
+    before = kept["mean"].clone()
+    flat.step(loss_of(module, batches(1)[0]))
+    assert flat.mean.data_ptr() != mean and torch.equal(kept["mean"], before) and not torch.equal(flat.mean, before)
+    flat.load_state_dict(kept)
+    assert torch.equal(flat.mean, before) and flat.pieces[0][3].data_ptr() == flat.mean.data_ptr()
+
+
 @pytest.mark.parametrize("size", [None, 1, 3, 4, 7, 100])
 def test_micro_batches_add_up_to_the_gradient_of_all_rows(size: int | None) -> None:
     x = torch.cat(batches(2))[:7]

@@ -23,7 +23,7 @@ def test_what_is_trained_needs_four_times_its_weights() -> None:
     weights = sum(parameter.nbytes for parameter in policy.parameters())
     model = sum(parameter.nbytes for parameter in policy.model.parameters())
     parts = needed(policy, [], rows=0, tokens=0)
-    assert parts == (weights, 3 * weights, model, 0, 2 * weights)
+    assert parts == (weights, 3 * weights, model, 0)
     policy.critic.requires_grad_(False)
     assert needed(policy, [policy.model, nn.Linear(2, 3)], rows=0, tokens=0)[:2] == (weights + 4 * 9, 3 * model)
 
@@ -41,5 +41,5 @@ def test_a_run_says_so_where_it_is_much(monkeypatch: pytest.MonkeyPatch, tmp_pat
         run = rlbook.train("grpo", "Addition-v0", steps=8, num_envs=8, group_size=4, eval_every=0)
         notes.append([note for note in run.notes if note.startswith("memory")])
     assert notes[0] == []
-    listed = r"\(weights [\d.]+, optimizer [\d.]+, acting [\d.]+, update [\d.]+, checkpoint [\d.]+\)"
+    listed = r"\(weights [\d.]+, optimizer [\d.]+, acting [\d.]+, update [\d.]+\)"
     assert re.fullmatch(rf"memory: about 0\.5 GB {listed}, of \d+ in this machine; micro_batch_size lowers it", notes[1][0])

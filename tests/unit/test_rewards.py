@@ -20,7 +20,9 @@ from rlbook.llm.rewards import (
     Rewards,
     batched,
     boxed,
+    edit,
     form,
+    is_number,
     language,
     last_boxed,
     last_number,
@@ -28,6 +30,7 @@ from rlbook.llm.rewards import (
     number,
     numeric,
     overlong,
+    remainder,
     repetition,
     tagged,
     tags,
@@ -167,6 +170,25 @@ def test_the_regular_expression_of_the_notes_loses_nested_braces(monkeypatch: py
     assert boxed(right) == 1.0
     monkeypatch.setattr("rlbook.llm.rewards.answers.last_boxed", planted)
     assert planted(right.text) == r"\frac{1" and boxed(right) == 0.0
+
+
+def test_whole_numbers_may_be_compared_by_their_remainders() -> None:
+    assert [remainder(text, 1000) for text in ("1007", "-3", r"\frac{14}{2}", "1/2", "x")] == [7, 997, 7, None, None]
+    assert boxed(wrote(r"\boxed{1007}", "7"), modulo=1000) == 1.0 and boxed(wrote(r"\boxed{1007}", "7")) == 0.0
+    assert boxed(wrote(r"\boxed{1/2}", "0.5"), modulo=1000) == 1.0                     # no whole numbers: compared as they are
+    assert tagged(wrote("<answer>1046</answer>"), modulo=1000) == 1.0 and tagged(wrote("46"), modulo=1000) == 0.0
+    with pytest.raises(ValueError, match="modulo of reward 'boxed' must be"):
+        Rewards({"boxed": {"modulo": 0}})
+
+
+def test_the_edit_distance_may_look_behind_the_thoughts_alone() -> None:
+    assert edit(wrote("<think>4 + 2</think> 47"), after="</think>") == 1 - 1 / 3        # 47 against 46 and EOS
+    assert edit(wrote("47"), after="</think>") == edit(wrote("47"))
+
+
+def test_a_number_alone_is_a_form_whatever_the_number() -> None:
+    assert [is_number(wrote(text)) for text in ("46", "-7.5", "46 apples", "")] == [1.0, 1.0, 0.0, 0.0]
+    assert is_number(wrote("46", ended=False)) == 0.0
 
 
 def test_tags_and_form_by_hand() -> None:

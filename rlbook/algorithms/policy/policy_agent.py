@@ -160,6 +160,11 @@ class PolicyAgent(Agent):
             return as_array(self.policy.value(parts))
         return as_array(self.policy.value(torch.as_tensor(seen, dtype=torch.float32)))
 
+    @property
+    def settled(self) -> bool:
+        """Between rounds a language model's memory of what it writes is of no use any more."""
+        return self._acting is None or not len(self.rollout_data)
+
     def begin(self) -> None:
         self._acting = self.policy.initial_state()
 

@@ -1,6 +1,6 @@
 """What a completion is worth: functions of finished completions, alone or several, named and weighted."""
 
-from rlbook.llm.rewards.answers import boxed, given_answer, last_boxed, last_number, number, numeric, tagged
+from rlbook.llm.rewards.answers import boxed, given_answer, is_number, last_boxed, last_number, number, numeric, remainder, tagged
 from rlbook.llm.rewards.code import code, run_program
 from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward, batched
 from rlbook.llm.rewards.formats import form, language, tags, think
@@ -10,6 +10,6 @@ from rlbook.llm.rewards.verifiers import correct, edit, exact, prefix
 
 __all__ = [
     "REWARDS", "Asked", "BatchedReward", "Completion", "Reward", "Rewards", "batched", "boxed", "code", "correct", "edit", "exact", "form",
-    "given_answer", "language", "last_boxed", "last_number", "length", "number", "numeric", "overlong", "prefix", "repetition",
-    "run_program", "tagged", "tags", "think",
+    "given_answer", "is_number", "language", "last_boxed", "last_number", "length", "number", "numeric", "overlong", "prefix", "remainder",
+    "repetition", "run_program", "tagged", "tags", "think",
 ]  # fmt: skip

@@ -33,18 +33,41 @@ def numeric(completion: Completion, *, after: str = "", tolerance: float = 0.0) 
     return float(written is not None and abs(written - wanted) <= Fraction(tolerance) * abs(wanted))
 
 
-def boxed(completion: Completion) -> float:
-    r"""1 where the last \boxed{…} holds the answer, as a number or as a text without its spaces."""
-    return _holds(last_boxed(completion.text), completion)
+def boxed(completion: Completion, *, modulo: int | None = None) -> float:
+    r"""1 where the last \boxed{…} holds the answer, as a number or as a text without its spaces.
+
+    Args:
+        completion: what was written.
+        modulo: whole numbers are compared by their remainders of a division by this.
+    """
+    return _holds(last_boxed(completion.text), completion, modulo)
 
 
-def tagged(completion: Completion, *, tag: str = "answer") -> float:
-    """1 where what stands between the last <answer> and its </answer> is the answer, as a number or as a text without its spaces."""
-    return _holds(between(completion.text, tag), completion)
+def tagged(completion: Completion, *, tag: str = "answer", modulo: int | None = None) -> float:
+    """1 where what stands between the last <answer> and its </answer> is the answer; otherwise as `boxed`."""
+    return _holds(between(completion.text, tag), completion, modulo)
 
 
-def _holds(written: str | None, completion: Completion) -> float:
-    return float(written is not None and same(written, right_answer(completion)))
+def is_number(completion: Completion) -> float:
+    """1 where a number was written and nothing else, followed by an end: a form, whatever the number."""
+    return float(completion.ended and number(completion.text) is not None)
+
+
+def _holds(written: str | None, completion: Completion, modulo: int | None) -> float:
+    answer = right_answer(completion)
+    if written is None:
+        return 0.0
+    if modulo is not None:
+        left, right = remainder(written, modulo), remainder(answer, modulo)
+        if left is not None and right is not None:
+            return float(left == right)
+    return float(same(written, answer))
+
+
+def remainder(text: str, modulo: int) -> int | None:
+    """The remainder of the whole number that a text is, from 0 to modulo - 1; None where it is none."""
+    value = number(text)
+    return value.numerator % modulo if value is not None and value.denominator == 1 else None
 
 
 def given_answer(completion: Completion, *, last: bool = False) -> str | None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from rlbook.checks import Kind, at_least, boolean, check, finite, nearest, non_negative, one_of, optional, positive, positive_int
 from rlbook.interaction.guards import BadAnswer
-from rlbook.llm.rewards.answers import boxed, numeric, tagged
+from rlbook.llm.rewards.answers import boxed, is_number, numeric, tagged
 from rlbook.llm.rewards.code import code
 from rlbook.llm.rewards.completion import Completion
 from rlbook.llm.rewards.dialects import DIALECTS, imported, trl_reward, verl_reward
@@ -32,7 +32,8 @@ from rlbook.llm.rewards.verifiers import correct, edit, exact, prefix
 
 REWARDS: dict[str, Callable[..., Any]] = {
     "exact": exact, "correct": correct, "prefix": prefix, "edit": edit, "numeric": numeric, "boxed": boxed, "answer": tagged, "code": code,
-    "format": form, "tags": tags, "think": think, "language": language, "length": length, "overlong": overlong, "repetition": repetition,
+    "number": is_number, "format": form, "tags": tags, "think": think, "language": language, "length": length, "overlong": overlong,
+    "repetition": repetition,
 }  # fmt: skip
 """Name → a `Reward` or a `BatchedReward`; its keyword arguments are its options."""
 NEED_AN_ANSWER = (correct, exact, prefix, edit, numeric, boxed, tagged)
@@ -46,7 +47,7 @@ word = Kind("a text", lambda value: isinstance(value, str))
 OPTIONS: dict[str, Kind] = {
     "after": word, "tolerance": non_negative, "tag": word, "names": texts, "script": word, "buffer": positive_int,
     "limit": optional(positive_int), "factor": finite, "bounded": boolean, "n": positive_int, "seconds": positive,
-    "memory_mb": at_least(64), "jobs": positive_int, "isolate": boolean,
+    "modulo": optional(positive_int), "memory_mb": at_least(64), "jobs": positive_int, "isolate": boolean,
 }  # fmt: skip
 """What the options of the built-in rewards may be."""
 LOGGED = "reward/"

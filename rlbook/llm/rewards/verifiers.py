@@ -24,12 +24,17 @@ def prefix(completion: Completion) -> float:
     return (right + exact(completion)) / (len(answer) + 1)
 
 
-def edit(completion: Completion) -> float:
+def edit(completion: Completion, *, after: str = "") -> float:
     """1 - the Levenshtein distance to the answer divided by the longer length, EOS counting as a last character.
+
+    Args:
+        completion: what was written.
+        after: only what stands behind the last place of this is compared, such as "</think>"; all of it where that is nowhere.
 
     Source: Levenshtein 1966; the row-by-row recursion is Wagner & Fischer 1974.
     """
-    written, wanted = [*completion.text, *([""] if completion.ended else [])], [*right_answer(completion), ""]
+    text = completion.text.rpartition(after)[2].strip() if after else completion.text
+    written, wanted = [*text, *([""] if completion.ended else [])], [*right_answer(completion), ""]
     row = list(range(len(wanted) + 1))
     for i, a in enumerate(written, start=1):
         diagonal, row[0] = row[0], i
