@@ -205,6 +205,8 @@ class Agent(ABC):
     """With `rollout = "episodes"`: this many neighbouring environments start from the same reset seed."""
     seeks_return: bool = True
     """False: learns something else than to act well (the values of a given policy, a reward), so that playing it tells nothing."""
+    may_be_best: bool = True
+    """False: an evaluation now is not to be marked as the best, such as of a policy that has left its bounds."""
     progress: float = 0.0
     """Fraction of the training budget used so far, in [0, 1]; the run sets it before each item. Schedules read it."""
 

@@ -81,6 +81,14 @@ positive_ints = Kind(
 )
 
 
+def _pair(value: object) -> TypeGuard[tuple[float, float]]:
+    return isinstance(value, tuple | list) and len(value) == 2 and all(positive.allows(item) for item in value)
+
+
+positive_pair = Kind("two numbers above 0", _pair)
+rising_pair = Kind("two numbers above 0, the second above the first", lambda value: _pair(value) and value[0] < value[1])
+
+
 def one_of(*choices: str) -> Kind:
     """One of these names."""
 

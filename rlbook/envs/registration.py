@@ -26,6 +26,7 @@ def register() -> None:
     for name in ("Sorting", "ModularArithmetic", "TaggedCopy", "Countdown", "Reasoning", "Mixture"):
         _register(f"rlbook/{name}-v0", f"rlbook.llm.task_envs:{name}", f"rlbook.llm.task_envs:{name}Vector")
     _register("rlbook/Chat-v0", "rlbook.llm.chat_env:Chat", "rlbook.llm.chat_env:ChatVector")
+    _register("rlbook/Retrieval-v0", "rlbook.llm.retrieval_env:Retrieval", "rlbook.llm.retrieval_env:RetrievalVector")
     gyms = "rlbook.llm.reasoning_gym_env:ReasoningGym"
     _register("rlbook/ReasoningGym-v0", gyms, f"{gyms}Vector")
 

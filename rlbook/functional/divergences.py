@@ -123,6 +123,54 @@ def adapted_kl_coef(
     return min(max(kl_coef * (1.0 + error * share), low), high)
 
 
+def banded_kl_coef(
+    kl_coef: float, kl: float, *, band: tuple[float, float], factor: float, low: float, high: float
+) -> float:
+    """The next weight of a KL penalty: larger where the KL is above a band, smaller below it.
+
+    β ← clip( β f, low, high ) above the band,  clip( β / f, low, high ) below it,  β inside
+
+    Without bounds β grows by f each time for as long as the KL stays above, whatever β has reached:
+    after n times by f^n.
+
+    Args:
+        kl_coef: β, in reward units per nat.
+        kl: the KL that was measured, in nats.
+        band: from where to where it is left alone, in nats.
+        factor: f, > 1.
+        low, high: the bounds of β.
+
+    Source: the rule of PPO's adaptive penalty, Schulman et al. 2017, arXiv:1707.06347, section 4,
+    with f = 2 and a band of d_targ / 1.5 to 1.5 d_targ there. The bounds are ours.
+    """
+    if kl > band[1]:
+        kl_coef = kl_coef * factor
+    elif kl < band[0]:
+        kl_coef = kl_coef / factor
+    return min(max(kl_coef, low), high)
+
+
+def temperature_of_kl(
+    kl: float, *, band: tuple[float, float], range: tuple[float, float]
+) -> float:
+    """τ of a KL: the first of `range` at the band's lower end and below it, the second at its upper
+    end and above, and in between by the same factor for the same factor of the KL.
+
+    τ = τ_0 (τ_1 / τ_0)^u,   u = clip( log(KL / low) / log(high / low), 0, 1 )
+
+    Args:
+        kl: the KL that was measured, in nats, ≥ 0.
+        band: low and high, in nats, 0 < low < high.
+        range: τ_0 and τ_1, > 0.
+
+    Source: ours; recipes that let a temperature follow the KL state no formula.
+    """
+    if kl <= band[0]:
+        return range[0]
+    used = min(math.log(kl / band[0]) / math.log(band[1] / band[0]), 1.0)
+    return range[0] * (range[1] / range[0]) ** used
+
+
 def _straight_through(value: Tensor, gradient: Tensor) -> Tensor:
     """The first argument's value with the second's gradient."""
     return value.detach() + (gradient - gradient.detach())

@@ -405,7 +405,7 @@ class Run:
         finished.clear()
         self._sums = {}
         score = found.get("eval_return")
-        if score is None or (self._best is not None and score < self._best[1]):
+        if score is None or not self.agent.may_be_best or (self._best is not None and score < self._best[1]):
             return False
         self._best = [self.steps, score]
         return True

@@ -15,7 +15,8 @@ size. The KL term in the loss is not reduced with it, so β acts like β G / (G 
 `baseline` = leave-one-out, the mean of the other G - 1 returns, removes the factor.
 
 `refill` plays on until a round has no group of equals (DAPO's dynamic sampling); all steps count.
-`fit` takes recorded groups with scores, such as beams; π_old is then the reference.
+`fit` takes recorded groups with scores, such as beams; π_old is then the reference. `kl_band` moves
+β, within bounds, when the policy is too far from the reference or too near to it.
 
 Source: Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, eq. 3; `scale` and `average` = none,
 constant: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783; clip_high, average = token and refill: Yu
@@ -37,11 +38,13 @@ from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.episode_rewards import episode_reward
 from rlbook.algorithms.policy.grpo_config import GRPOConfig, check_recorded
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.checks import at
+from rlbook.data.episodes import RankedBatch
 from rlbook.data.refill import Refill, SpreadFilter, differ
 from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import averaged, given
-from rlbook.functional.divergences import ESTIMATORS, k3
+from rlbook.functional.divergences import ESTIMATORS, banded_kl_coef, k3, temperature_of_kl
 from rlbook.functional.policy_losses import (
     clip_fraction,
     clipped_surrogate_loss,
@@ -52,6 +55,7 @@ from rlbook.functional.policy_losses import (
 )
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, mean_metrics
+from rlbook.seeding import rng_for
 
 
 class GRPO(PolicyAgent):
@@ -79,7 +83,16 @@ class GRPO(PolicyAgent):
         "importance": "mean weight of a sample, learner's probability over sampler's, at most C "
         "(where importance_cap is set)",
         "learning_rate": "Adam's step size in this update",
-        "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0)",
+        "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0); of recorded "
+        "groups, the exact one in the recorded states, after the update",
+        "kl_coef": "β in this update, in reward units per nat (where kl_band changes it)",
+        "score_temperature": "τ, which divides the advantages (where score_temperatures is set)",
+        "ratio": "mean of π(a|s) / π_ref(a|s) over recorded steps, after the update",
+        "advantage": "mean advantage of the recorded episodes; 0 but for rounding",
+        "advantage_std": "standard deviation of the recorded episodes' advantages",
+        "held_out_loss": "policy_loss on the recorded groups that are not learned from, after each "
+        "pass",
+        "held_out_kl": "reference_kl in the states of those groups, after each pass",
     }
 
     def __init__(
@@ -90,6 +103,9 @@ class GRPO(PolicyAgent):
         self.config: GRPOConfig = config
         self.refill = Refill(config.group_size, config.refill)
         self.spread = SpreadFilter(config.group_size, config.min_spread)
+        self.seed = seed
+        self.kl_coef = at(config.kl_coef, 0.0)                       # changed by `follow` alone
+        self.reference_kl = 0.0                                      # as it was measured last
 
     @staticmethod
     def needs_reference(config: GRPOConfig) -> bool:
@@ -101,7 +117,31 @@ class GRPO(PolicyAgent):
             return {}
         batch, metrics = self.prepare()
         self.rollout_data.clear()
-        return metrics if batch is None else metrics | self.update(batch)
+        if batch is not None:
+            metrics |= self.update(batch)
+            metrics |= self.follow(metrics.get("reference_kl", 0.0))
+        return metrics
+
+    def follow(self, kl: float) -> Metrics:
+        """Moves β after an update, where `kl_band` asks for it; returns what β was."""
+        config, used = self.config, self.kl_coef
+        self.reference_kl = kl
+        if config.kl_band is None:
+            return {}
+        self.kl_coef = banded_kl_coef(
+            used, kl, band=config.kl_band, factor=config.kl_factor,
+            low=config.kl_coef_min, high=config.kl_coef_max,
+        )  # fmt: skip
+        return {"kl_coef": used}
+
+    def now(self, name: str) -> float:
+        follows = name == "kl_coef" and self.config.kl_band is not None
+        return self.kl_coef if follows else super().now(name)
+
+    @property
+    def may_be_best(self) -> bool:
+        """Not where the policy has moved out of `kl_band`."""
+        return self.config.kl_band is None or self.reference_kl <= self.config.kl_band[1]
 
     def prepare(self) -> tuple[Batch | None, Metrics]:
         """The round as rows [N, T] with advantages; with `refill` those of several rounds, and None
@@ -164,16 +204,51 @@ class GRPO(PolicyAgent):
     def fit(self, data: Data) -> Iterator[Metrics]:
         """One gradient step for each minibatch of recorded groups; π_old is the reference."""
         check_recorded(config := self.config)
+        held_out = data.hold_out(config.held_out, rng_for(self.seed, "held out"))
         for groups in data.minibatches(config.batch_size or 16):
-            groups = groups if config.top is None else groups.best(config.top)
-            batch = groups.episodes.to(self.parts.device)
-            batch.reference_log_prob = self.reference_log_prob(batch)
-            assert batch.reference_log_prob is not None
-            batch.log_prob = batch.reference_log_prob
-            scores = groups.returns.split(groups.sizes.tolist())
-            advantage = torch.cat([self.advantage(score, len(score)) for score in scores])
-            rate, step = self.anneal(), self.train_on(spread_out(batch, advantage))
-            yield mean_metrics([step]) | {"learning_rate": rate}
+            batch, told = self.recorded(groups)
+            rate, step = self.anneal(), self.train_on(batch)
+            told |= mean_metrics([step]) | {"learning_rate": rate} | self.moved(batch)
+            told |= self.follow(told["reference_kl"])
+            if len(held_out) and data.passes % 1 == 0:
+                told |= self.validated(data[held_out])
+            yield told
+
+    def recorded(self, groups: RankedBatch) -> tuple[Batch, Metrics]:
+        """Recorded groups as rows with advantages: those of the best few at first, then of all."""
+        config, told = self.config, {}
+        if config.top is not None and self.progress < config.top_share:
+            groups = groups.best(config.top)
+        batch = groups.episodes.to(self.parts.device)
+        batch.reference_log_prob = self.reference_log_prob(batch)
+        assert batch.reference_log_prob is not None
+        batch.log_prob = batch.reference_log_prob
+        scores = groups.returns.split(groups.sizes.tolist())
+        advantage = torch.cat([self.advantage(score, len(score)) for score in scores])
+        if config.score_temperatures is not None and config.kl_band is not None:
+            temperature = temperature_of_kl(
+                self.reference_kl, band=config.kl_band, range=config.score_temperatures
+            )
+            advantage, told["score_temperature"] = advantage / temperature, temperature
+        told |= {"advantage": float(advantage.mean()), "advantage_std": float(advantage.std())}
+        return spread_out(batch, advantage), told
+
+    @torch.no_grad()
+    def moved(self, batch: Batch) -> Metrics:
+        """How far the policy is from the reference in recorded states."""
+        assert self.reference is not None
+        new, old = self.policy.distributions(batch), self.reference.distributions(batch)
+        ratio = (new.log_prob(batch.action) - batch.log_prob).exp()
+        kl = averaged(new.kl(old), batch.mask)
+        return {"reference_kl": float(kl), "ratio": float(averaged(ratio, batch.mask))}
+
+    @torch.no_grad()
+    def validated(self, groups: RankedBatch) -> Metrics:
+        """The same of groups that are not learned from, and their loss."""
+        batch, _ = self.recorded(groups)
+        batch.weight = self.average()(batch.mask)
+        loss = self.loss(batch).metrics["policy_loss"]
+        return {"held_out_loss": float(loss), "held_out_kl": self.moved(batch)["reference_kl"]}
 
     def update(self, batch: Batch) -> Metrics:
         """One or more epochs over the round; returns the mean diagnostics."""
@@ -225,12 +300,14 @@ class GRPO(PolicyAgent):
 
     def state_dict(self) -> State:
         kept = {"refill": self.refill.state_dict(), "spread": self.spread.state_dict()}
+        kept |= {"kl_coef": self.kl_coef, "reference_kl": self.reference_kl}
         return super().state_dict() | kept
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.refill.load_state_dict(state["refill"])
         self.spread.load_state_dict(state["spread"])
+        self.kl_coef, self.reference_kl = state["kl_coef"], state["reference_kl"]
 
 
 def spread_out(batch: Batch, advantage: Tensor) -> Batch:

@@ -58,9 +58,20 @@ class GRPOConfig:
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: float = 1e-8  # Adam's ε
     max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    # the KL per step, in nats, between which β is left alone: above it β rises, below it falls,
+    # after each gradient step on recorded groups or after each round; none leaves β alone
+    kl_band: tuple[float, float] | None = None
+    kl_factor: float = 1.1  # what β is then multiplied or divided by, above 1
+    kl_coef_min: float = 1e-3  # what β cannot fall below, where kl_band changes it
+    kl_coef_max: float = 10.0  # what β cannot rise above, where kl_band changes it
     # of recorded groups: how many of the best episodes count, the others not even in the mean; none
     # takes all
     top: int | None = None
+    top_share: float = 1.0  # the first share of the budget, in which `top` holds; then all count
+    # of recorded groups: advantages are divided by τ, which follows the KL from the first of these,
+    # at the lower end of kl_band, to the second at its upper end; none divides by nothing
+    score_temperatures: tuple[float, float] | None = None
+    held_out: float = 0.0  # share of the recorded groups that is not learned from, in [0, 1)
     advantage_clip: float | None = None  # advantages are cut to ± this; none cuts nothing
     temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
     hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
@@ -82,7 +93,11 @@ class GRPOConfig:
             clip_high=checks.optional(checks.bound),
             dual_clip=checks.optional(checks.number_from(1.0)), average=checks.one_of(*AVERAGES),
             average_divisor=checks.positive_int, mask_truncated=checks.boolean,
-            top=checks.optional(checks.at_least(2)),
+            top=checks.optional(checks.at_least(2)), top_share=checks.positive_fraction,
+            kl_band=checks.optional(checks.rising_pair), kl_factor=checks.number_from(1.0),
+            kl_coef_min=checks.positive, kl_coef_max=checks.positive,
+            score_temperatures=checks.optional(checks.positive_pair),
+            held_out=checks.share_below_one,
             advantage_clip=checks.optional(checks.bound),
             kl_in=checks.one_of("reward", "loss"),
             kl_estimator=checks.one_of(*ESTIMATORS), anneal_learning_rate=checks.boolean,
@@ -95,6 +110,24 @@ class GRPOConfig:
             entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
         )  # fmt: skip
         check_estimator(self.kl_estimator, self.kl_in)
+        check_band(self)
+
+
+def check_band(config: GRPOConfig) -> None:
+    """Raises ValueError where the settings that follow the KL contradict each other."""
+    if config.top is None and config.top_share != 1.0:
+        raise ValueError("top_share is for a top, and there is none; leave it out")
+    if config.kl_band is None:
+        for name in ("kl_factor", "kl_coef_min", "kl_coef_max", "score_temperatures"):
+            if getattr(config, name) != getattr(GRPOConfig, name):
+                raise ValueError(f"{name} is for a kl_band, and there is none; leave it out")
+        return
+    beta, low, high = config.kl_coef, config.kl_coef_min, config.kl_coef_max
+    if not isinstance(beta, float | int) or not low <= beta <= high:
+        raise ValueError(
+            "kl_coef must be a number from kl_coef_min to kl_coef_max where kl_band changes it, "
+            f"got {beta} for {low:g} to {high:g}"
+        )
 
 
 IDLE_WITH_RECORDED = (

@@ -6,10 +6,11 @@ from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward, bat
 from rlbook.llm.rewards.formats import form, language, tags, think
 from rlbook.llm.rewards.lengths import length, overlong, repetition
 from rlbook.llm.rewards.several import REWARDS, Asked, Rewards
-from rlbook.llm.rewards.verifiers import correct, edit, exact, prefix
+from rlbook.llm.rewards.shots import coherence, diversity, downstream
+from rlbook.llm.rewards.verifiers import correct, edit, exact, judged, prefix
 
 __all__ = [
-    "REWARDS", "Asked", "BatchedReward", "Completion", "Reward", "Rewards", "batched", "boxed", "code", "correct", "edit", "exact", "form",
-    "given_answer", "is_number", "language", "last_boxed", "last_number", "length", "number", "numeric", "overlong", "prefix", "remainder",
-    "repetition", "run_program", "tagged", "tags", "think",
+    "REWARDS", "Asked", "BatchedReward", "Completion", "Reward", "Rewards", "batched", "boxed", "code", "coherence", "correct",
+    "diversity", "downstream", "edit", "exact", "form", "given_answer", "is_number", "judged", "language", "last_boxed", "last_number",
+    "length", "number", "numeric", "overlong", "prefix", "remainder", "repetition", "run_program", "tagged", "tags", "think",
 ]  # fmt: skip

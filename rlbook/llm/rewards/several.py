@@ -28,12 +28,15 @@ from rlbook.llm.rewards.completion import Completion
 from rlbook.llm.rewards.dialects import DIALECTS, imported, trl_reward, verl_reward
 from rlbook.llm.rewards.formats import form, language, tags, think
 from rlbook.llm.rewards.lengths import length, overlong, repetition
-from rlbook.llm.rewards.verifiers import correct, edit, exact, prefix
+from rlbook.llm.rewards.shots import coherence, diversity, downstream
+from rlbook.llm.rewards.verifiers import correct, edit, exact, judged, prefix
 
 REWARDS: dict[str, Callable[..., Any]] = {
     "exact": exact, "correct": correct, "prefix": prefix, "edit": edit, "numeric": numeric, "boxed": boxed, "answer": tagged, "code": code,
     "number": is_number, "format": form, "tags": tags, "think": think, "language": language, "length": length, "overlong": overlong,
     "repetition": repetition,
+    "format": form, "tags": tags, "think": think, "language": language, "length": length, "overlong": overlong, "repetition": repetition,
+    "judged": judged, "coherence": coherence, "diversity": diversity, "downstream": downstream,
 }  # fmt: skip
 """Name → a `Reward` or a `BatchedReward`; its keyword arguments are its options."""
 NEED_AN_ANSWER = (correct, exact, prefix, edit, numeric, boxed, tagged)

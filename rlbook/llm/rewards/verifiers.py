@@ -12,6 +12,11 @@ def correct(completion: Completion) -> float:
     return exact(completion) or completion.judge(completion.text)
 
 
+def judged(completion: Completion) -> float:
+    """What the task says of the text, whatever its scale, and 0 without EOS; for tasks in which several answers are good to a degree."""
+    return completion.judge(completion.text) if completion.ended and completion.judge is not None else 0.0
+
+
 def exact(completion: Completion) -> float:
     """1 for exactly the right answer followed by EOS, 0 otherwise: its mean is the exact match."""
     return float(completion.ended and completion.text == completion.answer)
