@@ -11,8 +11,8 @@ from rlbook.llm.token_env import TokenEnv, TokenOptions, TokenVectorEnv
 
 class Retrieval(TokenEnv):
     __doc__ = f"""{TokenEnv.__doc__}
-    The task: two of 64 candidates as worked examples of a query, "371|904=" is answered by "<17><42>" and EOS; 512 training and 512 held-out
-    queries. V is 80 (each candidate is one token), a prompt has 9 tokens (BOS first), `max_new_tokens` is 4 and L is 13.
+    The task: two of 64 candidates as worked examples of a query, "371|904=" is answered by "<17><42>" and EOS; 512 training and 512
+    held-out queries. V is 80 (each candidate is one token), a prompt has 9 tokens (BOS first), `max_new_tokens` is 4 and L is 13.
 
     Here `reward` and `evaluation_reward` are "judged" by default: by how much the two raise the probability that a model of the world
     answers the query rightly, 0 for anything that is not two candidates. Three more rewards judge this task alone: "coherence" (how like

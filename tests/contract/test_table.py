@@ -17,7 +17,7 @@ BOXES_ONLY = {"ddpg", "td3"}
 """Algorithms whose actions are numbers."""
 TABLE, ENVIRONMENTS = table(), set(rlbook.environments())       # before any other test registers one of its own
 TEXTS = {"Addition-v0", "Reverse-v0", "Sorting-v0", "ModularArithmetic-v0", "TaggedCopy-v0", "Countdown-v0", "Reasoning-v0", "Chat-v0",
-         "Mixture-v0"}
+         "Mixture-v0", "Retrieval-v0"}
 SISTERS = {"CliffWalkingSlippery-v1", "FrozenLake8x8-v1", *TEXTS} - {"Addition-v0"}
 """Environments of the same kind and spaces as another one; `make test-all` goes through these too."""
 QUICK = {"CarRental-v0": {"value_iteration", "q_learning"}, "mbpo": {"Maze-v0", "CartPole-v1", "Pendulum-v1"}}

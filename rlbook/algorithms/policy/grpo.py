@@ -37,14 +37,14 @@ from torch import Tensor
 from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.episode_rewards import episode_reward
 from rlbook.algorithms.policy.grpo_config import GRPOConfig, check_recorded
+from rlbook.algorithms.policy.kl_control import KLControl
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import at
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.refill import Refill, SpreadFilter, differ
 from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import averaged, given
-from rlbook.functional.divergences import ESTIMATORS, banded_kl_coef, k3, temperature_of_kl
+from rlbook.functional.divergences import ESTIMATORS, k3
 from rlbook.functional.policy_losses import (
     clip_fraction,
     clipped_surrogate_loss,
@@ -104,8 +104,7 @@ class GRPO(PolicyAgent):
         self.refill = Refill(config.group_size, config.refill)
         self.spread = SpreadFilter(config.group_size, config.min_spread)
         self.seed = seed
-        self.kl_coef = at(config.kl_coef, 0.0)                       # changed by `follow` alone
-        self.reference_kl = 0.0                                      # as it was measured last
+        self.control = KLControl(config)
 
     @staticmethod
     def needs_reference(config: GRPOConfig) -> bool:
@@ -119,29 +118,17 @@ class GRPO(PolicyAgent):
         self.rollout_data.clear()
         if batch is not None:
             metrics |= self.update(batch)
-            metrics |= self.follow(metrics.get("reference_kl", 0.0))
+            metrics |= self.control.follow(metrics.get("reference_kl", 0.0))
         return metrics
-
-    def follow(self, kl: float) -> Metrics:
-        """Moves β after an update, where `kl_band` asks for it; returns what β was."""
-        config, used = self.config, self.kl_coef
-        self.reference_kl = kl
-        if config.kl_band is None:
-            return {}
-        self.kl_coef = banded_kl_coef(
-            used, kl, band=config.kl_band, factor=config.kl_factor,
-            low=config.kl_coef_min, high=config.kl_coef_max,
-        )  # fmt: skip
-        return {"kl_coef": used}
 
     def now(self, name: str) -> float:
         follows = name == "kl_coef" and self.config.kl_band is not None
-        return self.kl_coef if follows else super().now(name)
+        return self.control.kl_coef if follows else super().now(name)
 
     @property
-    def may_be_best(self) -> bool:
-        """Not where the policy has moved out of `kl_band`."""
-        return self.config.kl_band is None or self.reference_kl <= self.config.kl_band[1]
+    def may_be_best(self) -> bool:  # type: ignore[override]
+        """Not where the policy has moved above `kl_band`."""
+        return self.control.inside
 
     def prepare(self) -> tuple[Batch | None, Metrics]:
         """The round as rows [N, T] with advantages; with `refill` those of several rounds, and None
@@ -209,7 +196,7 @@ class GRPO(PolicyAgent):
             batch, told = self.recorded(groups)
             rate, step = self.anneal(), self.train_on(batch)
             told |= mean_metrics([step]) | {"learning_rate": rate} | self.moved(batch)
-            told |= self.follow(told["reference_kl"])
+            told |= self.control.follow(told["reference_kl"])
             if len(held_out) and data.passes % 1 == 0:
                 told |= self.validated(data[held_out])
             yield told
@@ -225,10 +212,7 @@ class GRPO(PolicyAgent):
         batch.log_prob = batch.reference_log_prob
         scores = groups.returns.split(groups.sizes.tolist())
         advantage = torch.cat([self.advantage(score, len(score)) for score in scores])
-        if config.score_temperatures is not None and config.kl_band is not None:
-            temperature = temperature_of_kl(
-                self.reference_kl, band=config.kl_band, range=config.score_temperatures
-            )
+        if (temperature := self.control.temperature) is not None:
             advantage, told["score_temperature"] = advantage / temperature, temperature
         told |= {"advantage": float(advantage.mean()), "advantage_std": float(advantage.std())}
         return spread_out(batch, advantage), told
@@ -299,15 +283,14 @@ class GRPO(PolicyAgent):
             })  # fmt: skip
 
     def state_dict(self) -> State:
-        kept = {"refill": self.refill.state_dict(), "spread": self.spread.state_dict()}
-        kept |= {"kl_coef": self.kl_coef, "reference_kl": self.reference_kl}
-        return super().state_dict() | kept
+        kept = {"refill": self.refill, "spread": self.spread, "control": self.control}
+        return super().state_dict() | {name: part.state_dict() for name, part in kept.items()}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.refill.load_state_dict(state["refill"])
         self.spread.load_state_dict(state["spread"])
-        self.kl_coef, self.reference_kl = state["kl_coef"], state["reference_kl"]
+        self.control.load_state_dict(state["control"])
 
 
 def spread_out(batch: Batch, advantage: Tensor) -> Batch:

@@ -1,15 +1,15 @@
-"""Choosing the worked examples of a prompt: "371|904=" is answered by "<17><42>", the two of 64 candidates that help most with this query.
+"""Choosing the worked examples of a prompt: "371|904=" is answered by "<17><42>", the two of 64 candidates that help most.
 
-A world with known scores. A query has three digits of text features and three of image features, and so has every candidate. A model that is
-not written out answers the query; how likely it is right depends on the shots in front of the query:
+A world with known scores. A query has three digits of text features and three of image features, and so has every candidate. A model that
+is not written out answers the query; how likely it is right depends on the shots in front of the query:
 
     sim(x, y)  = 1 - mean |x_i - y_i| / 9                            over the six digits, in [0, 1]
     evidence   = Σ_k w_k (sim(query, shot_k) - 0.64) - 0.3 Σ_{j<k} (sim(shot_j, shot_k) - 0.64),   w = 0.6 for the last shot, 0.4 before
     P(right)   = σ(evidence),  ½ without shots
     score      = P(right) - ½
 
-So a shot should be like the query, the last one most of all, and the shots should not say the same twice. 0.64 is about how alike two rows of
-random digits are: random shots help nobody. The best of all 64 · 64 pairs is known for each query.
+So a shot should be like the query, the last one most of all, and the shots should not say the same twice. 0.64 is about how alike two rows
+of random digits are: random shots help nobody. The best of all 64 · 64 pairs is known for each query.
 """
 
 from __future__ import annotations

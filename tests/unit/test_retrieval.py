@@ -1,0 +1,127 @@
+"""The retrieval world: its scores by hand, its exact optimum, its rewards, and the beams that its searches leave behind."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlbook
+from rlbook.book import beams as book
+from rlbook.data import Groups, load
+from rlbook.functional.divergences import k3
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.playing import adapted_vector
+from rlbook.llm.rewards import Completion, coherence, diversity, downstream, judged
+from rlbook.llm.tasks import retrieval as world
+from rlbook.llm.tasks.task import built
+
+TASK = built(world.RetrievalTask)
+QUERY = TASK.held_out[0]
+
+
+def test_a_score_is_what_the_formula_says_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates 00 … 00 and 99 … 99 beside the query 000|000: similar by 1 and by 0, and to each other by 0."""
+    made = np.array([[0] * 6, [9] * 6] + [[5] * 6] * 62, dtype=float)
+    monkeypatch.setattr(world, "candidates", lambda: made)
+    sigma = lambda evidence: 1 / (1 + math.exp(-evidence)) - 0.5  # noqa: E731 - the formula's σ
+    assert world.gain("000|000=", (1, 0)) == pytest.approx(sigma(0.4 * (0 - 0.64) + 0.6 * (1 - 0.64) - 0.3 * (0 - 0.64)))
+    assert world.gain("000|000=", (0, 1)) == pytest.approx(sigma(0.4 * (1 - 0.64) + 0.6 * (0 - 0.64) - 0.3 * (0 - 0.64)))
+    assert world.gain("000|000=", (0, 0)) == pytest.approx(sigma(0.36 - 0.3 * 0.36)), "the same shot twice says the same twice"
+    assert world.gain("000|000=", (0,)) == pytest.approx(sigma(0.6 * 0.36)) and world.gain("000|000=", ()) == 0.0
+    assert float(world.similarity(np.array([1.0, 2.0]), np.array([4.0, 2.0]))) == pytest.approx(1 - (3 + 0) / 2 / 9)
+
+
+def test_the_optimum_is_the_best_of_all_pairs_and_is_reached_by_the_answer() -> None:
+    table = world.pair_scores(QUERY)
+    rng = np.random.default_rng(0)
+    for first, second in rng.integers(64, size=(20, 2)):
+        assert table[first, second] == pytest.approx(world.gain(QUERY, (first, second)))
+    assert TASK.score(QUERY, TASK.answer(QUERY)) == pytest.approx(table.max()) == TASK.optimum(QUERY)
+    mean = {split: np.mean([TASK.optimum(prompt) for prompt in TASK.prompts(split)]) for split in ("train", "held_out")}
+    assert mean == {"train": pytest.approx(0.0453, abs=5e-5), "held_out": pytest.approx(0.0454, abs=5e-5)}
+    assert np.mean([world.pair_scores(prompt).mean() for prompt in TASK.held_out]) == pytest.approx(-0.0015, abs=5e-5)
+
+
+@pytest.mark.parametrize("text", ["", "<17>", "<17><42><03>", "17", "<17>|<42>", "<17><64>"])
+def test_what_is_no_choice_is_worth_as_much_as_no_shots(text: str) -> None:
+    assert world.chosen("<17><42>") == (17, 42)
+    assert TASK.score(QUERY, text) == 0.0 if text != "<17><64>" else "<64>" not in TASK.words
+
+
+def test_the_environment_pays_the_score_and_nothing_else() -> None:
+    env = rlbook.make("Retrieval-v0", split="held_out")
+    env.reset(seed=0)
+    ids = env.unwrapped.codec.encode_answer("<17><42>")
+    rewards = [env.step(token)[1] for token in ids]
+    assert len(ids) == 3 and rewards == [0.0, 0.0, pytest.approx(world.gain(QUERY, (17, 42)))]
+
+
+def test_the_three_levels_of_reward() -> None:
+    written = Completion(QUERY, None, "<17><42>", True, judge=lambda text: TASK.score(QUERY, text))
+    query, others = world.features(QUERY), world.candidates()
+    by_hand = [1 - sum(abs(a - b) for a, b in zip(query, others[i], strict=True)) / 54 for i in (17, 42)]
+    assert coherence(written) == pytest.approx(sum(by_hand) / 2)
+    assert diversity(written) == pytest.approx(sum(abs(a - b) for a, b in zip(others[17], others[42], strict=True)) / 54)
+    assert judged(written) == pytest.approx(world.gain(QUERY, (17, 42)))
+    cut = Completion(QUERY, None, "<17><42>", False, judge=written.judge)
+    assert judged(cut) == coherence(cut) == diversity(cut) == 0.0 and downstream(cut) == float(world.answered(QUERY, ()))
+    right = np.mean([downstream(Completion(prompt, None, TASK.answer(prompt), True)) for prompt in TASK.held_out])
+    plain = np.mean([world.answered(prompt, ()) for prompt in TASK.held_out])
+    assert plain < right, "the best shots make more queries right"
+
+
+@pytest.mark.parametrize("sampler", book.SAMPLERS)
+def test_a_search_finds_the_best_pairs_that_begin_with_one_of_the_five_best_shots(sampler: book.Sampler) -> None:
+    among = book.pool(QUERY, sampler, np.random.default_rng(0))
+    assert len(set(among.tolist())) == 16
+    found = book.beam_search(QUERY, among)
+    assert [beam.gain for beam in found] == sorted((beam.gain for beam in found), reverse=True) and len(found) == 5
+    first = sorted(among.tolist(), key=lambda shot: -world.gain(QUERY, (shot,)))[:5]
+    best = max(world.gain(QUERY, (a, b)) for a in first for b in among.tolist() if a != b)
+    assert found[0].gain == pytest.approx(best) and {beam.shots[0] for beam in found} <= set(first)
+
+
+def test_the_text_sampler_takes_the_likest_by_text() -> None:
+    text, _ = world.views(QUERY)
+    taken = book.pool(QUERY, "text", np.random.default_rng(0))
+    assert text[taken].min() >= np.sort(text)[-16]
+
+
+def test_the_rows_are_beams_that_a_run_reads(tmp_path: Path) -> None:
+    path = tmp_path / "beams.jsonl"
+    facts = book.write_beams(path, seed=0, max_samples=4)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert facts["rows"] == len(rows) == 4 and all(row["score_list"] == sorted(row["score_list"], reverse=True) for row in rows)
+    data = load(path, adapted_vector(rlbook.algorithms()["rce"], Recipe.of("Retrieval-v0"), 1, rlbook.algorithms()["rce"].Config()))
+    assert isinstance(data, Groups)
+    batch = data[np.array([0])]
+    assert batch.episodes.action.tolist() == rows[0]["id_list"] and batch.returns.tolist() == pytest.approx(rows[0]["score_list"])
+    book.write_answers(tmp_path / "answers.jsonl", beams=path)
+    answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert len(answers) == 20 and TASK.score(rows[0]["prompt"], answers[0]["completion"]) == pytest.approx(rows[0]["score_list"][0], abs=1e-6)
+
+
+def test_levels_are_added_with_their_weights_and_an_unknown_one_is_named() -> None:
+    row = next(book.beam_rows("mixed", max_samples=1, weights={"beam": 1.0, "diversity": 0.5, "task": 0.01}))
+    shots = tuple(token - 16 for token in row["id_list"][0][:2])
+    parts = book.levels(row["prompt"], shots)  # type: ignore[arg-type]
+    assert row["score_list"][0] == pytest.approx(parts["beam"] + 0.5 * parts["diversity"] + 0.01 * parts["task"], abs=1e-6)
+    with pytest.raises(ValueError, match="a level of the reward must be one of 'beam', 'coherence', 'diversity', 'task', got 'beem'"):
+        next(book.beam_rows(weights={"beem": 1.0}))
+    with pytest.raises(ValueError, match="sampler must be one of 'random', 'text', 'image', 'mixed', got 'txt'"):
+        next(book.beam_rows("txt"))  # type: ignore[arg-type]
+
+
+def test_the_mean_over_old_samples_of_r_minus_one_minus_log_r_is_the_kl_from_old_to_new() -> None:
+    """The erratum: with r = new / old and samples of old it is KL(old ‖ new), by Σ old (r - 1 - log r); no KL to a reference."""
+    import torch
+
+    old, new = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.7, 0.2, 0.1])
+    estimate = float((old * k3(old.log(), new.log())).sum())
+    forward = 0.5 * math.log(0.5 / 0.7) + 0.3 * math.log(0.3 / 0.2) + 0.2 * math.log(0.2 / 0.1)
+    backward = 0.7 * math.log(0.7 / 0.5) + 0.2 * math.log(0.2 / 0.3) + 0.1 * math.log(0.1 / 0.2)
+    assert estimate == pytest.approx(forward, rel=1e-5) and abs(estimate - backward) > 0.005
