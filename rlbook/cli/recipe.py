@@ -32,13 +32,14 @@ class RecipeOptions:
     Examples:
       rlbook recipe rlhf
       rlbook recipe rlhf --out runs/free --ppo.kl_coef 0
-      rlbook recipe my-recipe.yaml --dry-run
+      rlbook recipe beams --max-samples 64 --dry-run
     """
 
     name: Positional[Word] = None  # a recipe of the book, or a .yaml file; without one, the book's are listed
     out: Folder = None  # the recipe's folder (default: runs/recipe-NAME-SEED)
     stage: Word = None  # run this stage alone
     seed: Number = None  # of every stage (default: the recipe's)
+    max_samples: Number = None  # rows that a stage makes at most, of each stage that says max_samples
     dry_run: Flag = False  # check every stage's request, print the plan, and write nothing
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     allow_import: Flag = False  # let a recipe of your own import the modules that it names
@@ -59,7 +60,9 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
     if name is None:
         known = recipes()
         return options.json, ({"recipes": known}, aligned([*known.items()]))
-    found = Recipe.find(name, overrides, seed=seed, allow_import=options.allow_import)
+    found = Recipe.find(
+        name, overrides, seed=seed, max_samples=integer("max_samples", options.max_samples), allow_import=options.allow_import
+    )
     folder = Path(word(options.out) or f"runs/recipe-{found.name}-{found.seed}")
     if options.dry_run:
         from rlbook.book.recipes.running import planned

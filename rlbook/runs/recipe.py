@@ -104,14 +104,16 @@ class Recipe:
 
     @classmethod
     def find(
-        cls, name: str, overrides: Mapping[str, Any] | None = None, *, seed: int | None = None, allow_import: bool = False
-    ) -> Recipe:
+        cls, name: str, overrides: Mapping[str, Any] | None = None, *, seed: int | None = None, max_samples: int | None = None,
+        allow_import: bool = False,
+    ) -> Recipe:  # fmt: skip
         """A recipe of the book by its name, or the one in a YAML file.
 
         Args:
             name: of one of `recipes()`, or the path of a file that ends in .yaml or .yml.
             overrides: "STAGE.KEY" → value, in place of what the recipe says; keys may lie in each other, as in "ppo.env_kwargs.split".
             seed: in place of the recipe's own.
+            max_samples: in place of what each stage that says `max_samples` says.
             allow_import: let it name modules to import.
         """
         shipped = not name.endswith((".yaml", ".yml"))
@@ -123,6 +125,8 @@ class Recipe:
         tree = _parsed(path)
         for key, value in (overrides or {}).items():
             _put(tree, key.split("."), value)
+        if max_samples is not None:
+            _limit(tree, max_samples)
         tree["seed"] = tree.get("seed", 0) if seed is None else seed
         return cls(path.stem, tree, allow_import=allow_import, shipped=shipped)
 
@@ -346,6 +350,15 @@ def _over(defaults: Tree, own: Tree) -> Tree:
     if all(isinstance(item, Mapping) for item in inner):
         whole["env_kwargs"] = {**copy.deepcopy(inner[0]), **inner[1]}  # type: ignore[dict-item]
     return whole
+
+
+def _limit(tree: Tree, max_samples: int) -> None:
+    """Puts a number in the place of each stage's `max_samples`."""
+    limited = [stage for stage in tree["stages"].values() if isinstance(stage, dict) and "max_samples" in stage]
+    if not limited or max_samples < 1:
+        raise RequestError(f"max_samples must be at least 1, got {max_samples}" if limited else "max_samples: no stage of this recipe says it")
+    for stage in limited:
+        stage["max_samples"] = max_samples
 
 
 def _short(value: object) -> str:

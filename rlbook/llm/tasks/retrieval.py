@@ -42,8 +42,7 @@ class RetrievalTask(Task):
         return [f"{i:06d}"[:FEATURES] + "|" + f"{i:06d}"[FEATURES:] + "=" for i in drawn(10**6, QUERIES)]
 
     def answer(self, prompt: str) -> str:
-        scores = pair_scores(prompt)
-        return choice(divmod(int(scores.argmax()), CANDIDATES))
+        return best(prompt)
 
     def score(self, prompt: str, text: str) -> float:
         """By how much the shots raise the probability of a right answer; 0 where the text is not two candidates, as without shots."""
@@ -77,6 +76,19 @@ def views(prompt: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return similarity(others[:, :FEATURES], query[:FEATURES]), similarity(others[:, FEATURES:], query[FEATURES:])
 
 
+@functools.cache
+def alike() -> NDArray[np.float64]:
+    """How alike the candidates are, above two rows of random digits [64, 64]."""
+    others = candidates()
+    return similarity(others[:, None], others[None]) - ALIKE
+
+
+@functools.cache
+def best(prompt: str) -> str:
+    """The best of all pairs, as it is written."""
+    return choice(divmod(int(pair_scores(prompt).argmax()), CANDIDATES))
+
+
 def gain(prompt: str, shots: Sequence[int]) -> float:
     """P(right | shots) - ½."""
     query, others = features(prompt), candidates()[list(shots)]                       # [6], [K, 6]
@@ -89,10 +101,8 @@ def gain(prompt: str, shots: Sequence[int]) -> float:
 
 def pair_scores(prompt: str) -> NDArray[np.float64]:
     """The score of every pair, in this order: [64, 64]."""
-    others = candidates()
-    near = similarity(others, features(prompt)) - ALIKE                               # [64]
-    twice = similarity(others[:, None], others[None]) - ALIKE                         # [64, 64]
-    evidence = EARLIER * near[:, None] + LAST * near - REDUNDANCY * twice
+    near = similarity(candidates(), features(prompt)) - ALIKE                         # [64]
+    evidence = EARLIER * near[:, None] + LAST * near - REDUNDANCY * alike()
     return 1.0 / (1.0 + np.exp(-evidence)) - 0.5
 
 
