@@ -140,6 +140,14 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # takes the entropy for the temperature
         "def temperature_for(q, target_entropy): return target_entropy",
     ),
+    "beam-post-training": (
+        # the scores as they are
+        "def weights_of(s, tau): return np.exp(s / tau) / np.exp(s / tau).sum()",
+        # the mean and the deviation of all five
+        "def advantages_of_the_best(s, kept): return ((np.sort(s)[::-1] - s.mean()) / s.std(ddof=1))[:kept]",
+        # the other direction
+        "def divergence_of(old, new): return (new * np.log(new / old)).sum()",
+    ),
 }
 """Notebook → an answer to each exercise with a mistake that is easily made."""
 

@@ -83,8 +83,8 @@ class GRPO(PolicyAgent):
         "importance": "mean weight of a sample, learner's probability over sampler's, at most C "
         "(where importance_cap is set)",
         "learning_rate": "Adam's step size in this update",
-        "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0); of recorded "
-        "groups, the exact one in the recorded states, after the update",
+        "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0); of "
+        "recorded groups, the exact one in the recorded states, after the update",
         "kl_coef": "β in this update, in reward units per nat (where kl_band changes it)",
         "score_temperature": "τ, which divides the advantages (where score_temperatures is set)",
         "ratio": "mean of π(a|s) / π_ref(a|s) over recorded steps, after the update",

@@ -1,4 +1,4 @@
-"""What follows the KL divergence from the reference: the weight β of its penalty, and a temperature."""
+"""What follows the KL divergence from the reference: β, its penalty's weight, and a temperature."""
 
 from __future__ import annotations
 
