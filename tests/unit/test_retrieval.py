@@ -24,14 +24,15 @@ QUERY = TASK.held_out[0]
 
 
 def test_a_score_is_what_the_formula_says_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Candidates 00 … 00 and 99 … 99 beside the query 000|000: similar by 1 and by 0, and to each other by 0."""
-    made = np.array([[0] * 6, [9] * 6] + [[5] * 6] * 62, dtype=float)
+    """Candidates 0a|AK and 9j|JT beside the query 0a|AK: similar by 1 and by 0, and to each other by 0."""
+    made = np.array([[0] * 4, [9] * 4] + [[5] * 4] * 62, dtype=float)
     monkeypatch.setattr(world, "candidates", lambda: made)
     sigma = lambda evidence: 1 / (1 + math.exp(-evidence)) - 0.5  # noqa: E731 - the formula's σ
-    assert world.gain("000|000=", (1, 0)) == pytest.approx(sigma(0.4 * (0 - 0.64) + 0.6 * (1 - 0.64) - 0.3 * (0 - 0.64)))
-    assert world.gain("000|000=", (0, 1)) == pytest.approx(sigma(0.4 * (1 - 0.64) + 0.6 * (0 - 0.64) - 0.3 * (0 - 0.64)))
-    assert world.gain("000|000=", (0, 0)) == pytest.approx(sigma(0.36 - 0.3 * 0.36)), "the same shot twice says the same twice"
-    assert world.gain("000|000=", (0,)) == pytest.approx(sigma(0.6 * 0.36)) and world.gain("000|000=", ()) == 0.0
+    assert world.gain("0a|AK=", (1, 0)) == pytest.approx(sigma(0.4 * (0 - 0.63) + 0.6 * (1 - 0.63) - 0.3 * (0 - 0.63)))
+    assert world.gain("0a|AK=", (0, 1)) == pytest.approx(sigma(0.4 * (1 - 0.63) + 0.6 * (0 - 0.63) - 0.3 * (0 - 0.63)))
+    assert world.gain("0a|AK=", (0, 0)) == pytest.approx(sigma(0.37 - 0.3 * 0.37)), "the same shot twice says the same twice"
+    assert world.gain("0a|AK=", (0,)) == pytest.approx(sigma(0.6 * 0.37)) and world.gain("0a|AK=", ()) == 0.0
+    assert world.features("3f|CR=").tolist() == [3, 5, 2, 7] and world.written([3, 5, 2, 7]) == "3f|CR="
     assert float(world.similarity(np.array([1.0, 2.0]), np.array([4.0, 2.0]))) == pytest.approx(1 - (3 + 0) / 2 / 9)
 
 
@@ -42,8 +43,8 @@ def test_the_optimum_is_the_best_of_all_pairs_and_is_reached_by_the_answer() -> 
         assert table[first, second] == pytest.approx(world.gain(QUERY, (first, second)))
     assert TASK.score(QUERY, TASK.answer(QUERY)) == pytest.approx(table.max()) == TASK.optimum(QUERY)
     mean = {split: np.mean([TASK.optimum(prompt) for prompt in TASK.prompts(split)]) for split in ("train", "held_out")}
-    assert mean == {"train": pytest.approx(0.0453, abs=5e-5), "held_out": pytest.approx(0.0454, abs=5e-5)}
-    assert np.mean([world.pair_scores(prompt).mean() for prompt in TASK.held_out]) == pytest.approx(-0.0015, abs=5e-5)
+    assert mean == {"train": pytest.approx(0.0526, abs=5e-5), "held_out": pytest.approx(0.0526, abs=5e-5)}
+    assert np.mean([world.pair_scores(prompt).mean() for prompt in TASK.held_out]) == pytest.approx(0.0, abs=5e-5)
 
 
 @pytest.mark.parametrize("text", ["", "<17>", "<17><42><03>", "17", "<17>|<42>", "<17><64>"])
@@ -63,9 +64,9 @@ def test_the_environment_pays_the_score_and_nothing_else() -> None:
 def test_the_three_levels_of_reward() -> None:
     written = Completion(QUERY, None, "<17><42>", True, judge=lambda text: TASK.score(QUERY, text))
     query, others = world.features(QUERY), world.candidates()
-    by_hand = [1 - sum(abs(a - b) for a, b in zip(query, others[i], strict=True)) / 54 for i in (17, 42)]
+    by_hand = [1 - sum(abs(a - b) for a, b in zip(query, others[i], strict=True)) / 36 for i in (17, 42)]
     assert coherence(written) == pytest.approx(sum(by_hand) / 2)
-    assert diversity(written) == pytest.approx(sum(abs(a - b) for a, b in zip(others[17], others[42], strict=True)) / 54)
+    assert diversity(written) == pytest.approx(sum(abs(a - b) for a, b in zip(others[17], others[42], strict=True)) / 36)
     assert judged(written) == pytest.approx(world.gain(QUERY, (17, 42)))
     cut = Completion(QUERY, None, "<17><42>", False, judge=written.judge)
     assert judged(cut) == coherence(cut) == diversity(cut) == 0.0 and downstream(cut) == float(world.answered(QUERY, ()))
@@ -107,7 +108,7 @@ def test_the_rows_are_beams_that_a_run_reads(tmp_path: Path) -> None:
 
 def test_levels_are_added_with_their_weights_and_an_unknown_one_is_named() -> None:
     row = next(book.beam_rows("mixed", max_samples=1, weights={"beam": 1.0, "diversity": 0.5, "task": 0.01}))
-    shots = tuple(token - 16 for token in row["id_list"][0][:2])
+    shots = tuple(token - 46 for token in row["id_list"][0][:2])
     parts = book.levels(row["prompt"], shots)  # type: ignore[arg-type]
     assert row["score_list"][0] == pytest.approx(parts["beam"] + 0.5 * parts["diversity"] + 0.01 * parts["task"], abs=1e-6)
     with pytest.raises(ValueError, match="a level of the reward must be one of 'beam', 'coherence', 'diversity', 'task', got 'beem'"):
