@@ -233,7 +233,9 @@ GLOSSARY: dict[str, Entry] = {
         "-log q of the teacher's choice", NATS, "falls to the teacher's own entropy", "falls below it: single choices are learned by heart"
     ),
     "held_out_kl": Entry("distance from the reference on held-out groups", NATS, "within kl_band", "above reference_kl: over-fitted", KL),
-    "held_out_loss": Entry("clipped surrogate on held-out groups", "standard deviations", "falls", "rises while policy_loss falls: over-fitted", PPO),
+    "held_out_loss": Entry(
+        "clipped surrogate on held-out groups", "standard deviations", "falls", "rises while policy_loss falls: over-fitted", PPO
+    ),
     "held_out_accuracy": Entry(
         "held-out pairs in the right order", SHARE, "rises with accuracy", "far below accuracy: the training pairs are learned by heart"
     ),

@@ -355,8 +355,10 @@ def _over(defaults: Tree, own: Tree) -> Tree:
 def _limit(tree: Tree, max_samples: int) -> None:
     """Puts a number in the place of each stage's `max_samples`."""
     limited = [stage for stage in tree["stages"].values() if isinstance(stage, dict) and "max_samples" in stage]
-    if not limited or max_samples < 1:
-        raise RequestError(f"max_samples must be at least 1, got {max_samples}" if limited else "max_samples: no stage of this recipe says it")
+    if not limited:
+        raise RequestError("max_samples: no stage of this recipe says it")
+    if max_samples < 1:
+        raise RequestError(f"max_samples must be at least 1, got {max_samples}")
     for stage in limited:
         stage["max_samples"] = max_samples
 

@@ -103,7 +103,8 @@ def test_the_rows_are_beams_that_a_run_reads(tmp_path: Path) -> None:
     assert batch.episodes.action.tolist() == rows[0]["id_list"] and batch.returns.tolist() == pytest.approx(rows[0]["score_list"])
     book.write_answers(tmp_path / "answers.jsonl", beams=path)
     answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    assert len(answers) == 20 and TASK.score(rows[0]["prompt"], answers[0]["completion"]) == pytest.approx(rows[0]["score_list"][0], abs=1e-6)
+    found = TASK.score(rows[0]["prompt"], answers[0]["completion"])
+    assert len(answers) == 20 and found == pytest.approx(rows[0]["score_list"][0], abs=1e-6)
 
 
 def test_levels_are_added_with_their_weights_and_an_unknown_one_is_named() -> None:
