@@ -35,7 +35,6 @@ REWARDS: dict[str, Callable[..., Any]] = {
     "exact": exact, "correct": correct, "prefix": prefix, "edit": edit, "numeric": numeric, "boxed": boxed, "answer": tagged, "code": code,
     "number": is_number, "format": form, "tags": tags, "think": think, "language": language, "length": length, "overlong": overlong,
     "repetition": repetition,
-    "format": form, "tags": tags, "think": think, "language": language, "length": length, "overlong": overlong, "repetition": repetition,
     "judged": judged, "coherence": coherence, "diversity": diversity, "downstream": downstream,
 }  # fmt: skip
 """Name → a `Reward` or a `BatchedReward`; its keyword arguments are its options."""
