@@ -769,6 +769,7 @@ def measure_figures(wanted: list[str]) -> None:
 
 
 CURVES: dict[str, tuple[int, tuple[str, ...]]] = {
+    "first": (5, ("q_learning Maze-v0 --episodes 500", "mc_control Maze-v0 --episodes 500")),
     "ladder": (
         3,
         (f"reinforce {EPISODES} --baseline none", f"reinforce {EPISODES} --baseline learned", "a2c CartPole-v1", "ppo CartPole-v1"),
