@@ -14,7 +14,8 @@ from typing import Any
 _MODULES = (
     "advantages", "averages", "divergences", "linear_td", "maximum_entropy", "moments",
     "natural_gradient", "policy_gradients", "policy_losses", "preference_losses", "rainbow",
-    "returns", "schedules", "success_rates", "value_losses",
+    "returns", "schedules", "shaping", "success_rates",
+    "value_losses",
 )  # fmt: skip
 
 

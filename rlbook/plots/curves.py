@@ -2,6 +2,8 @@
 
 Where a table was compared with the exact answer, two panels below show how far its values are from it, and what its greedy policy loses.
 
+Of a token run there stand below it each reward by its name, KL, entropy, length, and the share of groups whose returns are all equal.
+
 Runs that differ only in their seed become one curve: their mean, with a band that holds the mean of such runs with 95 % confidence.
 """
 
@@ -19,6 +21,7 @@ from rlbook.interaction.environments import Recipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.optimum import optimal_return
+from rlbook.plots.token_curves import Band, draw_panel, panels_of
 from rlbook.runs.comparison import labels, named_world
 from rlbook.runs.folder import run_folders
 from rlbook.runs.glossary import GLOSSARY
@@ -57,6 +60,7 @@ class Curve:
     returns: np.ndarray                      # [R]: mean return of the training episodes since the report before, in reward units
     eval_steps: np.ndarray                   # [E]
     eval_returns: np.ndarray                 # [E]: mean return of greedy episodes, in reward units
+    tokens: dict[str, Points]                # of a token run: rewards by name, KL, entropy, length, silent groups
     errors: dict[str, Points]                # what was measured against the exact answer: `value_error`, `policy_regret`
 
     @property
@@ -100,6 +104,8 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
     if not curves:
         raise RequestError("there is no run to draw; give at least one folder")
     panels = list(dict.fromkeys((curve.world, curve.unit) for curve in curves))
+    if len(panels) == len(_groups(curves)) == 1 and curves[0].tokens:
+        return _draw_token_run(curves, out)
     measured = [name for name in EXACT_METRICS if any(name in curve.errors for curve in curves)]
     figure = new_figure(max(6.4, 5.2 * len(panels)), 4.4 + 2.2 * len(measured))
     grid = figure.subplots(1 + len(measured), len(panels), squeeze=False, height_ratios=[1.7, *[1.0] * len(measured)])
@@ -111,6 +117,26 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
     shown = [*dict.fromkeys(_quantity_of(unit) for _, unit in panels), *measured]
     explained = ", ".join(f"rlbook explain {name}" for name in shown)
     figure.supxlabel(f"What it means: {explained}", url=PAGE, **words(fontsize=8, x=0.99, ha="right"))
+    if out is not None:
+        save_figure(figure, out)
+    return figure
+
+
+def _draw_token_run(curves: list[Curve], out: str | Path | None) -> Figure:
+    """The curve of a token run's seeds, and below it in two columns what else its log says."""
+    panels = panels_of([name for name in curves[0].tokens if all(name in curve.tokens for curve in curves)])
+    rows = -(-len(panels) // 2)
+    figure = new_figure(7.6, 4.2 + 1.9 * rows)
+    grid = figure.add_gridspec(1 + rows, 2, height_ratios=[2.0, *[1.0] * rows])
+    above = figure.add_subplot(grid[0, :])
+    _draw_panel(plain_axes(above), curves)
+    for place, panel in enumerate(panels):
+        bands: dict[str, Band] = {}
+        for name in panel.names:
+            mean = mean_curve([curve.tokens[name] for curve in curves])
+            bands[name] = mean.steps, mean.mean, mean.low, mean.high
+        draw_panel(figure.add_subplot(grid[1 + place // 2, place % 2], sharex=above), panel, bands)
+    figure.supxlabel("What it means: rlbook explain entropy, and so for each name", url=PAGE, **words(fontsize=8, x=0.99, ha="right"))
     if out is not None:
         save_figure(figure, out)
     return figure
@@ -154,7 +180,23 @@ def read_curve(run: Run | str | Path) -> Curve:
     unit = "environment steps" if quantity == "return" else "sweeps"
     evaluations = _points(metrics, "eval_return") if quantity == "return" else (np.zeros(0), np.zeros(0))
     errors = {name: points for name in EXACT_METRICS if (points := _points(metrics, name))[0].size and quantity == "return"}
-    return Curve(str(config["algorithm"]), env, config.get("env_kwargs") or {}, settings, unit, steps, returns, *evaluations, errors)
+    tokens = _token_points(metrics) if unit == "environment steps" and _is_text(env) else {}
+    kwargs = config.get("env_kwargs") or {}
+    return Curve(str(config["algorithm"]), env, kwargs, settings, unit, steps, returns, *evaluations, tokens, errors)
+
+
+def _is_text(env: str) -> bool:
+    """Whether an environment that is registered here is one of tokens."""
+    try:
+        return str(find(env).entry_point).startswith("rlbook.llm.")
+    except RequestError:                     # registered elsewhere
+        return False
+
+
+def _token_points(metrics: list[dict[str, Any]]) -> dict[str, Points]:
+    names = dict.fromkeys(name for report in metrics for name in report)
+    drawn = [name for panel in panels_of(list(names)) for name in panel.names]
+    return {name: points for name in drawn if (points := _points(metrics, name))[0].size}
 
 
 def _read_log(folder: Path) -> list[dict[str, Any]]:

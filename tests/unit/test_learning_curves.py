@@ -162,6 +162,29 @@ def test_what_was_judged_against_the_exact_answer_has_panels_below(tmp_path: Pat
     assert len(plot_curves(write_run(tmp_path / "2", rising(0))).axes) == 1                # nothing judged, no panels
 
 
+TEXT = {"env": "rlbook/Addition-v0", "algorithm": "grpo"}
+
+
+def written(level: float) -> list[dict[str, Any]]:
+    numbers = {"reward/exact": level, "reward/length": -0.5, "reference_kl": 0.1, "entropy": 1.0, "length": 3.5, "zero_std_groups": 0.2}
+    return [report | numbers | {"approx_kl": 0.01} for report in rising(level)]
+
+
+def test_of_a_token_run_everything_that_matters_is_in_one_picture(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(seed), written(seed / 2), seed=seed, **TEXT) for seed in (0, 1)]
+    figure = plot_curves(runs)
+    titles = [axes.get_title(loc="left") for axes in figure.axes[1:]]
+    assert titles == ["rewards by name", "KL divergence", "entropy of the next token", "length of a completion", "groups of equal returns"]
+    assert list(lines(figure, 1)) == ["exact", "length"] and list(lines(figure, 2)) == ["reference_kl", "approx_kl"]
+    assert lines(figure, 1)["exact"].get_ydata()[0] == 0.25                                # the mean of 0 and ½
+    assert list(lines(figure, 5)) == ["zero_std_groups"] and figure.axes[5].get_ylim()[1] > 1.0
+
+
+def test_several_token_runs_are_compared_by_their_returns_alone(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, written(0.5), **TEXT | {"algorithm": name}) for name in ("grpo", "ppo")]
+    assert len(plot_curves(runs).axes) == 1
+
+
 def test_a_figure_is_written_as_its_name_says(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", rising(0))
     plot_curves(folder, tmp_path / "deeper" / "curve.png")
