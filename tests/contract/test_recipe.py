@@ -165,6 +165,7 @@ def test_a_signal_ends_the_command_and_says_how_to_go_on(
     ("stages.extra", {"steps": 3}, r"stage extra must say one of train, make, export"),
     ("stages.model", {"export": {"stage": "note"}}, r"export names note, which makes data; name a stage that trains"),
     ("stages.measure", {"train": "ppo"}, r"none of measure, defaults, done; got 'measure'"),
+    ("stages.extra", {"like": "pupel"}, r"stage extra: like must be an earlier stage \(teacher, note, pupil\), got 'pupel'"),
     ("measur", {}, r"unknown entry 'measur'; did you mean 'measure'"),
     ("measure.walks.stages", ["pupel"], r"no stage 'pupel'; did you mean 'pupil'"),
     ("measure.walks.call", "notes:steps", r"measure walks: notes:steps: .*it takes: times"),
@@ -203,6 +204,16 @@ def test_what_the_command_line_changes_is_recorded(here: Path, capsys: pytest.Ca
     assert config["steps"] == 30 and config["env_kwargs"] == {"slip": 0.2} and "alpha" in config["hyperparameters"]
     assert command_line.main(["recipe", "own.yaml", "--allow-import", "--techer.steps", "3"]) == 2
     assert "has no stage 'techer'; did you mean 'teacher'?" in capsys.readouterr().err
+
+
+def test_a_stage_may_be_like_an_earlier_one_and_follows_what_is_changed_there(here: Path) -> None:
+    write(changed("stages.other", {"like": "pupil", "steps": 9, "env_kwargs": {"slip": 0.1}}))
+    found = own(pupil__batch_size=4, defaults__env_kwargs={"slip": 0.3}).stage("other")
+    assert found.kind == "train" and found.what == "behavior_cloning" and found.needs == ("teacher",)
+    assert found.arguments == {
+        "env": "Maze-v0", "eval_every": 0, "env_kwargs": {"slip": 0.1}, "expert": {"stage": "teacher"}, "steps": 9, "batch_size": 4,
+        "hidden_sizes": [8],
+    }  # fmt: skip
 
 
 def test_two_writers_are_refused(here: Path) -> None:

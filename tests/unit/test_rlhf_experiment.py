@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import rlbook
 from rlbook.book import rlhf
+from rlbook.book.recipes.running import run_recipe
 from rlbook.data import Episode
 from rlbook.llm.rewards import Completion
 from rlbook.llm.tokenizer import character_codec
+from rlbook.runs.recipe import Recipe
 
 
 @pytest.mark.parametrize(("text", "ended", "score"), [
@@ -26,9 +30,9 @@ def test_an_answer_is_worth_its_number_and_its_unit(text: str, ended: bool, scor
 
 
 def test_half_of_the_demonstrations_have_the_unit() -> None:
-    texts = rlhf.demonstrations(0)
-    units = np.mean([rlhf.UNIT_ID in episode.action for episode in texts.episodes])
-    assert 0.45 < units < 0.55 and len(texts) == 7_588
+    rows = rlhf.demonstrations(0)
+    assert 0.45 < np.mean([answer.endswith(rlhf.UNIT) for _, answer in rows]) < 0.55 and len(rows) == 7_588
+    assert all(sum(map(int, prompt.rstrip("=").split("+"))) == int(answer.rstrip(rlhf.UNIT)) for prompt, answer in rows)
 
 
 def test_the_better_neighbour_is_first_and_equals_make_no_pair() -> None:
@@ -39,8 +43,9 @@ def test_the_better_neighbour_is_first_and_equals_make_no_pair() -> None:
 
 
 @pytest.mark.slow
-def test_two_answers_to_a_prompt_stand_side_by_side() -> None:
-    sft = rlbook.train("sft", rlhf.ENV, data=rlhf.demonstrations(0), steps=3, eval_every=0)
+def test_two_answers_to_a_prompt_stand_side_by_side(tmp_path: Path) -> None:
+    assert rlhf.write_demonstrations(tmp_path / "rows.jsonl", seed=0) == {"rows": 7_588}
+    sft = rlbook.train("sft", rlhf.ENV, data=tmp_path / "rows.jsonl", steps=3, eval_every=0)
     episodes, scores = rlhf.sampled(sft, 20, seed=1)
     assert len(episodes) == 40 and scores.min() >= 0.0 and scores.max() <= 1.0
     assert all(np.array_equal(one.obs, other.obs) for one, other in zip(episodes[::2], episodes[1::2], strict=True))
@@ -53,10 +58,12 @@ def test_two_answers_to_a_prompt_stand_side_by_side() -> None:
 
 
 @pytest.mark.slow
-def test_the_true_score_rises_by_15_points_with_the_penalty_and_falls_without_it() -> None:
+def test_the_true_score_rises_by_15_points_with_the_penalty_and_falls_without_it(tmp_path: Path) -> None:
     """Three seeds: see docs/results.json, `rlhf`."""
-    found = rlhf.one(0)
-    assert found.after - found.before >= 0.15
-    learned, true = found.let_go
-    assert true.max() - true[-5:].mean() >= 0.05 and learned[-5:].mean() > learned[true.argmax()]
-    assert found.visible > 0.9 and found.hidden < 0.7
+    table = run_recipe(Recipe.find("rlhf"), tmp_path / "run")["table"]
+    found = {(row["stage"], row["measure"]): row for row in table}
+    assert found["ppo", "true_score"]["gain"]["confidence_interval"][0] >= 0.15
+    assert found["too_far", "fall"]["after"]["mean"] >= 0.05
+    assert found["too_far", "learned_sampled"]["after"]["mean"] > found["ppo", "learned_sampled"]["after"]["mean"]
+    assert found["reward_model", "unit_seen"]["after"]["mean"] > 0.9
+    assert found["reward_model", "number_seen"]["after"]["mean"] < 0.7
