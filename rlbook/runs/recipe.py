@@ -16,8 +16,6 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 import hashlib
 import inspect
 import json
@@ -29,24 +27,14 @@ from typing import Any
 
 from rlbook.checks import imported, nearest
 from rlbook.errors import RequestError
-from rlbook.runs.files import CheckpointError, read_file
 from rlbook.runs.options import NAMES
-from rlbook.runs.plain_yaml import parse_yaml
+from rlbook.runs.recipe_file import SHIPPED, Tree, functions_of_the_book, limit, over, parsed, put, short
 from rlbook.runs.request import Request
 
-SHIPPED = Path(__file__).parent.parent / "book" / "recipes"
-LIMIT = 1_000_000                            # bytes of a recipe
 KINDS = ("train", "make", "export")
 RESERVED = ("measure", "defaults", "done")   # words that are no names of stages
-ENTRIES = ("title", "about", "seed", "defaults", "measure", "stages")
 DATA = "data.jsonl"
-EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
-Tree = dict[str, Any]
-
-
-def recipes() -> dict[str, str]:
-    """The book's recipes: name → title."""
-    return {path.stem: str(_parsed(path)["title"]) for path in sorted(SHIPPED.glob("*.yaml"))}
+AGENTS = ("start", "reference", "reward_model", "teacher", "expert")
 
 
 @dataclass(frozen=True)
@@ -123,11 +111,11 @@ class Recipe:
             match = nearest(name, known)
             hint = f"; did you mean {match!r}?" if match else ""
             raise RequestError(f"there is no recipe {name!r}{hint} (known: {', '.join(known)}; or the path of a .yaml file)")
-        tree = _parsed(path)
+        tree = parsed(path)
         for key, value in (overrides or {}).items():
-            _put(tree, key.split("."), value)
+            put(tree, key.split("."), value)
         if max_samples is not None:
-            _limit(tree, max_samples)
+            limit(tree, max_samples)
         tree["seed"] = tree.get("seed", 0) if seed is None else seed
         return cls(path.stem, tree, allow_import=allow_import, shipped=shipped)
 
@@ -167,7 +155,7 @@ class Recipe:
 
     def function(self, name: str, where: str) -> Callable[..., Any]:
         """The function that "module:name" names. A recipe of the user's own may name those that the book's recipes name."""
-        found = imported("function", name, allow_import=self.trusted or name in _functions_of_the_book(), name=f"{name} of {where}")
+        found = imported("function", name, allow_import=self.trusted or name in functions_of_the_book(), name=f"{name} of {where}")
         if not callable(found):
             raise RequestError(f"{where}: {name} is no function")
         return found
@@ -198,8 +186,10 @@ class Recipe:
                 arguments = {key: value for key, value in stage.arguments.items() if key not in ("file", "seed")}
                 self._check_call(f"stage {stage.name}", stage.what, arguments, folder, seed=0)
         for measure in self.measures:
-            for name in measure.stages or ():
+            for name in [*(measure.stages or ()), *_named(measure.arguments)]:
                 self.stage(name)
+            if measure.stages is None and any(_named(measure.arguments)):
+                raise RequestError(f"measure {measure.name} names a stage, so it must say whose runs are measured: stages: [NAME, …]")
             if measure.call is not None:
                 self._check_call(f"measure {measure.name}", measure.call, measure.arguments, folder)
 
@@ -228,34 +218,34 @@ class Recipe:
             raise RequestError(f"stage {name}: like must be an earlier stage ({', '.join(earlier) or 'there is none'}), got {other!r}")
         base = self._like(other, self.tree["stages"][other])
         own = {key: item for key, item in value.items() if key != "like"}
-        return _over(base, own) if isinstance(base, Mapping) else base
+        return over(base, own) if isinstance(base, Mapping) else base
 
     def _stage(self, name: str, value: object) -> Stage:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED:
             raise RequestError(f"a stage's name is letters, digits, - and _, and none of {', '.join(RESERVED)}; got {name!r}")
         if not isinstance(value, Mapping) or len(kinds := [kind for kind in KINDS if kind in value]) != 1:
-            raise RequestError(f"stage {name} must say one of {', '.join(KINDS)}, got {_short(value)}")
+            raise RequestError(f"stage {name} must say one of {', '.join(KINDS)}, got {short(value)}")
         kind, rest = kinds[0], {str(key): item for key, item in value.items()}
         what, about = rest.pop(kind), str(rest.pop("about", ""))
         if kind == "export":
             if not isinstance(what, Mapping) or set(what) != {"stage"}:
-                raise RequestError(f"stage {name}: export must be {{stage: NAME}}, got {_short(what)}")
+                raise RequestError(f"stage {name}: export must be {{stage: NAME}}, got {short(what)}")
             wrong = next((key for key in rest if key not in ("merge", "checkpoint")), None)
             if wrong is not None:
                 raise RequestError(f"stage {name}: export has no option {wrong!r} (it has: merge, checkpoint)")
         elif not isinstance(what, str):
-            raise RequestError(f"stage {name}: {kind} must be a name, got {_short(what)}")
+            raise RequestError(f"stage {name}: {kind} must be a name, got {short(what)}")
         if kind == "make" and not re.fullmatch(r"[\w-][\w.-]*", str(rest.get("file", DATA))):
             raise RequestError(f"stage {name}: file must be a name without folders, got {rest['file']!r}")
-        return Stage(name, kind, what, _over(self.tree.get("defaults") or {}, rest) if kind == "train" else rest, about)
+        return Stage(name, kind, what, over(self.tree.get("defaults") or {}, rest) if kind == "train" else rest, about)
 
     def _measure(self, name: str, value: object) -> Measure:
         if not isinstance(value, Mapping):
-            raise RequestError(f"measure {name} must be a mapping, such as {{episodes: 100}}, got {_short(value)}")
+            raise RequestError(f"measure {name} must be a mapping, such as {{episodes: 100}}, got {short(value)}")
         rest = {str(key): item for key, item in value.items()}
         stages, call = rest.pop("stages", None), rest.pop("call", None)
         if stages is not None and not (isinstance(stages, list) and stages):
-            raise RequestError(f"measure {name}: stages must be a list of names, got {_short(stages)}")
+            raise RequestError(f"measure {name}: stages must be a list of names, got {short(stages)}")
         value = rest.pop("value", "returns")
         return Measure(str(name), None if stages is None else tuple(map(str, stages)), call, str(value), rest)
 
@@ -278,9 +268,6 @@ class Recipe:
             earlier[stage.name] = stage
 
 
-AGENTS = ("start", "reference", "reward_model", "teacher", "expert")
-
-
 def _other_way(key: str) -> str:
     """What to do instead."""
     return {
@@ -297,85 +284,3 @@ def _named(value: object) -> Iterator[str]:
             yield from (name for item in value.values() for name in _named(item))
     elif isinstance(value, list):
         yield from (name for item in value for name in _named(item))
-
-
-@functools.cache
-def _functions_of_the_book() -> frozenset[str]:
-    """The functions that the book's recipes name."""
-    trees = [_parsed(path) for path in sorted(SHIPPED.glob("*.yaml"))]
-    made = [str(stage["make"]) for tree in trees for stage in tree["stages"].values() if "make" in stage]
-    return frozenset(made + [item["call"] for tree in trees for item in (tree.get("measure") or {}).values() if "call" in item])
-
-
-def _parsed(path: Path) -> Tree:
-    """What a recipe's file says; numbers such as 1e-3, which YAML takes for text, are numbers."""
-    try:
-        tree = _numbers(parse_yaml(read_file(path, LIMIT, follow=True).decode()))
-    except OSError as error:
-        raise RequestError(f"the recipe {path} cannot be read ({(error.strerror or str(error)).lower()})") from None
-    except (CheckpointError, ValueError) as error:
-        raise RequestError(f"the recipe {path} cannot be used: {error}") from None
-    if not isinstance(tree, dict) or not isinstance(tree.get("stages"), dict) or not tree["stages"]:
-        raise RequestError(f"the recipe {path} must hold 'stages', a mapping of names to stages")
-    for key in tree:
-        if key not in ENTRIES:
-            match = nearest(key, ENTRIES)
-            hint = f"; did you mean {match!r}?" if match else ""
-            raise RequestError(f"the recipe {path} has an unknown entry {key!r}{hint} (known: {', '.join(ENTRIES)})")
-    for key in ("defaults", "measure"):
-        if not isinstance(tree.get(key) or {}, dict):
-            raise RequestError(f"the recipe {path}: {key} must be a mapping, got {_short(tree[key])}")
-    return {"title": path.stem} | tree
-
-
-def _numbers(value: object) -> Any:
-    if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_numbers(item) for item in value]
-    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
-
-
-def _put(tree: Tree, path: list[str], value: object) -> None:
-    """Puts a value of the command line where the recipe has it."""
-    where, *keys = path
-    if where == "measure" or where == "defaults":
-        inside: Any = tree.setdefault(where, {})
-    else:
-        names = [*tree["stages"], "measure", "defaults"]
-        if where not in tree["stages"]:
-            match = nearest(where, names)
-            hint = f"; did you mean {match!r}?" if match else ""
-            raise RequestError(f"--{'.'.join(path)}: the recipe has no stage {where!r}{hint} (it has: {', '.join(tree['stages'])})")
-        inside = tree["stages"][where]
-    keys = ["env_kwargs" if key == "env" and len(keys) > 1 and index == 0 else key for index, key in enumerate(keys)]
-    for key in keys[:-1]:
-        inside = inside.setdefault(key, {}) if isinstance(inside, dict) else None
-    if not isinstance(inside, dict):
-        raise RequestError(f"--{'.'.join(path)} goes into what is no mapping")
-    inside[keys[-1]] = value
-
-
-def _over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Tree:
-    """A stage's arguments, and those of all stages where it says nothing; of the environment's arguments each by itself."""
-    whole = {**copy.deepcopy(dict(defaults)), **own}
-    inner = [tree.get("env_kwargs") for tree in (defaults, own)]
-    if all(isinstance(item, Mapping) for item in inner):
-        whole["env_kwargs"] = {**copy.deepcopy(inner[0]), **inner[1]}  # type: ignore[dict-item]
-    return whole
-
-
-def _limit(tree: Tree, max_samples: int) -> None:
-    """Puts a number in the place of each stage's `max_samples`."""
-    limited = [stage for stage in tree["stages"].values() if isinstance(stage, dict) and "max_samples" in stage]
-    if not limited:
-        raise RequestError("max_samples: no stage of this recipe says it")
-    if max_samples < 1:
-        raise RequestError(f"max_samples must be at least 1, got {max_samples}")
-    for stage in limited:
-        stage["max_samples"] = max_samples
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -70,10 +70,13 @@ class Run:
         self.workers = Workers(count) if count > 1 else None
         """The processes that step the environments, where this one does not."""
         with single_threaded():
-            trusted = request.recipe.allow_import
-            ready = set_up(request, lambda folder: load(folder, allow_import=trusted).agent, self.workers)
+            ready = set_up(request, self._agent_in, self.workers)
         self.agent, self._source, self.notes = ready
         """`notes`: what was done to make the environment suit the agent, and where the run learns from."""
+
+    def _agent_in(self, folder: Path) -> Agent:
+        """The agent of a run that this one names, as much trusted as this one."""
+        return load(folder, allow_import=self.request.recipe.allow_import).agent
 
     def open(self) -> Run:
         """Reads and starts what training needs and acting does not, such as recorded data; checks that it is what the run was started with.
@@ -248,7 +251,7 @@ class Run:
             return None
         from rlbook.runs.token_record import recorder_of
 
-        recorder = recorder_of(self.agent, self.request, self.folder, self.steps, lambda folder: load(folder).agent)
+        recorder = recorder_of(self.agent, self.request, self.folder, self.steps, self._agent_in)
         return None if recorder is None else stack.enter_context(recorder)
 
     def _record(self) -> None:

@@ -19,7 +19,8 @@ from rlbook.cli import main as command_line
 from rlbook.errors import RequestError
 from rlbook.runs.files import lock
 from rlbook.runs.interrupts import Interrupted
-from rlbook.runs.recipe import Recipe, recipes
+from rlbook.runs.recipe import Recipe
+from rlbook.runs.recipe_file import recipes
 from rlbook.runs.run import Run
 
 TREE = {
@@ -169,6 +170,7 @@ def test_a_signal_ends_the_command_and_says_how_to_go_on(
     ("measur", {}, r"unknown entry 'measur'; did you mean 'measure'"),
     ("measure.walks.stages", ["pupel"], r"no stage 'pupel'; did you mean 'pupil'"),
     ("measure.walks.call", "notes:steps", r"measure walks: notes:steps: .*it takes: times"),
+    ("measure.walks.checkpoint", {"stage": "teacher"}, r"measure walks names a stage, so it must say whose runs are measured"),
     ("stages", {}, r"must hold 'stages'"),
 ])  # fmt: skip
 def test_a_wrong_recipe_is_one_sentence_and_leaves_nothing(path: str, value: object, sentence: str, here: Path) -> None:

@@ -100,3 +100,22 @@ def test_own_task_trains_by_the_command(capsys: pytest.CaptureFixture[str]) -> N
     assert main([*words, "--allow-import", "--out", "run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 2
     assert main(["evaluate", "run", "--episodes", "2", "--allow-import", "--json"]) == 0
+
+
+def test_own_recipe_is_checked_by_a_dry_run_and_runs_with_small_budgets(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["recipe", str(FOLDER / "my_recipe.yaml"), "--allow-import"]
+    assert main([*words, "--dry-run", "--ppo.kl_coeff", "0"]) == 2
+    assert "stage ppo: ppo has no hyper-parameter 'kl_coeff'; did you mean 'kl_coef'?" in capsys.readouterr().err
+    small = ["--walks.episodes", "5", "--first_policy.steps", "2", "--reward_model.passes", "1", "--ppo.steps", "512"]
+    assert main([*words, *small, "--measure.greedy_return.episodes", "1", "--out", "run", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [item["finished"] for item in facts["stages"]] == [True] * 4
+    assert [row["stage"] for row in facts["table"]] == ["first_policy", "ppo"]  # a reward model does not act
+    assert facts["stages"][0]["facts"]["episodes"] == 5 and Path("run/walks/walks").is_dir()
+
+
+@pytest.mark.slow
+def test_own_recipe_finds_the_shortest_way_through_the_maze(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipe", str(FOLDER / "my_recipe.yaml"), "--allow-import", "--out", "run", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)["table"]
+    assert table[-1]["stage"] == "ppo" and table[-1]["after"]["mean"] == pytest.approx(3.0)

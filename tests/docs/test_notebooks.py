@@ -147,6 +147,13 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "def advantages_of_the_best(s, kept): return ((np.sort(s)[::-1] - s.mean()) / s.std(ddof=1))[:kept]",
         # the other direction
         "def divergence_of(old, new): return (new * np.log(new / old)).sum()",
+    "rlhf-in-four-models": (
+        # the share of the scores
+        "def preferred(better, worse): return better / (better + worse)",
+        # pays for likely answers
+        "def text_return(score, log_prob_now, log_prob_before, beta): return score + beta * (log_prob_now - log_prob_before)",
+        # without the reference
+        "def best_policy(reference, score, beta): return np.exp(score / beta) / np.exp(score / beta).sum()",
     ),
 }
 """Notebook → an answer to each exercise with a mistake that is easily made."""

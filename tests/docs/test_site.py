@@ -21,7 +21,7 @@ PART_ONE = ["introduction", "bandits", "decision-processes"]
 CHAPTERS = ["planning", "monte-carlo", "temporal-difference", "n-step-and-lambda", "model-based", "trees"]
 CHAPTER = ["The question", "The equations", "The algorithms", "What to look at", "Notebook", "Exercises"]
 PART_TWO = ["linear-approximation", "value-networks", "policy-gradient", "maximum-entropy", "imitation", "offline", "learned-models"]
-PART_THREE = ["language-models", "learning-from-data", "preferences", "groups"]
+PART_THREE = ["language-models", "learning-from-data", "preferences", "groups", "recipes"]
 CHAPTER_OF_PART_TWO = [
     "The problem", "By hand", "The equations", "Watch it", "Run it", "What goes wrong", "Beside the others",
     "Notebook", "Exercises", "Read on",
