@@ -15,18 +15,18 @@ def listing(what: str = "all") -> tuple[dict[str, Any], str]:
     """What `rlbook list` shows: as plain JSON types, and laid out for a terminal.
 
     Args:
-        what: "algorithms", "envs", or "all" for both and the table.
+        what: "algorithms", "envs", "recipes", or "all" for those and the table.
 
     Raises:
         RequestError: another word.
     """
     from rlbook.checks import nearest
 
-    allowed = ("algorithms", "envs", "all")
+    allowed = ("algorithms", "envs", "recipes", "all")
     if what not in allowed:
         match = nearest(what, allowed)
         raise RequestError(f"list shows {', '.join(allowed)}, not {what!r}{f'; did you mean {match!r}?' if match else ''}")
-    parts = {"algorithms": _algorithms, "envs": _environments, "all": _table}
+    parts = {"algorithms": _algorithms, "envs": _environments, "recipes": _recipes, "all": _table}
     shown = [what] if what != "all" else list(parts)
     found = [parts[name]() for name in shown]
     facts = {"table" if name == "all" else name: content for name, (content, _) in zip(shown, found, strict=True)}
@@ -46,6 +46,13 @@ def _environments() -> tuple[Any, str]:
 
     facts = {name: _first_sentence(spec.entry_point) for name, spec in environments().items()}
     return facts, "Environments\n" + _columns(facts)
+
+
+def _recipes() -> tuple[Any, str]:
+    from rlbook.runs.recipe_file import recipes
+
+    facts = recipes()
+    return facts, "Recipes (rlbook recipe NAME)\n" + _columns(facts)
 
 
 def _table() -> tuple[Any, str]:

@@ -231,12 +231,12 @@ class Verify:
 
 @dataclass(frozen=True)
 class List:
-    """Show the algorithms, the environments, and which trains on which, with the reason where it does not.
+    """Show the algorithms, the environments, the recipes, and which algorithm trains on which environment, with the reason where not.
 
     Example:  rlbook list algorithms
     """
 
-    what: Positional[Word] = "all"  # algorithms, envs, or nothing for both and the table
+    what: Positional[Word] = "all"  # algorithms, envs, recipes, or nothing for all and the table
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
 

@@ -229,6 +229,8 @@ def test_the_books_recipes_are_listed_planned_and_found_by_a_name_that_is_nearly
 ) -> None:
     assert command_line.main(["recipe"]) == 0
     assert "rlhf" in recipes() and "RLHF in four models" in capsys.readouterr().out
+    assert command_line.main(["list", "recipes"]) == 0
+    assert "RLHF in four models" in capsys.readouterr().out
     assert command_line.main(["recipe", "rlfh"]) == 2
     assert "there is no recipe 'rlfh'; did you mean 'rlhf'?" in capsys.readouterr().err
 
