@@ -107,7 +107,7 @@ def test_own_recipe_is_checked_by_a_dry_run_and_runs_with_small_budgets(capsys: 
     assert main([*words, "--dry-run", "--ppo.kl_coeff", "0"]) == 2
     assert "stage ppo: ppo has no hyper-parameter 'kl_coeff'; did you mean 'kl_coef'?" in capsys.readouterr().err
     small = ["--walks.episodes", "5", "--first_policy.steps", "2", "--reward_model.passes", "1", "--ppo.steps", "512"]
-    assert main([*words, *small, "--measure.greedy_return.episodes", "1", "--out", "run", "--json"]) == 0
+    assert main([*words, *small, "--measure.sampled_return.episodes", "1", "--out", "run", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert [item["finished"] for item in facts["stages"]] == [True] * 4
     assert [row["stage"] for row in facts["table"]] == ["first_policy", "ppo"]  # a reward model does not act
