@@ -147,6 +147,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "def advantages_of_the_best(s, kept): return ((np.sort(s)[::-1] - s.mean()) / s.std(ddof=1))[:kept]",
         # the other direction
         "def divergence_of(old, new): return (new * np.log(new / old)).sum()",
+    ),
     "rlhf-in-four-models": (
         # the share of the scores
         "def preferred(better, worse): return better / (better + worse)",
