@@ -12,11 +12,13 @@ from rlbook.errors import RequestError
 
 COUNTS = ("steps", "episodes", "seed", "frames")
 DESCRIPTION = """\
-Animate how values come about: the sweeps of a planner, the table of a learner filling. A GIF, or a page with play, steps and sliders.
+Animate how values come about: the sweeps of a planner, the table of a learner filling, the tree of a search (mcts) growing.
+A GIF, or a page with play, steps and sliders.
 
 Examples:
   rlbook animate value_iteration Maze-v0 --out sweeps.gif
-  rlbook animate q_learning CliffWalking-v1 --alpha 0.5 --frames 40 --out cliff.html"""
+  rlbook animate q_learning CliffWalking-v1 --alpha 0.5 --frames 40 --out cliff.html
+  rlbook animate mcts Maze-v0 --simulations 60 --out search.html"""
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,9 @@ PACE = 4.0                                   # frames a second
 
 
 def animate(algorithm: str, env: EnvLike, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: object) -> Path:
-    """Writes how an algorithm's values come about: `animate_planning` or `animate_learning`, whichever fits."""
-    from rlbook.registry import agent_class
-
-    way = animate_planning if issubclass(agent_class(algorithm), Planner) else animate_learning
+    """Writes how an algorithm's values come about: `animate_planning`, `animate_search` or `animate_learning`, whichever fits."""
+    planner = issubclass(_class(algorithm), Planner)
+    way = animate_planning if planner else animate_search if algorithm == "mcts" else animate_learning
     return way(algorithm, env, out=out, frames=frames, seed=seed, **options)
 
 
@@ -79,10 +78,38 @@ def animate_learning(algorithm: str, env: EnvLike, *, out: str | Path, frames: i
     if issubclass(_class(algorithm), Planner):
         raise RequestError(f"{algorithm} plans; animate_planning shows its sweeps")
     if algorithm == "mcts":
-        raise RequestError("mcts keeps no values from move to move; rlbook.plots.search_frames shows how its tree grows")
+        raise RequestError("mcts keeps no values from move to move; animate_search shows how its tree grows")
     _boards(request.recipe)
     stills = thinned(list(_snapshots(request)), most)
     return _write(Film(_title(stills), [_with_change(*pair) for pair in zip([stills[0], *stills], stills, strict=False)]), path, "picture")
+
+
+def animate_search(algorithm: str, env: EnvLike, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: object) -> Path:
+    """Writes how the tree of a search grows at the start of an episode, a frame for each simulation.
+
+    Args:
+        algorithm: "mcts".
+        env: an environment, by its id or as an environment.
+        out: the file, its name ending in .html: a page with buttons that needs no server.
+        frames: None; `simulations`, a hyper-parameter, says how many there are.
+        seed: of the reset, and of what is tried.
+        options: what else `rlbook.train` takes: `env_kwargs`, hyper-parameters.
+
+    Raises:
+        RequestError: one sentence; nothing is written.
+    """
+    from rlbook.algorithms.planning.mcts import MCTS
+    from rlbook.plots.search_tree import first_search
+
+    request, path, _ = _checked(algorithm, env, out, frames, seed, options)
+    if path.suffix.lower() != ".html":
+        raise RequestError(f"a search is animated as a page, so the file's name must end in .html, got {str(out)!r}")
+    if frames is not None:
+        raise RequestError(f"a search has a frame for each simulation, so frames cannot be chosen; simulations can, got frames {frames}")
+    agent, _ = _parts(request)
+    if not isinstance(agent, MCTS):
+        raise RequestError(f"{algorithm} does not search; rlbook.plots.animate shows how it plans or learns")
+    return first_search(agent, request.recipe, path, seed=seed)
 
 
 # ---- the request

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from rlbook.algorithms.planning.mcts import MCTS
 from rlbook.algorithms.planning.search_tree import SearchTree
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.plots.colours import GREY, INK, PALE, PAPER, Colour, ramp, readable_on
 from rlbook.plots.figure import FONT, save_bytes
@@ -113,9 +114,14 @@ def draw_search(folder: str | Path, path: str | Path, *, seed: int = 0) -> Path:
         raise RequestError(f"{folder} has no search to draw: it was trained with {run.request.algorithm}, not mcts")
     if Path(path).suffix.lower() not in (".svg", ".html"):
         raise RequestError(f"a search is written to a file ending in .svg or .html, got {path}")
-    env = run.request.recipe.make()
-    env = AdaptedEnv(env, adapt_to(MCTS, env, run.agent.config))
-    agent = run.agent.bind_env(env)
+    return first_search(run.agent, run.request.recipe, path, seed=seed)
+
+
+def first_search(agent: MCTS, recipe: Recipe, path: str | Path, *, seed: int = 0) -> Path:
+    """The search at the start of an episode, as `draw_search` draws it."""
+    env = recipe.make()
+    env = AdaptedEnv(env, adapt_to(MCTS, env, agent.config))
+    agent = agent.bind_env(env)
     observation, _ = env.reset(seed=seed)
     actions = getattr(env.unwrapped, "action_names", None) or None
     if Path(path).suffix.lower() == ".html":

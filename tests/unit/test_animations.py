@@ -131,7 +131,8 @@ WRONG: dict[str, tuple[tuple[str, str], dict[str, Any], str]] = {
     "frames": (("q_learning", "Maze-v0"), {"frames": 1}, "frames must be .* at least 2, got 1"),
     "no board": (("q_learning", "CartPole-v1"), {}, "CartPole-v1 is none of them"),
     "a curve": (("value_iteration", "Gambler-v0"), {"gamma": 1.0}, "Gambler-v0 is drawn as a curve"),
-    "no values": (("mcts", "Maze-v0"), {}, "search_frames"),
+    "a search as a GIF": (("mcts", "Maze-v0"), {"out": "film.gif"}, r"must end in \.html, got 'film\.gif'"),
+    "frames of a search": (("mcts", "Maze-v0"), {"frames": 9}, "a frame for each simulation"),
 }
 
 
@@ -142,6 +143,10 @@ def test_a_wrong_request_is_one_sentence_and_writes_nothing(name: str, tmp_path:
     with pytest.raises(RequestError, match=message):
         animate(*names, **{"out": "film.html"} | options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_search_has_a_frame_for_each_simulation(tmp_path: Path) -> None:
+    assert len(data_of(animate("mcts", "Maze-v0", out=tmp_path / "search.html", simulations=7, seed=3))["changes"]) == 7
 
 
 def test_planners_and_learners_are_not_taken_for_each_other(tmp_path: Path) -> None:
