@@ -8,7 +8,7 @@ import sys
 
 NAMES = (
     "imports", "planning", "maze_steps", "ppo_cartpole", "a2c_cartpole", "dqn_cartpole", "sac_pendulum",
-    "sampling", "read_once", "grpo_step", "tabular", "mcts",
+    "sampling", "training", "read_once", "grpo_step", "fit_steps", "tabular", "mcts",
     "packing", "workers",
 )  # fmt: skip
 

@@ -538,6 +538,9 @@ MEASUREMENTS = {
     "offline_values": Experiment("the cliff, narrow recordings, medians of 3 seeds", "offline_values"),
     "credit_assignment": Experiment("the maze with slips, 240 episodes of a policy that has learned half of the way", "credit_assignment"),
     "intrinsic_rewards": Experiment("two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards"),
+    "answer_probability": Experiment(
+        "sums of four digits in written steps, RLPR beside a verifier, held out and greedy, 3 seeds", "answer_probability"
+    ),
     "tabular_language_model": Experiment(
         "largest difference of a completion's probability from the closed form, 3 seeds", "tabular_language_model"
     ),

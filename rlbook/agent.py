@@ -194,8 +194,8 @@ class Agent(ABC):
     """Fields of `Parts` that this agent has a use for. If there are any, the run gives its constructor `parts`; what is named for an
     agent that has no use for it is refused."""
     data_kinds: ClassVar[tuple[str, ...]] = ()
-    """What `fit` takes, by class name of `rlbook.data`: "Episodes", "Steps", "Pairs" or "Groups". Where no data set is named, "Steps" are
-    those of `walks` (of its hyper-parameters) random walks."""
+    """What `fit` takes, by class name of `rlbook.data`: "Episodes", "Steps", "Pairs", "Labelled" or "Groups". Where no data set is named,
+    "Steps" are those of `walks` (of its hyper-parameters) random walks."""
     prefers: ClassVar[bool] = False
     """True: where no data set is named, pairs are made for it: `walks` (of its hyper-parameters) random walks, ranked by their return, or
     on a token task right answers against those of other prompts."""

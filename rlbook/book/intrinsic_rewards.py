@@ -2,10 +2,12 @@
 
     found = run(seeds=3)
     found["entropy"].accuracy                # [R, K], greedy, on held-out prompts, after found["entropy"].rounds[r, k] updates
+    found["entropy"].sampled                 # [R, K], the same of answers that are drawn
     found["entropy"].reward                  # [R, K], what the policy paid itself
 
 Nobody says which answers are right. Being surer of what one mostly gets right makes it more often right; but the same reward is paid for
-being sure of anything, and there is more of it to be had there.
+being sure of anything, and there is more of it to be had there. Answers that are drawn, which are what the policy does, gain much on the
+way; the likeliest one, which was the better one before, hardly anything.
 
 Source: Zhao et al. 2025 (Intuitor), arXiv:2505.19590; Agarwal et al. 2025, arXiv:2505.15134.
 """
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-ENVIRONMENT, PROMPTS, GROUP, ROUNDS, LOOKS = "Addition-v0", 32, 4, 100, 20
+ENVIRONMENT, HELD_OUT, PROMPTS, GROUP, ROUNDS, LOOKS = "Addition-v0", 512, 32, 4, 100, 16
 LEARNING_RATES = {"entropy": 3e-5}
 TOKENS = 3.5                                 # of a completion, about: two or three digits and EOS
 
@@ -39,6 +41,7 @@ class Found:
 
     rounds: Array                            # [R, K], updates so far
     accuracy: Array                          # [R, K], share of the held-out prompts that is answered rightly, greedily
+    sampled: Array                           # [R, K], the same of answers that are drawn
     reward: Array                            # [R, K], mean since the look before; NaN at the first
 
 
@@ -47,9 +50,9 @@ def run(seeds: int = 3, names: tuple[str, ...] = tuple(LEARNING_RATES)) -> dict[
     return {name: Found(*map(np.array, zip(*(traced(name, seed) for seed in range(seeds)), strict=True))) for name in names}
 
 
-def traced(name: str, seed: int, rounds: int = ROUNDS, looks: int = LOOKS) -> tuple[list[float], list[float], list[float]]:
-    """Of one run, at each look: the number of updates, accuracy and reward."""
-    seen: list[tuple[float, float, float]] = []
+def traced(name: str, seed: int, rounds: int = ROUNDS, looks: int = LOOKS) -> tuple[list[float], ...]:
+    """Of one run, at each look: the number of updates, both accuracies and the reward."""
+    seen: list[tuple[float, ...]] = []
     paid: list[float] = []
 
     def look(run: Run) -> None:
@@ -57,51 +60,62 @@ def traced(name: str, seed: int, rounds: int = ROUNDS, looks: int = LOOKS) -> tu
         report = run.metrics[-1]
         paid.extend([report["episode_reward"]] if "episode_reward" in report else [])
         if report.get("eval_return") is not None:
-            seen.append((float(agent.optimizer.state_dict()["steps"]), report["eval_return"], float(np.mean(paid))))
+            seen.append((float(agent.optimizer.state_dict()["steps"]), report["eval_return"], drawn(run), float(np.mean(paid))))
             paid.clear()
 
     steps = int(rounds * PROMPTS * GROUP * TOKENS)
     rlbook.train(
         "grpo", ENVIRONMENT, steps=steps, num_envs=PROMPTS * GROUP, group_size=GROUP, seed=seed, episode_reward=name,
-        learning_rate=LEARNING_RATES[name], anneal_learning_rate=False, eval_every=steps // looks, eval_episodes=512,
+        learning_rate=LEARNING_RATES[name], anneal_learning_rate=False, eval_every=steps // looks, eval_episodes=HELD_OUT,
         on_report=look,
     )  # fmt: skip
     untaught = rlbook.train("grpo", ENVIRONMENT, steps=1, seed=seed, eval_every=0)
-    before = 0.0, rlbook.evaluate(untaught, episodes=512).mean, np.nan
-    columns = zip(before, *seen, strict=True)
-    return tuple(map(list, columns))  # type: ignore[return-value]
+    before = 0.0, rlbook.evaluate(untaught, episodes=HELD_OUT).mean, drawn(untaught), np.nan
+    return tuple(map(list, zip(before, *seen, strict=True)))
+
+
+def drawn(run: Run) -> float:
+    """The share of held-out prompts whose drawn answer is right."""
+    return rlbook.evaluate(run, episodes=HELD_OUT, explore=True).mean
 
 
 def measured(found: dict[str, Found]) -> dict[str, float]:
     """Means over the seeds."""
     numbers = {}
     for name, each in found.items():
-        accuracy = each.accuracy.mean(axis=0)
-        best = int(accuracy.argmax())
-        numbers[f"{name}: accuracy before"] = float(accuracy[0])
-        numbers[f"{name}: best accuracy on the way"] = float(accuracy[best])
-        numbers[f"{name}: rounds until then"] = float(each.rounds[:, best].mean())
-        numbers[f"{name}: accuracy at the end"] = float(accuracy[-1])
+        for kind, shares in (("drawn", each.sampled), ("greedy", each.accuracy)):
+            best = int(shares.mean(axis=0).argmax())
+            numbers[f"{name}: {kind}, before"] = float(shares[:, 0].mean())
+            numbers[f"{name}: {kind}, best on the way"] = float(shares[:, best].mean())
+            numbers[f"{name}: {kind}, rounds until then"] = float(each.rounds[:, best].mean())
+            numbers[f"{name}: {kind}, at the end"] = float(shares[:, -1].mean())
+            numbers[f"{name}: {kind}, least rise of a seed"] = float((shares.max(axis=1) - shares[:, 0]).min())
         numbers[f"{name}: reward at first"] = float(each.reward[:, 1].mean())
         numbers[f"{name}: reward at the end"] = float(each.reward[:, -1].mean())
     return numbers
 
 
 def draw(found: dict[str, Found]) -> Figure:
-    """Accuracy and reward beside each other; a thin line for each run."""
+    """Accuracy and reward beside each other; a thin line for each run, a dashed one for the mean where each run began."""
     from rlbook.book.figures.drawing import curve_colour, labelled, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.0, 3.6)
     accuracies, paid = figure.subplots(1, 2)
-    labelled(accuracies, "rounds", "share of right answers, greedy")
+    labelled(accuracies, "rounds", "share of right answers")
     labelled(paid, "rounds", "reward, above its first value (nats)")
     for place, (name, each) in enumerate(found.items()):
-        colour, gained = curve_colour(place), each.reward - each.reward[:, 1:2]
-        for axes, values in ((accuracies, each.accuracy), (paid, gained)):
+        gained = each.reward - each.reward[:, 1:2]
+        curves = (
+            (accuracies, each.sampled, f"{name}, drawn", 0), (accuracies, each.accuracy, f"{name}, likeliest", 1), (paid, gained, name, 0),
+        )  # fmt: skip
+        for axes, values, label, shade in curves:
+            colour = curve_colour(2 * place + shade)
             axes.plot(each.rounds.T, values.T, color=colour, alpha=0.35, linewidth=1.0)
-            axes.plot(each.rounds.mean(axis=0), values.mean(axis=0), color=colour, label=name)
-        accuracies.axhline(each.accuracy[:, 0].mean(), color=curve_colour(3), linestyle="--", linewidth=1.0)
+            axes.plot(each.rounds.mean(axis=0), values.mean(axis=0), color=colour, label=label)
+        for shade, values in enumerate((each.sampled, each.accuracy)):
+            accuracies.axhline(values[:, 0].mean(), color=curve_colour(2 * place + shade), linestyle="--", linewidth=1.0)
     accuracies.set_ylim(bottom=0)
+    legend(accuracies, "upper right")
     legend(paid, "upper left")
     return figure

@@ -6,10 +6,11 @@ from typing import Any
 
 _NAMES = {
     "load": "rlbook.data.files", "DataSet": "rlbook.data.data_set", "Episode": "rlbook.data.episodes", "Episodes": "rlbook.data.episodes",
-    "Pairs": "rlbook.data.episodes", "Groups": "rlbook.data.episodes", "Steps": "rlbook.data.transitions",
+    "Pairs": "rlbook.data.episodes", "Groups": "rlbook.data.episodes", "Labelled": "rlbook.data.labelled",
+    "Steps": "rlbook.data.transitions",
 }  # fmt: skip
 
-__all__ = ["DataSet", "Episode", "Episodes", "Groups", "Pairs", "Steps", "load"]
+__all__ = ["DataSet", "Episode", "Episodes", "Groups", "Labelled", "Pairs", "Steps", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -29,10 +29,15 @@ class Episode:
     reward: NDArray[np.float32] | None = None  # [T], in reward units; None where nobody rewarded
     terminated: bool = True                  # False: cut off by a limit
     last_obs: NDArray[np.generic] | None = None  # [O], what was seen behind the last action; None where nobody kept it
+    counts: NDArray[np.bool_] | None = None  # [T], which actions are to be learned from, as one's own turns of a chat; None: all
 
     def __post_init__(self) -> None:
         if not len(self.action):
             raise ValueError("an episode must have at least one action")
+        if self.counts is not None and not self.is_text:
+            raise ValueError("counts are for texts; of a walk every action counts")
+        if self.counts is not None and (self.counts.shape != (len(self.action),) or not self.counts.any()):
+            raise ValueError(f"counts must mark some of the {len(self.action)} actions, got {self.counts.tolist()}")
         if not self.is_text and len(self.obs) != len(self.action):
             raise ValueError(f"an episode must have an observation for each of its {len(self.action)} actions, got {len(self.obs)}")
 
@@ -50,7 +55,7 @@ class Episode:
 
     def digest(self) -> bytes:
         """Its sha256; `last_obs`, which no row of `Episodes` shows, is left out."""
-        parts = [self.obs, self.action, np.array([self.terminated]), *([] if self.reward is None else [self.reward])]
+        parts = [self.obs, self.action, np.array([self.terminated]), *(part for part in (self.reward, self.counts) if part is not None)]
         hashed = hashlib.sha256()
         for array in parts:
             hashed.update(f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
@@ -63,14 +68,18 @@ def collate(episodes: Sequence[Episode]) -> Batch:
     Nobody knows with which probability the actions were drawn: `log_prob` is NaN.
     """
     length = torch.tensor([len(episode.action) for episode in episodes])
-    mask = torch.arange(int(length.max())) < length[:, None]                          # [B, T]
+    mask = written = torch.arange(int(length.max())) < length[:, None]                # [B, T]
+    if all(episode.counts is None for episode in episodes):
+        written = None
+    else:
+        mask = _padded([np.ones(len(episode.action), bool) if episode.counts is None else episode.counts for episode in episodes])
     action = _padded([episode.action for episode in episodes])
     if episodes[0].is_text:
         prompts = [episode.obs for episode in episodes]
         obs = {"tokens": _padded(prompts), "length": torch.tensor([len(prompt) for prompt in prompts])}
     else:
         obs = _padded([episode.obs for episode in episodes])
-    return Batch(obs=obs, action=action, log_prob=torch.full(mask.shape, torch.nan), mask=mask)
+    return Batch(obs=obs, action=action, log_prob=torch.full(mask.shape, torch.nan), mask=mask, written=written)
 
 
 def _padded(arrays: Sequence[NDArray[np.generic]]) -> Tensor:

@@ -9,8 +9,9 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
+from rlbook.data.labelled import Labelled
 from rlbook.data.minari_files import data_folder, read_minari
-from rlbook.data.schemas import Message, Prompt, Schema, Text, schema_of
+from rlbook.data.schemas import Conversation, Message, Prompt, Schema, Text, schema_of
 from rlbook.data.text_files import TextFile, read_rows
 from rlbook.errors import RequestError
 
@@ -31,16 +32,21 @@ class Encoder(Protocol):
         """The ids of an answer, with what ends it."""
         ...
 
+    def encode_conversation(self, messages: list[Message]) -> Conversation | None:
+        """The ids of a whole chat, and which of them the assistant writes; None where nothing says where a turn ends."""
+        ...
+
     def check_text(self, text: str) -> None:
         """Raises ValueError where the vocabulary lacks a character of `text`."""
         ...
 
 
-def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups:
+def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups | Labelled:
     """The data set in a file or a folder.
 
     A Minari folder and rows with one answer each become `Episodes`, rows with a chosen and a rejected answer `Pairs`, rows with
-    several `Groups`; see `rlbook.data.schemas` for the forms that are known. Every row is checked here, and encoded when it is used.
+    several `Groups`, rows with one answer that is good or bad `Labelled`; see `rlbook.data.schemas` for the forms that are known. Every
+    row is checked here, and encoded when it is used.
     Where completions have scores, these are the episodes' rewards, each at the last token.
 
     Args:
@@ -70,7 +76,7 @@ def _raw_spaces(env: Any) -> tuple[Any, Any]:
     return env.observation_space, env.action_space
 
 
-def _texts(rows: TextFile, encoder: Encoder) -> Episodes | Pairs | Groups:
+def _texts(rows: TextFile, encoder: Encoder) -> Episodes | Pairs | Groups | Labelled:
     if not len(rows):
         raise RequestError(f"data: {rows.path} has no rows")
     texts = EncodedTexts(rows, encoder)
@@ -78,8 +84,10 @@ def _texts(rows: TextFile, encoder: Encoder) -> Episodes | Pairs | Groups:
     if texts.kind == "groups":
         return Groups(texts, digest=rows.digest)
     if texts.kind == "pairs":
-        margins = Margins(texts) if "margin" in rows[0] else None
+        margins = Column(texts, "margin") if "margin" in rows[0] else None
         return Pairs(Answers(texts, 0), Answers(texts, 1), margins=margins, digest=rows.digest)
+    if texts.kind == "labelled":
+        return Labelled(Answers(texts, 0), Column(texts, "good"), digest=rows.digest)
     return Episodes(Answers(texts, 0), digest=rows.digest)
 
 
@@ -93,9 +101,13 @@ class EncodedTexts(Sequence[list[Episode]]):
 
     def check(self) -> None:
         """Raises RequestError with its line at the first row that is not as it should be."""
+        tried = False
         for index in range(len(self.rows)):
             text = self.text(index)
             self._located(index, lambda text=text: [self._check(part) for part in (text.prompt, *text.completions)])
+            if text.turns and not tried:
+                tried = True                 # the template, which all rows have in common
+                self._conversation(index, text)
 
     def _check(self, part: Prompt) -> None:
         """Raises ValueError where there is no token for a part of a row, or no such token."""
@@ -124,6 +136,16 @@ class EncodedTexts(Sequence[list[Episode]]):
         except ValueError as error:
             raise RequestError(f"{self.rows.where(index)}: {error}") from None
 
+    def _conversation(self, index: int, text: Text) -> Episode | None:
+        """A chat with several answers as one episode, of which the answers count; it begins with the first of them."""
+        messages: list[Message] = [*text.prompt, {"role": "assistant", "content": text.completions[0]}]  # type: ignore[list-item, dict-item]
+        found = self._located(index, lambda: self.encoder.encode_conversation(messages))
+        if found is None:
+            return None
+        ids, counts = np.array(found.ids, dtype=np.int64), np.array(found.counts)
+        first, end = int(counts.argmax()), len(counts) - int(counts[::-1].argmax())
+        return Episode(ids[:first], ids[first:end], counts=counts[first:end])
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -135,6 +157,8 @@ class EncodedTexts(Sequence[list[Episode]]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         text = self.text(index)
+        if text.turns and (whole := self._conversation(index, text)) is not None:
+            return [whole]
         encode = self.encoder.encode_answer
         prompt = np.array(_ids(text.prompt) or self.encoder.encode_prompt(text.prompt), dtype=np.int64)  # type: ignore[arg-type]
         answers = [np.array(_ids(answer) or encode(answer), dtype=np.int64) for answer in text.completions]  # type: ignore[arg-type]
@@ -155,23 +179,19 @@ def _at_the_end(score: float, length: int) -> np.ndarray:
     return reward
 
 
-class Margins(Sequence[float]):
-    """The column `margin` of pairs."""
+class Column(Sequence[Any]):
+    """What each row says beside its texts: a field of `rlbook.data.schemas.Text`."""
 
-    def __init__(self, texts: EncodedTexts) -> None:
-        self.texts = texts
+    def __init__(self, texts: EncodedTexts, name: str) -> None:
+        self.texts, self.name = texts, name
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    @overload
-    def __getitem__(self, index: int) -> float: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[float]: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        return self.texts.text(index).margin
+        return getattr(self.texts.text(index), self.name)
 
 
 class Answers(Sequence[Episode]):

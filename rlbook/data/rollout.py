@@ -28,9 +28,15 @@ class Batch:
     weight: Tensor | None = None             # share of each element in the average
     importance: Tensor | None = None         # what it weighs beside that, where another program drew the actions
     score: Tensor | None = None              # [B], what each episode is worth, in reward units
+    written: Tensor | None = None            # bool, shaped like mask; True marks what a text consists of, where not all of it counts
 
     def __len__(self) -> int:
         return len(self.action)
+
+    @property
+    def real(self) -> Tensor:
+        """bool, shaped like mask: False marks padding alone."""
+        return self.mask if self.written is None else self.written
 
     def __getitem__(self, rows: Any) -> Batch:
         return Batch(**{field.name: _rows(getattr(self, field.name), rows) for field in dataclasses.fields(self)})

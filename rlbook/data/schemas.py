@@ -3,6 +3,7 @@
     prompt, completion               one answer                          (TRL)
     messages                         a chat that ends with an answer     (OpenAI, TRL)
     conversations                    the same, "from" human and gpt      (ShareGPT)
+    prompt, completion, label        one answer, good or bad             (TRL)
     prompt, chosen, rejected         the better of two; perhaps margin   (TRL)
     prompt, completions[, scores]    several, best first or with scores
     prompt, id_list, score_list      several, as token ids with scores   (beams)
@@ -39,6 +40,15 @@ class Text(NamedTuple):
     completions: list[str] | list[list[int]]  # the best first; texts or token ids
     scores: list[float] | None = None        # of the completions, where the row has them
     margin: float = 0.0                      # by how much the first should beat the second, in reward units
+    good: bool = True                        # what was thought of the only one
+    turns: bool = False                      # whether the assistant's earlier answers are to be learned from too
+
+
+class Conversation(NamedTuple):
+    """A whole chat as L ids."""
+
+    ids: list[int]                           # [L]
+    counts: list[bool]                       # [L], which of them the assistant writes, the end of each turn included
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,7 @@ class Schema(NamedTuple):
     """A form of row: which columns it is known by, what it becomes, and how it is read."""
 
     columns: tuple[str, ...]
-    kind: str                                # "episodes", "pairs", "groups" or "examples"
+    kind: str                                # "episodes", "pairs", "groups", "labelled" or "examples"
     read: Callable[[Row], Text]
 
 
@@ -71,9 +81,10 @@ def schema_of(row: Row, *, answered: bool = True) -> Schema:
     Raises:
         ValueError: none of the known ones; the sentence names the columns and the nearest form.
     """
-    schemas = [schema for schema in SCHEMAS if schema.kind != "examples" or not answered]
+    schemas = [schema for schema in SCHEMAS if schema.kind != ("examples" if answered else "labelled")]
     for schema in schemas:
-        if all(column in row for column in schema.columns):
+        named = all(column in row for column in schema.columns)
+        if named and (schema.kind != "labelled" or isinstance(row["label"], bool)):       # another label is a column like any other
             return schema
     wanted = "; ".join(", ".join(schema.columns) for schema in schemas)
     known = {column for schema in schemas for column in schema.columns}
@@ -106,6 +117,12 @@ def _completion(row: Row) -> Text:
     return Text(_prompt(row["prompt"]), [_answer("completion", row["completion"])])
 
 
+def _labelled(row: Row) -> Text:
+    if not isinstance(row["label"], bool):
+        raise ValueError(f"label must be true (a good completion) or false (a bad one), got {_short(row['label'])}")
+    return _completion(row)._replace(good=row["label"])
+
+
 def _messages(row: Row) -> Text:
     return _ended("messages", _chat("messages", row["messages"]))
 
@@ -117,7 +134,7 @@ def _conversations(row: Row) -> Text:
 def _ended(name: str, messages: list[Message]) -> Text:
     if len(messages) < 2 or messages[-1]["role"] != "assistant":
         raise ValueError(f"{name} must be a chat of at least two messages that ends with one of the role 'assistant'")
-    return Text(messages[:-1], [messages[-1]["content"]])
+    return Text(messages[:-1], [messages[-1]["content"]], turns=any(message["role"] == "assistant" for message in messages[:-1]))
 
 
 def _preference(row: Row) -> Text:
@@ -205,6 +222,7 @@ SCHEMAS = (
     Schema(("prompt", "chosen", "rejected"), "pairs", _preference),
     Schema(("prompt", "id_list", "score_list"), "groups", _beams),
     Schema(("prompt", "completions"), "groups", _candidates),
+    Schema(("prompt", "completion", "label"), "labelled", _labelled),
     Schema(("prompt", "completion"), "episodes", _completion),
     Schema(("prompt", "reward_model"), "episodes", _verl),
     Schema(("prompt", "answer"), "episodes", _answered),

@@ -55,11 +55,11 @@ class WithRightAnswers:
 
 
 def _judged(batch: Batch, rows: list[list[int]], answers: list[int]) -> Batch:
-    """Completions of the batch's prompts; the last tokens of each are the answer."""
+    """Completions of the batch's prompts; the last tokens of each are the answer and EOS, which is not judged."""
     lengths, width = np.array([len(row) for row in rows]), max(map(len, rows))
     place = np.arange(width)
     mask = place < lengths[:, None]
-    weight = mask & (place >= (lengths - answers)[:, None])
+    weight = mask & (place >= (lengths - answers)[:, None]) & (place < lengths[:, None] - 1)
     action, counts, share = (_moved(array, batch.mask) for array in (padded(rows, 0), mask, weight.astype(np.float32)))
     unknown = torch.full(counts.shape, torch.nan, device=counts.device)
     return Batch(batch.obs, action, unknown, counts, weight=share)

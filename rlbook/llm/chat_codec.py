@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.checks import nearest
-from rlbook.data.schemas import Example, Message
+from rlbook.data.schemas import Conversation, Example, Message
+from rlbook.llm.conversations import conversation
 from rlbook.llm.tokenizer import Codec
 
 PLAIN = "plain"
@@ -60,6 +61,17 @@ class ChatCodec(Codec):
         """Ids of a chat that waits for its next answer."""
         text = self.rendered(prompt)
         return self.encode_prompts([text])[0] if self.plain else self.encode_rendered(text)
+
+    def encode_conversation(self, messages: list[Message]) -> Conversation | None:
+        """As in `Codec`, behind the system text and the shots, whose answers do not count."""
+        if self.plain or self.template is None:
+            return None
+        whole = self.messages(messages)
+        for message in whole:
+            self.check_text(message["content"])
+        template = partial(self.template, **self.arguments)
+        own = len(messages) - (messages[0]["role"] == "system")
+        return conversation(self.backend, template, self.ends, whole, first=len(whole) - own)
 
 
 def chat_codec(

@@ -33,7 +33,7 @@ class CompletionReward(RewardNetwork):
         self.score.register_buffer("bias", torch.zeros(1))
 
     def rewards(self, batch: Batch) -> Tensor:
-        completion = batch.action.where(batch.mask, 0)
+        completion = batch.action.where(batch.real, 0)
         score = self.score(rows_of(batch.obs["tokens"], batch.obs["length"], completion))[:, 1:]    # [B, T], behind each token
         return score.where(_last(batch.mask), 0.0)
 

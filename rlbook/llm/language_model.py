@@ -197,7 +197,7 @@ class WithoutAdapters(LanguageModelPolicy):
 
 def _completions(batch: Batch) -> Tensor:
     """The actions [B, T]; what stands behind an ending is of no use, and a valid id takes its place."""
-    return batch.action.where(batch.mask, 0)
+    return batch.action.where(batch.real, 0)
 
 
 def _states(batch: Batch) -> Rows:

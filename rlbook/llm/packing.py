@@ -44,7 +44,7 @@ def packed(batch: Batch, width: int) -> Packed:
     Raises:
         ValueError: a text is longer than that.
     """
-    before, written = batch.obs["length"], batch.mask.sum(1)                          # [B]
+    before, written = batch.obs["length"], batch.real.sum(1)                          # [B]
     length = before + written - 1
     if int(length.max()) > width:
         raise ValueError(f"packing must be at least {int(length.max())}, the tokens of the longest text, got {width}")
@@ -52,7 +52,7 @@ def packed(batch: Batch, width: int) -> Packed:
     rows, columns = int(row.max()) + 1, int((start + length).max())
     tokens, position = torch.zeros(rows, columns, dtype=torch.int64), torch.zeros(rows, columns, dtype=torch.int64)
     text = torch.full((rows, columns), -1, dtype=torch.int64)
-    for number, (prompt, count, answer, own) in enumerate(zip(batch.obs["tokens"], before, batch.action, batch.mask, strict=True)):
+    for number, (prompt, count, answer, own) in enumerate(zip(batch.obs["tokens"], before, batch.action, batch.real, strict=True)):
         where = row[number], slice(int(start[number]), int(start[number] + length[number]))
         tokens[where] = torch.cat([prompt[:count], answer[own][:-1]])
         text[where], position[where] = number, torch.arange(int(length[number]))

@@ -138,7 +138,7 @@ class TokenRows:
         codec = self.rules.codec
         if action.shape != self.lengths.shape or ((action < 0) | (action >= codec.vocabulary_size)).any():
             raise ValueError(f"action: {action.tolist()} must be {len(self.lengths)} token ids from 0 to {codec.vocabulary_size - 1}")
-        live = np.flatnonzero(~(self.terminated | self.truncated))
+        live = (~(self.terminated | self.truncated)).nonzero()[0]
         self.tokens[live, self.lengths[live]] = action[live]
         self.lengths[live] += 1
         ended = action[live] == codec.ends[0] if len(codec.ends) == 1 else np.isin(action[live], codec.ends)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from rlbook.data.schemas import Conversation, Message
+from rlbook.llm.conversations import conversation
 from rlbook.llm.model_folder import folder_settings, read_json
 
 if TYPE_CHECKING:
@@ -103,6 +105,18 @@ class Codec:
         """Ids of an answer, EOS last. Raises ValueError at a character without a token."""
         self.check_text(text)
         return [*self.backend.encode(text, add_special_tokens=False).ids, self.eos]
+
+    def encode_conversation(self, messages: list[Message]) -> Conversation | None:
+        """Ids of a whole chat, and which of them the assistant writes; None without a template, which alone says where a turn ends.
+
+        Raises:
+            ValueError: a character without a token, or a template that does not write turn after turn.
+        """
+        if self.template is None or self.template_text is None:
+            return None
+        for message in messages:
+            self.check_text(message["content"])
+        return conversation(self.backend, self.template, self.ends, messages)
 
     def check_text(self, text: str) -> None:
         """Raises ValueError where there is no token for a character of `text`."""

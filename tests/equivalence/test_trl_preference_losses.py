@@ -22,11 +22,13 @@ LOG_PROB = torch.tensor([[-0.6, -2.5, -0.5], [-1.2, -0.2, 0.0], [-0.7, -1.5, 0.0
 REFERENCE = torch.tensor([[-1.0, -2.0, -0.9], [-1.0, -0.8, 0.0], [-0.4, -1.1, 0.0], [-2.5, -0.3, -0.2]], dtype=torch.float64)
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 0], [1, 1, 1]], dtype=torch.bool)
 MISMATCHED, MISMATCHED_REFERENCE = LOG_PROB.roll(1, 0) * 0.9, REFERENCE.roll(1, 0)
+LABELS = torch.tensor([True, False, False, False])               # of the same four, each for itself; a good one weighs 1.5
 
 TRL: dict[tuple[str, float], float] = {      # (loss, ε) → TRL 1.16's number at β = 0.3
     ("sigmoid", 0.0): 0.5607936898, ("sigmoid_norm", 0.0): 0.6337912482, ("cdpo", 0.2): 0.6177936898, ("hinge", 0.0): 0.715,
     ("ipo", 0.0): 1.5851388889, ("robust", 0.2): 0.4657936898, ("exo_pair", 0.2): 0.1351161026, ("apo_zero", 0.0): 0.9289066843,
-    ("apo_down", 0.0): 0.9554567274, ("kto", 0.0): 0.4644602079, ("simpo", 0.0): 0.9410583513, ("orpo", 0.0): 0.1719586998,
+    ("apo_down", 0.0): 0.9554567274, ("kto", 0.0): 0.4644602079, ("kto_labels", 0.0): 0.5382911123,
+    ("simpo", 0.0): 0.9410583513, ("orpo", 0.0): 0.1719586998,
 }  # fmt: skip
 
 
@@ -56,6 +58,10 @@ def ours(name: str, epsilon: float, log_prob: Tensor = LOG_PROB) -> Tensor:
         "apo_zero": lambda: losses.apo_zero_loss(*pair, beta=0.3),
         "apo_down": lambda: losses.apo_down_loss(*pair, beta=0.3),
         "kto": lambda: losses.kto_loss(*pair, losses.mismatched_kl(whole, reference), beta=0.3),
+        "kto_labels": lambda: losses.labelled_kto_loss(
+            losses.sequence_log_prob(log_prob, MASK), losses.sequence_log_prob(REFERENCE, MASK), LABELS,
+            losses.mismatched_kl(whole, reference), beta=0.3, good_weight=1.5,
+        ),
         "simpo": lambda: losses.simpo_loss(*means(log_prob), beta=0.3, margin=0.5),
         "orpo": lambda: losses.orpo_loss(*means(log_prob), beta=0.3),
     }[name]()
@@ -142,11 +148,12 @@ def theirs(name: str, epsilon: float) -> float:
     completion = torch.nn.functional.pad(MASK, (1, 0)).long()
     inputs: dict[str, Any] = {"input_ids": torch.zeros(4, 4).long(), "attention_mask": torch.ones(4, 4).long()}
     inputs["completion_mask"] = completion
-    if name == "kto":
-        inputs |= {f"KL_{key}": value for key, value in inputs.items()} | {"label": torch.tensor([True, True, False, False])}
+    if name in ("kto", "kto_labels"):
+        labels, weight = (torch.tensor([True, True, False, False]), 1.0) if name == "kto" else (LABELS, 1.5)
+        inputs |= {f"KL_{key}": value for key, value in inputs.items()} | {"label": labels}
         kto = trainer(
             "trl.trainer.kto_trainer", "KTOTrainer", loss_type="kto", calculate_KL=True, precompute_ref_logps=False,
-            desirable_weight=1.0, undesirable_weight=1.0, model=Speaking(LOG_PROB),
+            desirable_weight=weight, undesirable_weight=1.0, model=Speaking(LOG_PROB),
             ref_model=Speaking(REFERENCE, MISMATCHED_REFERENCE * MASK),
         )  # fmt: skip
         return kto._compute_loss(Speaking(LOG_PROB, MISMATCHED * MASK), inputs, False).item()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import a2c_cartpole, dqn_cartpole, grpo_step, maze_steps, ppo_cartpole, sac_pendulum
+from benchmarks import a2c_cartpole, dqn_cartpole, fit_steps, grpo_step, maze_steps, ppo_cartpole, sac_pendulum, sampling, training
+from benchmarks.model_sizes import SIZES
+from rlbook.llm.language_model import LanguageModelPolicy
 
 
 def test_an_unknown_comparison_is_refused_in_one_sentence() -> None:
@@ -26,6 +29,24 @@ def test_an_unknown_comparison_is_refused_in_one_sentence() -> None:
     lambda: dqn_cartpole.our_agent().update(),
     lambda: sac_pendulum.our_agent().update(),
     lambda: grpo_step.our_steps(),
-], ids=["ppo", "a2c", "maze", "dqn", "sac", "grpo"])  # fmt: skip
+    lambda: fit_steps.our_fine_tuning(),
+    lambda: fit_steps.our_dpo(),
+    lambda: fit_steps.our_reward_model(),
+], ids=["ppo", "a2c", "maze", "dqn", "sac", "grpo", "fine-tuning", "dpo pairs", "reward model"])  # fmt: skip
 def test_our_side_of_a_comparison_runs(run):
     assert run()
+
+
+def test_the_batch_of_a_training_comparison_is_the_same_work_for_both_sides() -> None:
+    """The same loss of the same completions, and so the same gradient, to rounding."""
+    model, batch = SIZES[0].model(), training.example(SIZES[0])
+    losses = training.ours(LanguageModelPolicy(model), batch), training.theirs(model, batch)
+    assert losses[0].item() == pytest.approx(losses[1].item(), abs=1e-6)
+    assert [size.name for size in SIZES] == ["0.1 M", "1 M", "10 M", "135 M"]
+    small = [sum(parameter.numel() for parameter in size.model().parameters()) for size in SIZES[:3]]
+    assert small == [pytest.approx(millions * 1e6, rel=0.4) for millions in (0.1, 1, 10)]
+
+
+def test_both_sides_sample_from_one_distribution() -> None:
+    size = dataclasses.replace(SIZES[0], rounds=1, completions=2, new_tokens=4)
+    assert float(sampling.beside(size).note.split()[-2]) < 1e-5

@@ -132,7 +132,7 @@ def test_the_right_answer_takes_the_place_of_the_one_behind_the_steps(stage: Mak
     steps = ["<think>12</think>", "<think>1</think>2</think>", "<think>12</think>", "<think></think>"]
     assert texts == [f"{before}{answer}<eos>" for before, answer in zip(steps, answers, strict=True)]
     judged = [codec.decode(ids[weight > 0]) for ids, weight in zip(right.behind_steps.action, right.behind_steps.weight, strict=True)]
-    assert judged == [f"{answer}<eos>" for answer in answers]
+    assert judged == answers                                       # the tokens of y* alone: EOS is no part of the answer
     alone = [codec.decode(ids[mask]) for ids, mask in zip(right.alone.action, right.alone.mask, strict=True)]
     assert alone == [f"<think></think>{answer}<eos>" for answer in answers]
     assert right.well_formed.tolist() == [1.0, 0.0, 0.0, 0.0]

@@ -16,7 +16,8 @@ none.
 
 `learn` ranks what the policy plays by its return, and equal returns make no pair (online DPO).
 `fit` takes a data set of pairs as it is (DPO as published). On the maze a pair is two walks, played
-ones from one start; on a token environment two completions of one prompt.
+ones from one start; on a token environment two completions of one prompt. `preference_loss` = kto
+also takes episodes that are good or bad, each for itself; see `labelled_episodes`.
 
 Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 7. NLL term: Pang et al. 2024, arXiv:2404.19733,
 eq. 1 (here per step, averaged). Online pairs: Guo et al. 2024, arXiv:2402.04792. `reference_period`
@@ -34,6 +35,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Data, Metrics, Parts, State, Step
+from rlbook.algorithms.policy.labelled_episodes import train_on_labelled
 from rlbook.algorithms.policy.pair_losses import (
     LOSSES,
     REFERENCE_FREE,
@@ -42,6 +44,7 @@ from rlbook.algorithms.policy.pair_losses import (
     pair_loss,
 )
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.data.labelled import Labelled, LabelledBatch
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
 from rlbook.functional.averages import averaged, given, per_token
@@ -72,6 +75,7 @@ class DPOConfig:
     # DPO), robust and exo
     label_smoothing: float = 0.0
     simpo_margin: float = 0.5  # γ of simpo, dimensionless
+    good_weight: float = 1.0  # weight of a good episode where a bad one's is 1, of kto, > 0
     # c, weight of the better episode's negative log-likelihood, in loss per nat
     nll_coef: float = 0.0
     # rounds of play after which the reference becomes the present policy; 0 never
@@ -92,6 +96,7 @@ class DPOConfig:
             self, group_size=checks.at_least(2), beta=checks.positive,
             preference_loss=checks.one_of(*LOSSES), per_step=checks.boolean,
             label_smoothing=checks.number_in(0.0, 0.5), simpo_margin=checks.non_negative,
+            good_weight=checks.positive,
             nll_coef=checks.non_negative,
             reference_period=checks.non_negative_int, batch_size=checks.positive_int,
             epochs=checks.positive_int, anneal_learning_rate=checks.boolean,
@@ -108,7 +113,7 @@ class DPO(PolicyAgent):
 
     Config = DPOConfig
     uses = ("reference", *PolicyAgent.uses)
-    data_kinds = ("Pairs",)
+    data_kinds = ("Pairs", "Labelled")
     rollout = "episodes"
     without_reference = "with a preference_loss that knows none; leave it out"
     default_num_envs = 32
@@ -116,7 +121,8 @@ class DPO(PolicyAgent):
         "preference_loss": "the chosen preference loss, minimised; "
         "ln 2 = 0.693 for sigmoid at the start",
         "nll": "-log π(a|s) per step of the better episodes, in nats",
-        "accuracy": "share of pairs whose better episode has the larger implicit reward, in [0, 1]",
+        "accuracy": "share of pairs whose better episode has the larger implicit reward, "
+        "in [0, 1]; of labelled episodes, of those on their side of KTO's point of reference",
         "reward_margin": "mean β Δ, the better episode's implicit reward minus the worse one's",
         "chosen_log_ratio": "mean log π(τ_w) - log π_ref(τ_w), in nats; "
         "below 0, they have become less likely; without a reference log π(τ_w)",
@@ -174,6 +180,14 @@ class DPO(PolicyAgent):
             if (value := getattr(self.config, name)) != getattr(DPOConfig, name):
                 refusal = f"{name} has no effect on recorded pairs; got {value!r}, leave it out"
                 raise ValueError(refusal)
+        if isinstance(data, Labelled):
+            if self.config.preference_loss != "kto":
+                refusal = "preference_loss must be 'kto' for episodes that are good or bad each for"
+                raise ValueError(f"{refusal} itself, got {self.config.preference_loss!r}")
+            for episodes, good in data.minibatches(self.config.batch_size):
+                device, rate = self.parts.device, self.anneal()
+                batch = LabelledBatch(episodes.to(device), good.to(device))
+                yield mean_metrics([train_on_labelled(self, batch)]) | {"learning_rate": rate}
         for pairs in data.minibatches(self.config.batch_size):
             better, worse = (rows.to(self.parts.device) for rows in pairs[:2])
             rate = self.anneal()
@@ -250,15 +264,15 @@ class DPO(PolicyAgent):
         return self.whole(rows.reference_log_prob, rows.mask)
 
     @torch.no_grad()
-    def mismatched_kl(self, better: Batch, worse: Batch) -> Tensor:
-        """KTO's z: a scalar, in nats, of texts that stand behind another prompt of the minibatch.
+    def mismatched_kl(self, *batches: Batch) -> Tensor:
+        """KTO's z: a scalar, in nats, of texts behind the prompt of the next row of their batch.
 
         All walks of a maze begin alike, so there each stands for any other.
         """
         sums = []
-        for rows in (better, worse):
+        for rows in batches:
             if isinstance(rows.obs, dict):
-                shifted = {name: part.roll(1, 0) for name, part in rows.obs.items()}
+                shifted = {name: part.roll(-1, 0) for name, part in rows.obs.items()}
                 rows = dataclasses.replace(rows, obs=shifted)
                 rows.reference_log_prob = self.reference_log_prob(rows)
             log_prob = self.policy.evaluate(rows, entropy=False)[0]

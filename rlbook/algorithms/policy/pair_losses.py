@@ -50,6 +50,9 @@ class PairSettings(Protocol):
     def nll_coef(self) -> float: ...
 
     @property
+    def good_weight(self) -> float: ...
+
+    @property
     def batch_size(self) -> int: ...
 
 
@@ -73,6 +76,8 @@ def pair_loss(
         given["label_smoothing"] = config.label_smoothing
     if name == "simpo":
         given["margin"] = config.simpo_margin
+    if name == "kto":
+        given["good_weight"] = config.good_weight
     compared = () if name in REFERENCE_FREE else reference
     extra = (kl,) if name == "kto" else ()
     return LOSSES[name](*policy, *compared, *extra, **given)  # type: ignore[operator]
@@ -93,6 +98,7 @@ def check_pair_loss(config: PairSettings) -> None:
     idle = {
         "label_smoothing": name not in SMOOTHED,
         "simpo_margin": name != "simpo",
+        "good_weight": name != "kto",
         "reference_period": name in REFERENCE_FREE,
         "per_step": name in REFERENCE_FREE,
     }

@@ -105,7 +105,8 @@ class Rewards:
         Raises:
             BadAnswer: a reward failed, or returned something else than numbers or None; the sentence names it and the completion.
         """
-        total, named = np.zeros(len(completions)), {}
+        total: NDArray[np.float64] | None = None
+        named: dict[str, NDArray[np.float64]] = {}
         for part in self.parts:
             found = _values(part, completions)
             if all(type(value) is float and math.isfinite(value) for value in found):
@@ -117,8 +118,9 @@ class Rewards:
                 named |= _details(LOGGED + part.name, found)
             if not self.alone:
                 named[LOGGED + part.name] = values
-            total += part.weight * earned
-        return total, named
+            weighed = earned if part.weight == 1.0 else part.weight * earned
+            total = weighed if total is None else total + weighed
+        return np.zeros(len(completions)) if total is None else total, named
 
 
 def given(part: Part) -> Callable[..., Any]:

@@ -1,0 +1,51 @@
+"""Episodes that somebody found good or bad, each for itself: what thumbs up and thumbs down leave behind."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlbook.data.data_set import DataSet, Rows
+from rlbook.data.episodes import Episode, collate, digest_of
+from rlbook.data.rollout import Batch
+
+
+class LabelledBatch(NamedTuple):
+    """B episodes and what was thought of each."""
+
+    episodes: Batch
+    good: Tensor                             # [B] bool
+
+
+class Labelled(DataSet[LabelledBatch]):
+    """Episodes with a label each; nobody need have compared any two of them.
+
+    Args:
+        episodes: read when they are asked for, so that they may lie in a file.
+        good: the label of each.
+        digest: as in `rlbook.data.Episodes`.
+    """
+
+    def __init__(self, episodes: Sequence[Episode], good: Sequence[bool], *, digest: str | None = None) -> None:
+        super().__init__()
+        if len(episodes) != len(good) or not len(episodes):
+            raise ValueError(f"labelled episodes need one label each, and at least one, got {len(good)} for {len(episodes)}")
+        self.episodes, self.good, self._digest = episodes, good, digest
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def __getitem__(self, rows: Rows) -> LabelledBatch:
+        good = torch.tensor([bool(self.good[int(row)]) for row in rows])
+        return LabelledBatch(collate([self.episodes[int(row)] for row in rows]), good)
+
+    def digest(self) -> str:
+        if self._digest is None:
+            labels = np.array([bool(self.good[row]) for row in range(len(self))])
+            self._digest = hashlib.sha256(digest_of(self.episodes).encode() + labels.tobytes()).hexdigest()
+        return self._digest
