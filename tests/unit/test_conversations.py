@@ -98,7 +98,7 @@ def test_a_file_of_chats_is_one_episode_each_from_the_first_answer_on(tmp_path: 
 @pytest.mark.parametrize("packing", [None, 40])
 def test_the_loss_is_that_of_each_answer_behind_all_that_was_said_before(stage: Make, packing: int | None) -> None:
     """-mean over the 5 tokens of the answers; a row for each turn says the same, and the user's tokens are read and not learned."""
-    codec = character_codec()
+    codec: Any = character_codec()
     ids, own = codec.encode_conversation(CHAT)
     whole = Episode(np.array(ids[:5]), np.array(ids[5:]), counts=np.array(own[5:]))
     turns = [Episode(np.array(ids[:5]), np.array(ids[5:7])), Episode(np.array(ids[:12]), np.array(ids[12:]))]

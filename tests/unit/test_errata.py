@@ -117,7 +117,7 @@ def test_a_step_has_five_values() -> None:
     env = gymnasium.make("CartPole-v1")
     env.reset(seed=0)
     with pytest.raises(ValueError, match="too many values to unpack"):
-        _, _, _, _ = env.step(0)
+        _, _, _, _ = env.step(0)  # type: ignore[assignment]
     assert len(env.step(0)) == 5
 
 

@@ -53,13 +53,13 @@ def test_each_episode_is_judged_by_its_label_against_the_point_of_reference() ->
 
 def test_as_many_good_as_bad_ones_are_the_loss_on_pairs() -> None:
     good, kl = torch.tensor([True, True, False, False]), torch.tensor(0.3)
-    pairs = losses.kto_loss(*RATIOS.chunk(2), *ZERO.chunk(2), kl, beta=0.4, good_weight=1.5)
+    pairs = losses.kto_loss(RATIOS[:2], RATIOS[2:], ZERO[:2], ZERO[2:], kl, beta=0.4, good_weight=1.5)
     assert_close(losses.labelled_kto_loss(RATIOS, ZERO, good, kl, beta=0.4, good_weight=1.5), pairs)
 
 
 def test_each_prompt_gets_the_completion_of_the_row_before_it_as_in_trl(stage: Make) -> None:
     """TRL: KL_completion_ids = [completions[-1]] + completions[:-1]."""
-    agent = moved(stage("dpo", "Addition-v0", num_envs=4, preference_loss="kto").agent)
+    agent: Any = moved(stage("dpo", "Addition-v0", num_envs=4, preference_loss="kto").agent)
     batch = four()[np.arange(4)].episodes
     answers = [text(5, 6, 3), text(8, 9, 7), text(6, 6, 4), text(5, 9, 8)]       # 7, 4, 8, 3, one row on
     mismatched = Labelled(answers, [True] * 4)[np.arange(4)].episodes

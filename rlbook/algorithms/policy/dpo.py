@@ -181,13 +181,8 @@ class DPO(PolicyAgent):
                 refusal = f"{name} has no effect on recorded pairs; got {value!r}, leave it out"
                 raise ValueError(refusal)
         if isinstance(data, Labelled):
-            if self.config.preference_loss != "kto":
-                refusal = "preference_loss must be 'kto' for episodes that are good or bad each for"
-                raise ValueError(f"{refusal} itself, got {self.config.preference_loss!r}")
-            for episodes, good in data.minibatches(self.config.batch_size):
-                device, rate = self.parts.device, self.anneal()
-                batch = LabelledBatch(episodes.to(device), good.to(device))
-                yield mean_metrics([train_on_labelled(self, batch)]) | {"learning_rate": rate}
+            yield from self.fit_labels(data)
+            return
         for pairs in data.minibatches(self.config.batch_size):
             better, worse = (rows.to(self.parts.device) for rows in pairs[:2])
             rate = self.anneal()
@@ -195,6 +190,16 @@ class DPO(PolicyAgent):
                 rows.reference_log_prob = self.reference_log_prob(rows)
             metrics = mean_metrics([self.train_on(better, worse)])
             yield metrics | {"pairs": float(len(better)), "learning_rate": rate}
+
+    def fit_labels(self, data: Labelled) -> Iterator[Metrics]:
+        """The same for episodes with a label each."""
+        if self.config.preference_loss != "kto":
+            refusal = "preference_loss must be 'kto' for episodes that are good or bad each for"
+            raise ValueError(f"{refusal} itself, got {self.config.preference_loss!r}")
+        for episodes, good in data.minibatches(self.config.batch_size):
+            device, rate = self.parts.device, self.anneal()
+            batch = LabelledBatch(episodes.to(device), good.to(device))
+            yield mean_metrics([train_on_labelled(self, batch)]) | {"learning_rate": rate}
 
     def update(self, batch: Batch, better: Tensor, worse: Tensor) -> Metrics:
         """Epochs over pairs, the rows `better` [P] and `worse` [P] of `batch`; returns the mean
