@@ -127,12 +127,13 @@ def sampled(run: rlbook.Run, prompts: int, seed: int, split: str = "train") -> t
     return episodes, scores
 
 
-def told_apart(run: rlbook.Run, pairs: Pairs, *, units: bool) -> NDArray[np.bool_]:
-    """Which pairs the reward model orders rightly, of those that differ in the unit, or in the number alone: [K]."""
+def told_apart(run: rlbook.Run, pairs: Pairs, *, units: bool) -> NDArray[np.float64]:
+    """1 for each pair that the reward model orders rightly and ½ for equal scores, of those that differ in the unit, or in the number
+    alone: [K]."""
     ends = [[UNIT_ID in episode.action for episode in episodes] for episodes in (pairs.better, pairs.worse)]
     rows = np.flatnonzero((np.array(ends[0]) != np.array(ends[1])) == units)
     better, worse = (scores(run, [episodes[int(row)] for row in rows]) for episodes in (pairs.better, pairs.worse))
-    return better > worse
+    return (better > worse) + 0.5 * (better == worse)
 
 
 def scores(model: rlbook.Run, episodes: Sequence[Episode]) -> NDArray[np.float64]:
@@ -141,7 +142,7 @@ def scores(model: rlbook.Run, episodes: Sequence[Episode]) -> NDArray[np.float64
         return model.agent.score(collate(episodes)).double().numpy()  # type: ignore[attr-defined]
 
 
-def on_fresh_pairs(run: rlbook.Run, sft: str, *, units: bool, prompts: int = 1_000, seed: int = 1_000) -> NDArray[np.bool_]:
+def on_fresh_pairs(run: rlbook.Run, sft: str, *, units: bool, prompts: int = 1_000, seed: int = 1_000) -> NDArray[np.float64]:
     """`told_apart` of pairs of the first policy that the reward model has not seen."""
     return told_apart(run, preferences(rlbook.load(sft, allow_import=True), prompts, seed), units=units)
 

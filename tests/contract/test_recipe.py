@@ -218,6 +218,25 @@ def test_a_stage_may_be_like_an_earlier_one_and_follows_what_is_changed_there(he
     }  # fmt: skip
 
 
+def test_the_measures_of_several_samples_may_stand_in_the_table(here: Path) -> None:
+    few = {"samples": 2, "episodes": 8}
+    write({
+        "measure": {
+            "once": few | {"value": "pass@1"}, "twice": few | {"value": "pass@2"}, "reward": few, "wrong": few | {"value": "pas@2"},
+        },
+        "stages": {"sft": {"train": "sft", "env": "Addition-v0", "steps": 1, "batch_size": 8, "eval_every": 0}},
+    })  # fmt: skip
+    with pytest.raises(RequestError, match=r"measure wrong: an evaluation has no 'pas@2'; did you mean 'pass@2'"):
+        run_recipe(own(), here / "wrong")
+    tree = yaml.safe_load(Path("own.yaml").read_text())
+    del tree["measure"]["wrong"]
+    write(tree)
+    once, twice, reward = run_recipe(own(), here / "run")["table"]
+    assert once["after"]["count"] == twice["after"]["count"] == reward["after"]["count"] == 8  # prompts, not completions
+    assert once["after"]["mean"] <= twice["after"]["mean"] <= 2 * once["after"]["mean"]
+    assert once["after"]["mean"] == reward["after"]["mean"]
+
+
 def test_two_writers_are_refused(here: Path) -> None:
     (here / "run" / "done").mkdir(parents=True)
     with lock(here / "run"), pytest.raises(RequestError, match="is being written by another process"):

@@ -21,7 +21,9 @@ import numpy as np
 
 import rlbook
 from rlbook.book.recipes.table import rows
+from rlbook.checks import nearest
 from rlbook.errors import RequestError, TrainingError
+from rlbook.llm.samples import TOTAL, SampledEvaluation
 from rlbook.runs.exporting import export
 from rlbook.runs.files import CheckpointError, read_file, replace_file
 from rlbook.runs.folder import CONFIG, check_free, locked, told
@@ -171,12 +173,21 @@ def _values(recipe: Recipe, measure: Measure, run: Run, folder: Path) -> list[fl
         else:
             trust = {"allow_import": True} if recipe.trusted and "env" in arguments else {}
             result = rlbook.evaluate(run, **{"seed": 0} | arguments | trust)
-            found = getattr(result, measure.value, None)
-            if found is None:
-                raise RequestError(f"an evaluation has no {measure.value!r}")
+            found = _of_evaluation(result, measure.value)
     except RequestError as error:
         raise RequestError(f"{where}: {error}") from None
     return np.asarray(found, dtype=np.float64).ravel().tolist()
+
+
+def _of_evaluation(result: rlbook.Evaluation, name: str) -> object:
+    """An array of an evaluation by its name; of several samples of each prompt, the prompts' means."""
+    named = result.by_prompt() if isinstance(result, SampledEvaluation) else {"returns": result.returns, "lengths": result.lengths}
+    if name == "returns" and TOTAL in named:
+        return named[TOTAL]
+    if name not in named:
+        match = nearest(name, named)
+        raise RequestError(f"an evaluation has no {name!r}{f'; did you mean {match!r}?' if match else ''} (it has: {', '.join(named)})")
+    return named[name]
 
 
 def _check_same(place: Path, request: Request) -> None:
