@@ -18,6 +18,7 @@ from rlbook.interaction.playing import Evaluation, play
 from rlbook.registry import name_of
 from rlbook.runs.parts import agent_of, agent_of_model, model_folder
 from rlbook.runs.run import Run, load
+from rlbook.runs.searching import Judge, Search, searched
 from rlbook.seeding import rng_for
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def evaluate(
     target: Run | Agent | str | Path, env: EnvLike | None = None, episodes: int | None = None, seed: int | None = None, *,
     explore: bool = False, env_kwargs: Mapping[str, Any] | None = None, temperature: float | None = None, top_p: float | None = None,
     top_k: int | None = None, min_p: float | None = None, repetition_penalty: float | None = None, samples: int | None = None,
-    **options: Any,
+    search: str | None = None, simulations: int | None = None, judge: Judge = None, **options: Any,
 ) -> Evaluation:
     """Plays `episodes` whole episodes, greedily unless told otherwise; with `samples`, see `evaluate_samples`.
 
@@ -56,6 +57,10 @@ def evaluate(
         min_p: tokens with this share of the likeliest one's probability at least are drawn from.
         repetition_penalty: above 1, tokens that stand in the text already become less likely.
         samples: K completions of each of `episodes` held-out prompts; the result is a `rlbook.llm.samples.SampledEvaluation`.
+        search: the agent searches before it acts: "mcts" looks ahead with its policy and its critic, "best_of_n" and "majority" choose
+            among `samples` completions. The result is a `rlbook.runs.searching.Searched`; arguments as in `rlbook.runs.searching.Search`.
+        simulations: of mcts, for each move.
+        judge: of mcts and best_of_n: what finished texts are worth.
         options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`, `workers`).
 
     Raises:
@@ -66,7 +71,9 @@ def evaluate(
         "temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "repetition_penalty": repetition_penalty,
     }  # fmt: skip
     sampling = {name: value for name, value in asked.items() if value is not None}
-    if samples is not None:
+    if search is None and (simulations is not None or judge is not None):
+        raise RequestError(f"{'judge' if simulations is None else 'simulations'} has no effect without search")
+    if samples is not None and search is None:
         if explore:
             raise RequestError("explore has no effect with samples: those are drawn by the policy as it is")
         found = {"prompts": episodes, "seed": seed, "env_kwargs": env_kwargs, "sampling": sampling}
@@ -75,16 +82,27 @@ def evaluate(
     seed = None if seed is None else whole_number("seed", seed, least=0)
     _check_options(target, env, env_kwargs, options)
     recipe = None if env is None else Recipe.of(env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {}))
+    thinks = None if search is None else Search(search, simulations, samples, judge)
+    if thinks is not None and explore:
+        raise RequestError("explore has no effect with search")
     if isinstance(target, Agent):
         if recipe is None:
             raise RequestError("an agent alone does not say where to play; give env")
+        if thinks is not None:
+            return searched(target, recipe, episodes, seed or 0, thinks, sampling=sampling, load=_agent)
         return play(_sampling(target, sampling, seed or 0), recipe, episodes, seed or 0, explore=explore or bool(sampling))
     run = target if isinstance(target, Run) else load(target, env=env, **options)
     recipe = recipe or run.request.recipe.for_evaluation()
     seed = run.request.seed if seed is None else seed
+    if thinks is not None:
+        return searched(run.agent, recipe, episodes, seed, thinks, sampling=sampling, load=_agent)
     agent = _sampling(run.agent, sampling, seed)
     with run.workers or contextlib.nullcontext():
         return play(agent, recipe, episodes, seed, explore=explore or bool(sampling), workers=run.workers)
+
+
+def _agent(folder: Path) -> Agent:
+    return load(folder).agent
 
 
 def evaluate_samples(

@@ -41,6 +41,10 @@ def evaluated(words: Sequence[str]) -> tuple[bool, Result]:
         _refuse_idle(options, "a reward model", ("data", "threshold", "out", "checkpoint"))
         return options.json, judged_pairs(run, target, word(options.data), number("threshold", options.threshold), out)
     drawn = ("episodes", "seed", *SAMPLING, "top_k", "checkpoint")
+    if options.search is not None or options.simulations is not None or options.judge is not None:
+        _refuse_idle(options, "a search", ("search", "simulations", "judge", "samples", *drawn))
+        search = {"search": word(options.search), "simulations": integer("simulations", options.simulations), "judge": word(options.judge)}
+        return options.json, _searched(run, target, {"samples": samples, **search, **sampling, **asked})
     if samples is None:
         _refuse_idle(options, "whole episodes; they are for --samples K, a reward model or a file", ("explore", "workers", *drawn))
         return options.json, _episodes(run, target, options.explore, sampling, asked)
@@ -83,6 +87,29 @@ def _episodes(run: Run, folder: str, explore: bool, sampling: dict[str, float], 
         f"mean length   {facts['mean_length']:.4g} steps"
     )
     return facts, text
+
+
+def _searched(run: Run, folder: str, asked: dict[str, Any]) -> Result:
+    import rlbook
+    from rlbook.runs.searching import Searched
+
+    result = rlbook.evaluate(run, **asked)
+    assert isinstance(result, Searched)
+    low, high = result.confidence_interval
+    facts = {
+        "folder": folder, "episodes": len(result.returns), "search": result.search, "budget": result.budget, "judge": result.judge,
+        "tokens": result.tokens, "mean": result.mean, "confidence_interval": [low, high], "mean_length": float(result.lengths.mean()),
+        "returns": result.returns.tolist(), "lengths": result.lengths.tolist(),
+    }  # fmt: skip
+    judged = "" if result.judge is None else f", judged by {result.judge}"
+    lines = [
+        f"mean return   {result.mean:.4g}   (95 % confidence interval {low:.4g} to {high:.4g})",
+        f"episodes      {len(result.returns)}, {result.search} with {result.budget}{judged}",
+        f"mean length   {facts['mean_length']:.4g} steps",
+    ]
+    if result.tokens is not None:
+        lines.append(f"budget        {result.tokens:.4g} tokens for a prompt, read by all networks")
+    return facts, "\n".join(lines)
 
 
 def _samples(run: Run, folder: str, samples: int, asked: dict[str, Any], out: str | None, before: str | None) -> Result:

@@ -94,6 +94,9 @@ class Evaluate:
     folder: Positional[Folder]  # a run's folder, or a file of completions
     episodes: Number = None  # how many episodes (default: 100); with --samples, how many prompts (default: all, 512 at most)
     samples: Number = None  # complete each held-out prompt so many times
+    search: Word = None  # search before acting: mcts (with policy and critic), best_of_n or majority (of --samples completions)
+    simulations: Number = None  # of --search mcts, for each move (default: 32)
+    judge: Word = None  # what finished texts are worth in a search: critic, verifier, log_prob, or the run of a reward model
     out: File = None  # write the completions of --samples there, a JSON object a line; of a classifier, its curves as a picture
     compare: Folder = None  # set them beside those of another run or language model, or of this run before it learned: start
     data: File = None  # pairs that a reward model is measured on (default: those of its own that it has not learned from)

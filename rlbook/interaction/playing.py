@@ -92,6 +92,7 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: b
 def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool, workers: Workers | None) -> Evaluation:
     env = adapted_vector(type(agent), recipe, min(episodes, MAX_ENVS), agent.config, workers)
     check_spaces(agent, recipe, env.adaptation)
+    agent = agent.bind_env(env)
     returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
     for first in range(0, episodes, env.num_envs):
         count = min(env.num_envs, episodes - first)

@@ -41,6 +41,7 @@ class _Backed:
     policy_kind: ClassVar[str] = "language_model"
     takes_permission: ClassVar[bool] = True
     rules: TokenRules
+    rows: TokenRows
     model: str | None
     evaluation_reward: Asked
 
@@ -75,6 +76,12 @@ class _Backed:
         from rlbook.llm.answered import WithRightAnswers  # torch, which the environment does without
 
         return WithRightAnswers(self.rules)
+
+    def text_worlds(self, width: int, *, verified: bool) -> list[Any]:
+        """What a search looks ahead in, one for each row; see `rlbook.llm.text_world.TextWorld`."""
+        from rlbook.llm.text_world import TextWorld  # the search's modules, which the environment does without
+
+        return [TextWorld(self.rows, row, width, verified=verified) for row in range(len(self.rows.lengths))]
 
     def _single_spaces(self) -> tuple[spaces.Dict, spaces.Discrete]:
         length, vocabulary = self.rules.context_length, self.rules.observed_vocabulary

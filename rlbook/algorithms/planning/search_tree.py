@@ -321,9 +321,14 @@ class SearchTree:
                 part.mean[number * size + action] = float(self.tree.mean[edge])
         part.used[:] = [len(order), max(depths)]
         part.bounds[:] = [float(bound) for bound in self.tree.bounds]
-        return SearchTree(
+        rest = SearchTree(
             part, size, self.mode, [self.met[old] for old in order] if self.met else []
         )
+        if self.estimate:
+            rest.estimate = [self.estimate[old] for old in order] + [0.0] * spare
+            edges = [old * size + action for old in order for action in range(size)]
+            rest.prior = [self.prior[edge] for edge in edges] + [0.0] * (spare * size)
+        return rest
 
     def state_dict(self) -> State:
         """Everything that `from_state` needs."""

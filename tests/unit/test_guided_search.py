@@ -1,0 +1,192 @@
+"""Guided search, best of n and the vote: limits in which they are the greedy policy, an exact answer, what they cost, and bad requests."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rlbook
+import rlbook.policies.distributions
+import rlbook.policies.policy
+from rlbook.algorithms.planning.guided_search import GuidedSearch, GuidedSearchConfig
+from rlbook.algorithms.planning.simulators import simulator_of
+from rlbook.algorithms.planning.table_model import TableModel
+from rlbook.algorithms.planning.value_iteration import ValueIteration
+from rlbook.book import tabular_language_model as three_tokens
+from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.playing import play
+from rlbook.llm.choosing import best, most_frequent, written
+from rlbook.llm.outcome_value import OutcomeValue
+from rlbook.llm.rewards import Completion
+
+
+@pytest.fixture(scope="module")
+def adder() -> rlbook.Run:
+    """The small model as it ships, with a critic that has learned nothing: V is 0 everywhere."""
+    return rlbook.train("ppo", "Addition-v0", seed=0, steps=1, num_envs=2, eval_every=0)
+
+
+def searched(run: rlbook.Run, episodes: int = 24, **options: Any) -> Any:
+    return rlbook.evaluate(run, episodes=episodes, seed=3, **options)
+
+
+def test_one_simulation_writes_what_the_policy_finds_likeliest_and_reads_as_much_with_each_network(adder: rlbook.Run) -> None:
+    greedy, found = searched(adder), searched(adder, search="mcts", simulations=1)
+    assert (found.returns == greedy.returns).all() and (found.lengths == greedy.lengths).all()
+    prompt = 7                               # BOS and "12+34="; the last token that is written is read by nobody
+    assert found.tokens == pytest.approx(2 * (prompt + greedy.lengths.mean() - 1))
+
+
+def test_with_one_token_to_choose_from_a_search_is_greedy(adder: rlbook.Run) -> None:
+    greedy, found = searched(adder), searched(adder, search="mcts", simulations=4, top_k=1, judge="verifier")
+    assert (found.returns == greedy.returns).all()
+
+
+def test_a_judge_that_knows_the_answer_is_searched_for_it(adder: rlbook.Run) -> None:
+    greedy, found = searched(adder), searched(adder, search="mcts", simulations=32, judge="verifier")
+    assert (found.returns >= greedy.returns).all() and found.mean > greedy.mean + 0.1
+
+
+def test_one_sample_needs_no_choice_and_the_verifier_is_the_upper_bound(adder: rlbook.Run) -> None:
+    names = ("log_prob", "critic", "verifier")
+    one = [searched(adder, search="best_of_n", samples=1, judge=judge).returns for judge in names]
+    assert (one[0] == one[1]).all() and (one[0] == one[2]).all()
+    assert (one[0] == searched(adder, search="majority", samples=1).returns).all()
+    eight = {judge: searched(adder, search="best_of_n", samples=8, judge=judge) for judge in names}
+    vote = searched(adder, search="majority", samples=8)
+    assert all((eight["verifier"].returns >= found.returns).all() for found in (vote, *eight.values()))
+    assert eight["critic"].tokens == pytest.approx(2 * vote.tokens)              # the critic reads what the policy has written
+    assert eight["log_prob"].tokens == vote.tokens
+
+
+def test_of_equal_scores_and_of_equal_votes_the_first_is_taken() -> None:
+    assert best(np.array([[0.0, 2.0, 2.0], [1.0, 0.0, 0.5]])).tolist() == [1, 0]
+    texts = [Completion("1+1=", "2", text, ended) for text, ended in (("3", True), ("2", False), ("2", True), ("02", True), ("3", True))]
+    assert most_frequent(texts) == 0         # 3 twice; 2 and 02 are one answer, twice too; the unfinished one does not vote
+    assert most_frequent([*texts, texts[2]]) == 2
+    assert most_frequent(texts[1:2]) == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_enough_simulations_find_the_completion_that_the_closed_form_goes_to(seed: int) -> None:
+    """As β goes to 0, π* of the table is the completion of the largest reward; a uniform prior hides none."""
+    reward = three_tokens.rewards(seed)
+    task = Recipe.of(three_tokens.writing(reward))
+    assert three_tokens.optimum(np.full(27, 1 / 27), reward, 0.01).argmax() == reward.argmax()
+    uniform = Looker(np.zeros(three_tokens.END + 1), three_tokens.TOKENS)
+    model = simulator_of(task.make(), None, three_tokens.TOKENS)
+    assert isinstance(model, TableModel)
+    found = GuidedSearch(uniform, GuidedSearchConfig(simulations=2_000), table=model)
+    assert play(found, task, 1, 0).returns[0] == pytest.approx(reward.max())
+
+
+class Looker(rlbook.Agent):
+    """Finds all actions equally likely, and looks up what a state is worth."""
+
+    critic = True
+
+    def __init__(self, values: np.ndarray, num_actions: int) -> None:
+        super().__init__(None, None)
+        self.policy: Any = _Uniform(torch.from_numpy(values), num_actions)
+
+    def adapted(self, observations: Any) -> Any:
+        return np.asarray(observations, dtype=np.float32)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        pass
+
+
+class _Uniform(rlbook.policies.policy.Policy):
+    def __init__(self, values: torch.Tensor, num_actions: int) -> None:
+        super().__init__()
+        self.values_by_state, self.num_actions = torch.nn.Parameter(values), num_actions
+
+    def act(self, obs: Any, rng: Any, state: Any = None) -> Any:
+        raise NotImplementedError
+
+    def distribution(self, obs: Any) -> Any:
+        return rlbook.policies.distributions.Categorical(torch.zeros(len(obs), self.num_actions))
+
+    def value_parameters(self) -> list[torch.nn.Parameter]:
+        return [self.values_by_state]
+
+    def value(self, obs: Any) -> Any:
+        return self.values_by_state[obs.long()]
+
+    batch = evaluate = values = act  # type: ignore[assignment]
+
+
+def test_on_the_maze_the_same_class_with_exact_values_walks_as_well_as_anyone_can() -> None:
+    task = Recipe.of("Maze-v0")
+    planner = rlbook.train("value_iteration", "Maze-v0")
+    assert isinstance(planner.agent, ValueIteration)
+    model = simulator_of(task.make(), None, 4)
+    assert isinstance(model, TableModel)
+    guide = Looker(planner.agent.values(), 4)
+    found = GuidedSearch(guide, GuidedSearchConfig(simulations=64, gamma=planner.agent.config.gamma), table=model)
+    assert play(found, task, 4, 0).mean == rlbook.evaluate(planner, episodes=4).mean
+
+
+def test_searching_changes_nothing_in_the_run(adder: rlbook.Run) -> None:
+    before = {name: tensor.clone() for name, tensor in adder.agent.policy.state_dict().items()}  # type: ignore[attr-defined]
+    first, second = (searched(adder, search="mcts", simulations=8) for _ in range(2))
+    assert (first.returns == second.returns).all()
+    after = adder.agent.policy.state_dict()  # type: ignore[attr-defined]
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"search": "mctss"}, "search must be one of mcts, best_of_n, majority, got 'mctss'; did you mean 'mcts'?"),
+        ({"search": "mcts", "samples": 4}, "samples has no effect on search mcts; its budget is simulations"),
+        ({"search": "majority", "simulations": 4}, "simulations has no effect on search majority; its budget is samples"),
+        ({"search": "majority", "judge": "critic"}, "judge has no effect on search majority: the completions vote"),
+        ({"simulations": 4}, "simulations has no effect without search"),
+        ({"search": "mcts", "temperature": 0.5}, "search mcts draws none"),
+        ({"search": "mcts", "simulations": 0}, "simulations"),
+        ({"search": "best_of_n", "judge": "critik"}, "got 'critik'; did you mean 'critic'?"),
+        ({"search": "mcts", "explore": True}, "explore has no effect with search"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_in_one_sentence(adder: rlbook.Run, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=None) as refused:
+        searched(adder, 2, **options)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_without_a_critic_a_search_asks_for_another_judge() -> None:
+    run = rlbook.train("reinforce", "Addition-v0", seed=0, steps=1, num_envs=4, eval_every=0)
+    with pytest.raises(RequestError, match="has no critic"):
+        searched(run, 2, search="mcts")
+    assert searched(run, 2, search="mcts", simulations=2, judge="verifier").tokens < 20      # one network reads
+    with pytest.raises(RequestError, match="has no critic"):
+        searched(run, 2, search="best_of_n", judge="critic")
+
+
+def test_an_agent_without_a_policy_network_does_not_search() -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=100, eval_every=0)
+    with pytest.raises(RequestError, match="a search is guided by a policy network"):
+        rlbook.evaluate(run, episodes=1, search="mcts")
+    with pytest.raises(RequestError, match="chooses among completions"):
+        rlbook.evaluate(run, episodes=1, search="majority")
+
+
+def test_the_value_of_outcomes_learns_what_every_beginning_of_a_text_came_to(adder: rlbook.Run) -> None:
+    """Two prompts, one always right and one always wrong: V goes to 1 and 0 at the prompt and at the whole text."""
+    found = written(adder.agent, adder.agent.policy, adder.request.recipe, [0, 1], 8, np.random.default_rng(0))  # type: ignore[attr-defined]
+    found = found._replace(reward=np.repeat([1.0, 0.0], 8))
+    value = OutcomeValue(adder.agent.policy)  # type: ignore[attr-defined]
+    losses = value.fit(found, np.random.default_rng(0), passes=60, batch_size=8, learning_rate=3e-3)
+    assert losses[0] == pytest.approx(0.25, abs=0.25) and losses[-1] < 0.005
+    for length in (found.prompt, found.length):
+        judged, _ = value.judged(None, None, {"tokens": found.tokens, "length": length}, np.ones(16, dtype=bool))
+        assert judged == pytest.approx(found.reward, abs=0.2)
+    tree = searched(adder, 2, search="mcts", simulations=2, judge=value)
+    assert tree.judge == "a learned judge" and tree.tokens > 0
