@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import imported, nearest
+from rlbook.checks import imported, nearest, whole_number
 from rlbook.errors import RequestError
 from rlbook.runs.options import NAMES
 from rlbook.runs.recipe_file import SHIPPED, Tree, functions_of_the_book, limit, over, parsed, put, short
@@ -86,7 +86,7 @@ class Recipe:
 
     def __init__(self, name: str, tree: Tree, *, allow_import: bool = False, shipped: bool = False) -> None:
         self.name, self.tree, self.trusted, self._shipped = name, tree, allow_import or shipped, shipped
-        self.title, self.about, self.seed = str(tree.get("title", name)), str(tree.get("about", "")), tree["seed"]
+        self.title, self.about, self.seed = str(tree.get("title", name)), str(tree.get("about", "")), whole_number("seed", tree["seed"], 0)
         self.stages = tuple(self._stage(key, self._like(key, value)) for key, value in tree["stages"].items())
         self.measures = tuple(self._measure(key, value) for key, value in (tree.get("measure") or {}).items())
         self._check_order()

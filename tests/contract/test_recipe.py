@@ -171,6 +171,7 @@ def test_a_signal_ends_the_command_and_says_how_to_go_on(
     ("measure.walks.stages", ["pupel"], r"no stage 'pupel'; did you mean 'pupil'"),
     ("measure.walks.call", "notes:steps", r"measure walks: notes:steps: .*it takes: times"),
     ("measure.walks.checkpoint", {"stage": "teacher"}, r"measure walks names a stage, so it must say whose runs are measured"),
+    ("seed", "two", r"seed must be an integer of at least 0, got 'two'"),
     ("stages", {}, r"must hold 'stages'"),
 ])  # fmt: skip
 def test_a_wrong_recipe_is_one_sentence_and_leaves_nothing(path: str, value: object, sentence: str, here: Path) -> None:

@@ -114,9 +114,10 @@ def _do(recipe: Recipe, stage: Stage, folder: Path, on_report: Callable[[Run], N
         if stage.kind == "train":
             _train(recipe, stage, folder, found, on_report)
         else:
-            if (folder / stage.name).exists():                       # what an interrupted one has left
-                shutil.rmtree(folder / stage.name)
-            found.facts = _make(recipe, stage, folder) if stage.kind == "make" else _export(recipe, stage, folder)
+            with told(folder):
+                if (folder / stage.name).exists():                   # what an interrupted one has left
+                    shutil.rmtree(folder / stage.name)
+                found.facts = _make(recipe, stage, folder) if stage.kind == "make" else _export(recipe, stage, folder)
             found.seconds = round(time.perf_counter() - start, 3)
     except TrainingError as error:
         raise TrainingError(f"stage {stage.name}: {error}") from error
