@@ -64,6 +64,8 @@ def test_the_true_score_rises_by_15_points_with_the_penalty_and_falls_without_it
     found = {(row["stage"], row["measure"]): row for row in table}
     assert found["ppo", "true_score"]["gain"]["confidence_interval"][0] >= 0.15
     assert found["too_far", "fall"]["after"]["mean"] >= 0.05
-    assert found["too_far", "learned_sampled"]["after"]["mean"] > found["ppo", "learned_sampled"]["after"]["mean"]
+    for stage in ("ppo", "too_far"):         # the learned score says nothing of the difference
+        assert found[stage, "learned_sampled"]["gain"]["mean"] > 1.0
+    assert found["ppo", "true_sampled"]["after"]["mean"] > found["too_far", "true_sampled"]["after"]["mean"] + 0.1
     assert found["reward_model", "unit_seen"]["after"]["mean"] > 0.9
     assert found["reward_model", "number_seen"]["after"]["mean"] < 0.7
