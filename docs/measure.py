@@ -536,6 +536,7 @@ MEASUREMENTS = {
         "the cliff, from a narrow recording", f"fitted_q {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
     ),
     "offline_values": Experiment("the cliff, narrow recordings, medians of 3 seeds", "offline_values"),
+    "beam_stages": Experiment("the recipe `beams`, held-out queries, means of 3 seeds", "beam_stages"),
     "credit_assignment": Experiment("the maze with slips, 240 episodes of a policy that has learned half of the way", "credit_assignment"),
     "intrinsic_rewards": Experiment("two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards"),
     "answer_probability": Experiment(
