@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import rlbook
 from rlbook.book import beams as book
+from rlbook.book.recipes.running import run_recipe
 from rlbook.data import Groups, load
+from rlbook.errors import RequestError
 from rlbook.functional.divergences import k3
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.llm.rewards import Completion, coherence, diversity, downstream, judged
 from rlbook.llm.tasks import retrieval as world
 from rlbook.llm.tasks.task import built
+from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.recipe import Recipe as Stages
+from rlbook.runs.run import Run
 
 TASK = built(world.RetrievalTask)
 QUERY = TASK.held_out[0]
@@ -120,10 +128,59 @@ def test_levels_are_added_with_their_weights_and_an_unknown_one_is_named() -> No
 
 def test_the_mean_over_old_samples_of_r_minus_one_minus_log_r_is_the_kl_from_old_to_new() -> None:
     """The erratum: with r = new / old and samples of old it is KL(old ‖ new), by Σ old (r - 1 - log r); no KL to a reference."""
-    import torch
-
     old, new = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.7, 0.2, 0.1])
     estimate = float((old * k3(old.log(), new.log())).sum())
     forward = 0.5 * math.log(0.5 / 0.7) + 0.3 * math.log(0.3 / 0.2) + 0.2 * math.log(0.2 / 0.1)
     backward = 0.7 * math.log(0.7 / 0.5) + 0.2 * math.log(0.2 / 0.3) + 0.1 * math.log(0.1 / 0.2)
     assert estimate == pytest.approx(forward, rel=1e-5) and abs(estimate - backward) > 0.005
+
+
+def test_the_rows_of_a_recipe_can_be_limited_from_the_command_line() -> None:
+    found = Stages.find("beams", max_samples=32)
+    assert found.stage("beams").arguments["max_samples"] == 32 and "max_samples" not in found.stage("sft").arguments
+    with pytest.raises(RequestError, match="max_samples must be at least 1, got 0"):
+        Stages.find("beams", max_samples=0)
+    with pytest.raises(RequestError, match="max_samples: no stage of this recipe says it"):
+        Stages.find("rlhf", max_samples=32)
+
+
+SHORT = {
+    "sft.passes": 1, "rce.passes": 1, "grpo.passes": 2, "grpo.eval_every": 1, "grpo.eval_episodes": 8, "online.steps": 300,
+    "online.num_envs": 16, "measure.sampled_score.samples": 1,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_recipe_goes_from_a_search_to_a_table_and_keeps_the_best_within_the_band(tmp_path: Path) -> None:
+    facts = run_recipe(Stages.find("beams", SHORT, max_samples=32), tmp_path / "beams")
+    found = {(row["stage"], row["measure"]) for row in facts["table"]}
+    assert all(stage["finished"] for stage in facts["stages"])
+    assert {(stage, "sampled_score") for stage in ("sft", "rce", "grpo", "online")} <= found and ("grpo", "kl_to_sft") in found
+    assert ("sft", "kl_to_sft") not in found
+    run = rlbook.load(tmp_path / "beams" / "grpo")
+    assert {"kl_coef", "score_temperature", "ratio", "held_out_kl", "advantage_std"} <= run.metrics[-1].keys()
+    best = rlbook.load(tmp_path / "beams" / "grpo", checkpoint="best")
+    reports = [report for report in run.metrics if "eval_return" in report and report["reference_kl"] <= 0.1]
+    assert best.steps == max(reports, key=lambda report: (report["eval_return"], report["step"]))["step"]
+    assert len(book.scores(run, samples=2)) == 512 and len(book.divergence(run, tmp_path / "beams" / "sft", samples=1)) == 512
+
+
+@pytest.mark.slow
+def test_a_stage_on_recorded_beams_goes_on_bit_for_bit_where_it_was_cut(tmp_path: Path) -> None:
+    book.write_beams(tmp_path / "beams.jsonl", max_samples=32)
+    settings: dict[str, Any] = {
+        "steps": 8, "data": tmp_path / "beams.jsonl", "batch_size": 4, "kl_coef": 0.1, "kl_band": (1e-4, 1e-3), "held_out": 0.25,
+        "score_temperatures": (0.5, 2.0), "top": 3, "top_share": 0.5, "eval_every": 0, "env_kwargs": {"model": "new"},
+    }  # fmt: skip
+    whole = rlbook.train("grpo", "Retrieval-v0", **settings)
+
+    def stop(run: Run) -> None:
+        if run.steps == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        rlbook.train("grpo", "Retrieval-v0", folder=tmp_path / "run", on_report=stop, **settings)
+    resumed = rlbook.load(tmp_path / "run").resume()
+    assert [report["kl_coef"] for report in resumed.metrics] == [report["kl_coef"] for report in whole.metrics]
+    for ours, theirs in zip(whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True):  # type: ignore[attr-defined]
+        assert torch.equal(ours, theirs)
