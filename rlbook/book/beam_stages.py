@@ -1,7 +1,7 @@
 """What each stage of beam post-training adds: the recipe `beams` for several seeds, on held-out queries.
 
-Sampled is what the policy earns when it draws its choices, greedy when it takes the likeliest; the KL is that to the cloned policy, exact in
-the states that the policy itself reaches.
+Sampled is what the policy earns when it draws its choices, greedy when it takes the likeliest; the KL is that to the cloned policy, exact
+in the states that the policy itself reaches.
 """
 
 from __future__ import annotations
