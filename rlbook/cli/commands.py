@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlbook.cli.output import Unprinted, abandon_stdout, exported, for_terminal, interrupted, last_good, note, show, trained
 from rlbook.errors import RequestError, TrainingError
@@ -255,11 +255,13 @@ def doctor(words: Sequence[str]) -> int:
 
 def _symptoms(folder: Path, allow_import: bool) -> dict[str, str]:
     """What the log of a sound folder says about the learning."""
+    import rlbook
     from rlbook.interaction.environments import Recipe
     from rlbook.plots.optimum import optimal_return
     from rlbook.runs.folder import read_config
     from rlbook.runs.request import Request
     from rlbook.runs.symptoms import observation_scales, symptoms
+    from rlbook.runs.text_symptoms import first_ratio_error
 
     try:
         request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import)
@@ -268,8 +270,12 @@ def _symptoms(folder: Path, allow_import: bool) -> dict[str, str]:
     recipe, settings = request.recipe, vars(request.config)
     usual = Recipe(recipe.id).time_limit if recipe.id is not None else None
     scales = observation_scales(recipe) if settings.get("normalize_observation") is False else ()
-    best = optimal_return(recipe)
-    return symptoms(folder, time_limit=recipe.time_limit, usual_limit=usual, best=best, settings=settings, scales=scales)
+    known: dict[str, Any] = {"time_limit": recipe.time_limit, "usual_limit": usual, "best": optimal_return(recipe)}
+    rules = getattr(recipe.make().unwrapped, "rules", None)
+    if rules is not None:                    # the episodes are texts
+        agent = rlbook.load(folder, allow_import=allow_import).agent
+        known |= {"completion_limit": rules.max_new_tokens, "ratio_error": first_ratio_error(agent, recipe)}
+    return symptoms(folder, settings=settings, scales=scales, **known)
 
 
 def verify(words: Sequence[str]) -> int:

@@ -28,7 +28,7 @@ def evaluated(words: Sequence[str]) -> tuple[bool, Result]:
     import rlbook
 
     options = parse(Evaluate, words, "rlbook evaluate")
-    target, out, loading = str(word(options.folder)), word(options.out), {"checkpoint": checkpoint_of(options.checkpoint)}
+    target, out, checkpoint = str(word(options.folder)), word(options.out), checkpoint_of(options.checkpoint)
     if Path(target).is_file():
         _refuse_idle(options, "a file of completions", ("score", "label", "threshold", "out"))
         return options.json, judged_rows(target, word(options.score), word(options.label), number("threshold", options.threshold), out)
@@ -36,7 +36,7 @@ def evaluated(words: Sequence[str]) -> tuple[bool, Result]:
     chosen = {name: number(name, getattr(options, name)) for name in SAMPLING}
     sampling = {name: value for name, value in (chosen | {"top_k": integer("top_k", options.top_k)}).items() if value is not None}
     samples, workers = integer("samples", options.samples), integer("workers", options.workers)
-    run = rlbook.load(target, **loading, allow_import=options.allow_import, workers=workers)
+    run = rlbook.load(target, checkpoint=checkpoint, allow_import=options.allow_import, workers=workers)
     if run.agent.prefers:
         _refuse_idle(options, "a reward model", ("data", "threshold", "out", "checkpoint"))
         return options.json, judged_pairs(run, target, word(options.data), number("threshold", options.threshold), out)

@@ -56,6 +56,8 @@ def sample(
     if not isinstance(rules, TokenRules):
         wanted = "samples counts how many of K completions of a prompt are right, so it needs a token environment"
         raise RequestError(f"{wanted}; {recipe.name} is none (evaluate it with episodes and explore)")
+    if held_out.make_native_vector(1) is None:
+        raise RequestError("samples needs a token environment that is named by its id, so that its held-out prompts can be found")
     if not agent.batched:
         raise RequestError("samples are written side by side, and this agent takes one environment at a time")
     trained: Any = recipe.make().unwrapped

@@ -59,7 +59,8 @@ def classified(label: NDArray[np.bool_], score: NDArray[np.float64], threshold: 
     if threshold is None:
         threshold = float(score[label].mean() + score[~label].mean()) / 2
     said = score > threshold
-    precision, recall, f1, _ = metrics.precision_recall_fscore_support(label, said, average="binary", zero_division=0.0)
+    ratios: Any = metrics.precision_recall_fscore_support(label, said, average="binary", zero_division=0)  # type: ignore[arg-type]
+    precision, recall, f1, _ = ratios
     found = {
         "accuracy": metrics.accuracy_score(label, said), "average accuracy": metrics.balanced_accuracy_score(label, said),
         "precision": precision, "recall": recall, "F1": f1, "ROC AUC": metrics.roc_auc_score(label, score),

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from gymnasium.spaces import Box
 
 from rlbook.interaction.environments import Recipe
+from rlbook.runs.learning_log import FEW, Log
 from rlbook.runs.log import read_episodes, read_metrics
+from rlbook.runs.text_symptoms import TEXT_RULES
 
 WORSE = -0.05                                # explained variance under which a critic is worse than a constant, and not by chance
 CLIPPED = 0.3                                # share of samples out of PPO's bounds from which on the step is too large
 FAR = 0.05                                   # nats from the old policy to the new one, from which on the step is too large
 UNMOVED = 0.001                              # nats within which an entropy has not changed
-ROSE = 0.3                                   # of the range of returns, by which a run that learns gets better
 STILL = 0.15                                 # of the range of returns, by which they still grow at the end of a run that is too short
 SWAMPED = 100                                # times max_grad_norm, beyond which clipping leaves nothing but a direction
 LARGE = 100.0                                # squared reward units, of a critic's loss that comes from the size of the rewards
@@ -30,68 +30,12 @@ PLAYED = 1_000                               # random steps that tell the scales
 COLLAPSED = 0.02                             # of the entropy at the start
 CUT = 0.1                                    # share of the targets' probability that a distribution over returns may lose at its ends
 BEHIND = 0.25                                # of the range of returns seen, by which evaluation may lag behind training
-FEW = 6                                      # reports or episodes from which nothing can be told
-
-
-@dataclass(frozen=True)
-class Log:
-    """What the rules read."""
-
-    reports: list[dict[str, float | None]]
-    episodes: list[tuple[int, float, int]]   # step, return, length
-    time_limit: int | None                   # in environment steps
-    usual_limit: int | None                  # of the environment as it is registered
-    best: float | None                       # the optimal return, where it is known
-    settings: Mapping[str, object]           # the hyper-parameters
-    scales: Sequence[float]                  # standard deviation of each component of an observation, where that is known
-
-    def values(self, name: str) -> list[float]:
-        """One number of all reports that have it."""
-        return [value for report in self.reports if (value := report.get(name)) is not None]
-
-    def late(self, name: str) -> list[float]:
-        """Those of the last third; none where there are too few to tell."""
-        values = self.values(name)
-        return values[-(len(values) // 3) :] if len(values) >= FEW else []
-
-    def solved(self, value: float) -> bool:
-        """Whether a mean return is as good as optimal."""
-        return self.best is not None and value >= self.best - 0.02 * max(1.0, abs(self.best))
-
-    @property
-    def done(self) -> bool:
-        """Whether the last greedy episodes were as good as optimal."""
-        greedy = self.values("eval_return")
-        return bool(greedy) and self.solved(greedy[-1])
-
-    @property
-    def stuck(self) -> bool:
-        """Whether the last third of the episodes is hardly better than the first ones, and not as good as optimal."""
-        returns = [item[1] for item in self.episodes]
-        if len(returns) < 2 * FEW or self.done:
-            return False
-        start = statistics.fmean(returns[: max(FEW, len(returns) // 20)])
-        end = statistics.fmean(returns[-(len(returns) // 3) :])
-        return end - start <= ROSE * (max(returns) - min(returns)) and not self.solved(end)
-
-    def rise(self, name: str) -> tuple[float, float, float] | None:
-        """Of returns, the means of the last two fifths, and what they differ by, as a share of the range of all; None of too few."""
-        values, seen = self.values(name), [*self.values("return"), *self.values("eval_return")]
-        part = len(values) // 5
-        if len(values) < FEW:
-            return None
-        before, end = statistics.fmean(values[-2 * part : -part]), statistics.fmean(values[-part:])
-        return before, end, (end - before) / max(max(seen) - min(seen), 1e-9)
-
-    def number(self, name: str) -> float | None:
-        """A hyper-parameter that is a number."""
-        value = self.settings.get(name)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def symptoms(
     folder: Path, *, time_limit: int | None = None, usual_limit: int | None = None, best: float | None = None,
-    settings: Mapping[str, object] | None = None, scales: Sequence[float] = (),
+    settings: Mapping[str, object] | None = None, scales: Sequence[float] = (), completion_limit: int | None = None,
+    ratio_error: float | None = None,
 ) -> dict[str, str]:  # fmt: skip
     """Rule → sentence, for each rule that has something to say about the log in a folder.
 
@@ -102,8 +46,11 @@ def symptoms(
         best: the optimal return, where it is known.
         settings: the run's hyper-parameters, by name.
         scales: as `observation_scales` gives them.
+        completion_limit: tokens that a completion may have at most, where the episodes are texts.
+        ratio_error: as `rlbook.runs.text_symptoms.first_ratio_error` finds it.
     """
-    log = Log(read_metrics(folder), read_episodes(folder), time_limit, usual_limit, best, settings or {}, scales)
+    played = read_episodes(folder)
+    log = Log(read_metrics(folder), played, time_limit, usual_limit, best, settings or {}, scales, completion_limit, ratio_error)
     return {name: sentence for name, rule in RULES.items() if (sentence := rule(log)) is not None}
 
 
@@ -144,15 +91,17 @@ def clip_fraction_too_high(log: Log) -> str | None:
 
 
 def entropy_collapsed(log: Log) -> str | None:
-    """The policy made up its mind early, and has not become better since."""
+    """The policy made up its mind early, and has not become better since; of a language model, whenever it did."""
     entropy, returns = log.values("entropy"), log.values("return")
-    third = len(entropy) // 3
-    if len(entropy) < FEW or len(returns) < FEW or entropy[0] <= 0 or max(entropy[third:]) > COLLAPSED * entropy[0]:
+    third, writes = len(entropy) // 3, log.completion_limit is not None
+    if len(entropy) < FEW or len(returns) < FEW or entropy[0] <= 0:
         return None
+    left = statistics.fmean(log.late("entropy")) if writes else max(entropy[third:])
     early, late = statistics.fmean(returns[: max(1, len(returns) // 3)]), statistics.fmean(log.late("return"))
-    if log.solved(late) or late > early + 0.5 * (max(returns) - min(returns)):
+    if left > COLLAPSED * entropy[0] or log.solved(late) or late > early + 0.5 * (max(returns) - min(returns)):
         return None
-    told = f"entropy fell from {entropy[0]:.2g} to {entropy[third]:.2g} nats in the first third, and returns have stayed at {late:.4g}"
+    when, now = ("at the end", left) if writes else ("in the first third", entropy[third])
+    told = f"entropy fell from {entropy[0]:.2g} to {now:.2g} nats {when}, and returns have stayed at {late:.4g}"
     return f"{told}: the policy stopped exploring too early; raise entropy_coef or lower learning_rate"
 
 
@@ -341,4 +290,5 @@ RULES: Mapping[str, Callable[[Log], str | None]] = {
     "discount too low for the horizon": discount_too_low,
     "replay too small": replay_too_small,
     "budget too short": budget_too_short,
+    **TEXT_RULES,
 }

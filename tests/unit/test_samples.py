@@ -19,6 +19,8 @@ from rlbook.interaction.playing import t_interval
 from rlbook.llm.likelihood import log_likelihood
 from rlbook.llm.rewards import Completion, given_answer
 from rlbook.llm.samples import SampledEvaluation, difference
+from rlbook.llm.tasks import AdditionTask
+from rlbook.llm.token_env import TokenEnv
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 from rlbook.runs.state_encoding import encode
@@ -150,6 +152,11 @@ def test_bad_input_is_refused(run: Run, asked: dict[str, Any], sentence: str) ->
 def test_a_maze_has_no_prompts() -> None:
     with pytest.raises(rlbook.RequestError, match=r"needs a token environment; Maze-v0 is none"):
         rlbook.evaluate(begun("q_learning", "Maze-v0"), samples=4)
+
+
+def test_an_environment_without_an_id_has_no_held_out_prompts(run: Run) -> None:
+    with pytest.raises(rlbook.RequestError, match="named by its id"):
+        evaluate_samples(run.agent, 2, TokenEnv(AdditionTask()))
 
 
 def completion(text: str, ended: bool = True) -> Completion:

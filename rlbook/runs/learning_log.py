@@ -1,0 +1,73 @@
+"""The log of a run as the doctor's rules read it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+ROSE = 0.3                                   # of the range of returns, by which a run that learns gets better
+FEW = 6                                      # reports or episodes from which nothing can be told
+
+
+@dataclass(frozen=True)
+class Log:
+    """What the rules read."""
+
+    reports: list[dict[str, float | None]]
+    episodes: list[tuple[int, float, int]]   # step, return, length
+    time_limit: int | None                   # in environment steps
+    usual_limit: int | None                  # of the environment as it is registered
+    best: float | None                       # the optimal return, where it is known
+    settings: Mapping[str, object]           # the hyper-parameters
+    scales: Sequence[float]                  # standard deviation of each component of an observation, where that is known
+    completion_limit: int | None = None      # tokens that a completion may have at most, where the episodes are texts
+    ratio_error: float | None = None         # largest |ρ - 1| of tokens that were just drawn, where somebody has looked
+
+    def values(self, name: str) -> list[float]:
+        """One number of all reports that have it."""
+        return [value for report in self.reports if (value := report.get(name)) is not None]
+
+    def early(self, name: str) -> list[float]:
+        """Those of the first third; none where there are too few to tell."""
+        values = self.values(name)
+        return values[: len(values) // 3] if len(values) >= FEW else []
+
+    def late(self, name: str) -> list[float]:
+        """Those of the last third; none where there are too few to tell."""
+        values = self.values(name)
+        return values[-(len(values) // 3) :] if len(values) >= FEW else []
+
+    def solved(self, value: float) -> bool:
+        """Whether a mean return is as good as optimal."""
+        return self.best is not None and value >= self.best - 0.02 * max(1.0, abs(self.best))
+
+    @property
+    def done(self) -> bool:
+        """Whether the last greedy episodes were as good as optimal."""
+        greedy = self.values("eval_return")
+        return bool(greedy) and self.solved(greedy[-1])
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the last third of the episodes is hardly better than the first ones, and not as good as optimal."""
+        returns = [item[1] for item in self.episodes]
+        if len(returns) < 2 * FEW or self.done:
+            return False
+        start = statistics.fmean(returns[: max(FEW, len(returns) // 20)])
+        end = statistics.fmean(returns[-(len(returns) // 3) :])
+        return end - start <= ROSE * (max(returns) - min(returns)) and not self.solved(end)
+
+    def rise(self, name: str) -> tuple[float, float, float] | None:
+        """Of returns, the means of the last two fifths, and what they differ by, as a share of the range of all; None of too few."""
+        values, seen = self.values(name), [*self.values("return"), *self.values("eval_return")]
+        part = len(values) // 5
+        if len(values) < FEW:
+            return None
+        before, end = statistics.fmean(values[-2 * part : -part]), statistics.fmean(values[-part:])
+        return before, end, (end - before) / max(max(seen) - min(seen), 1e-9)
+
+    def number(self, name: str) -> float | None:
+        """A hyper-parameter that is a number."""
+        value = self.settings.get(name)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

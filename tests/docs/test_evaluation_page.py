@@ -1,0 +1,21 @@
+"""The page on evaluation: what it works out by hand is what the code says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "llm" / "evaluation.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("code", BLOCKS, ids=["tries", "judge"])
+def test_the_numbers_by_hand_are_the_codes(code: str) -> None:
+    if "classified" in code:
+        pytest.importorskip("sklearn")
+    names: dict[str, Any] = {}
+    exec(compile(code, str(PAGE), "exec"), names)
+    assert code.count("assert ") >= 6
