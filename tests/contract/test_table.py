@@ -18,10 +18,16 @@ BOXES_ONLY = {"ddpg", "td3"}
 TABLE, ENVIRONMENTS = table(), set(rlbook.environments())       # before any other test registers one of its own
 TEXTS = {"Addition-v0", "Reverse-v0", "Sorting-v0", "ModularArithmetic-v0", "TaggedCopy-v0", "Countdown-v0", "Reasoning-v0", "Chat-v0",
          "Mixture-v0", "Retrieval-v0"}
-SISTERS = {"CliffWalkingSlippery-v1", "FrozenLake8x8-v1", *TEXTS} - {"Addition-v0"}
+SISTERS = {
+    "CliffWalkingSlippery-v1", "FrozenLake8x8-v1", "WindyGridWorld-v0", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", *TEXTS,
+} - {"Addition-v0"}  # fmt: skip
 """Environments of the same kind and spaces as another one; `make test-all` goes through these too."""
-QUICK = {"CarRental-v0": {"value_iteration", "q_learning"}, "mbpo": {"Maze-v0", "CartPole-v1", "Pendulum-v1"}}
-"""Of an environment whose model takes seconds, and of an algorithm that is two others, the cells that `make test` goes through."""
+QUICK = {
+    "CarRental-v0": {"value_iteration", "q_learning"},
+    "DynaMaze-v0": {"value_iteration", "q_learning", "dyna_q_plus", "certainty_equivalence", "ppo"},
+    "mbpo": {"Maze-v0", "CartPole-v1", "Pendulum-v1"}, "world_model": {"Maze-v0", "CartPole-v1", "Pendulum-v1", "Addition-v0"},
+}  # fmt: skip
+"""Of environments with a costly model, and of algorithms that are costly or two others, the cells that `make test` goes through."""
 
 
 def is_slow(algorithm: str, env: str) -> bool:

@@ -72,6 +72,11 @@ COMPILED = [pytest.param(*learner, marks=[pytest.mark.slow] if compiled_again(*l
 ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
     ("FrozenLake-v1", {}), ("Maze-v0", {}), ("Taxi-v4", {"max_episode_steps": 40}), ("MaximizationBias-v0", {}),
 ]  # fmt: skip
+FOUR_SPEEDS = [
+    pytest.param(*learner, *env, marks=[pytest.mark.slow] if env[0] == "Taxi-v4" and learner[1] else [])
+    for learner in LEARNERS for env in ENVIRONMENTS
+]  # fmt: skip
+"""The long episodes of the taxi with the defaults alone in the quick suite, where an algorithm has them in the list."""
 needs_numba = pytest.mark.skipif(not compiled.available(), reason="numba is not installed")
 
 
@@ -108,8 +113,7 @@ def ids(item: Any) -> str:
     return ",".join(f"{key}={value}" for key, value in item.items()) if isinstance(item, dict) else str(item)
 
 
-@pytest.mark.parametrize(("env", "env_kwargs"), ENVIRONMENTS, ids=ids)
-@pytest.mark.parametrize(("algorithm", "config"), LEARNERS, ids=ids)
+@pytest.mark.parametrize(("algorithm", "config", "env", "env_kwargs"), FOUR_SPEEDS, ids=ids)
 def test_many_steps_at_once_leave_the_table_that_single_steps_leave(
     algorithm: str, config: dict[str, Any], env: str, env_kwargs: dict[str, Any]
 ) -> None:
