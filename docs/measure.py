@@ -357,6 +357,13 @@ def exact_match(runs: list[Training]) -> str:
     return right if len(runs) == 1 else f"{right}; {seconds(runs)} of training"
 
 
+def reward_and_answers(runs: list[Training]) -> str:
+    """The exact match, what training paid in the end, and how long the completions had become."""
+    paid, tokens = (statistics.fmean(run.logged[name] for run in runs) for name in ("return", "length"))
+    earned = f"{paid:.2f}".replace("-", "−")
+    return f"{exact_match(runs).rpartition('; ')[0]}; paid {earned} for {tokens:.1f} tokens"
+
+
 def _share(values: list[float]) -> str:
     """The mean over seeds, and the seeds."""
     each = f" (the mean of {', '.join(f'{value:.1%}' for value in values)})" if len(values) > 1 else ""
@@ -432,6 +439,7 @@ SLOWLY = "--epsilon 'linear(1.0, 0.05, 0.5)'"
 WITHOUT = "double,dueling,prioritized,n_step=1,noisy,distributional"
 WITH = "double=true,dueling=true,prioritized=true,n_step=5,noisy=true,distributional=true"
 ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
+PRICED = "--steps 60000 --learning-rate 1e-3 --eval-every 0 --env.reward '{exact: 1.0, length: 0.1}'"
 
 MEASUREMENTS = {
     "bandit_testbed": Measurement(
@@ -637,6 +645,10 @@ MEASUREMENTS = {
     "ppo_addition": Measurement("two-digit sums", "ppo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
     "grpo_maze": Measurement("the maze", "grpo Maze-v0", optimal(3.0), seeds=10),
     "grpo_addition": Measurement("two-digit sums", "grpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
+    "price_of_length": Measurement(
+        "two-digit sums, each token costs 0.02", f"grpo Addition-v0 {PRICED}", reward_and_answers, seeds=3, evaluate=ADDITION, sampled=True
+    ),
+    "reward_shaping": Experiment("a maze of 8 × 8 rooms that pays 1 at the goal, γ = 0.98", "reward_shaping"),
     "grpo_lora": Measurement(
         "two-digit sums, LoRA of rank 8", "grpo Addition-v0 --model.adapter.r 8 --model.adapter.lora_alpha 16 --learning-rate 5e-3",
         exact_match, seeds=3, evaluate=ADDITION, sampled=True,

@@ -141,14 +141,14 @@ def draw(found: Found) -> Figure:
     figure = new_figure(9.0, 3.6)
     learning, arriving = figure.subplots(1, 2, width_ratios=[2, 1])
     labelled(learning, "episodes", "steps of an episode")
-    labelled(arriving, "", "share of the states")
+    labelled(arriving, "share of the states from which\nits best policy arrives", "")
     for place, name in enumerate(NAMES):
         smooth = np.apply_along_axis(np.convolve, 1, found.steps[name], np.full(10, 0.1), "valid").mean(axis=0)
         learning.plot(np.arange(len(smooth)) + 10, smooth, color=curve_colour(place), label=name)
-        arriving.bar([place], [found.arriving[name]], color=curve_colour(place))
+        arriving.barh([place], [found.arriving[name]], color=curve_colour(place))
     learning.axhline(found.shortest, color="grey", linestyle="--", linewidth=1.0)
     learning.set_yscale("log")
-    arriving.set_xticks([])
-    arriving.set_title("its best policy arrives", fontsize=9)
+    arriving.set_yticks(range(len(NAMES)), NAMES)
+    arriving.invert_yaxis()
     legend(learning, "upper right")
     return figure

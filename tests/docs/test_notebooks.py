@@ -140,6 +140,14 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # takes the entropy for the temperature
         "def temperature_for(q, target_entropy): return target_entropy",
     ),
+    "rlif-and-why-it-falls": (
+        # the divergence of the policy from chance
+        "def certainty(p): return np.sum(p * np.log(p * len(p)))",
+        # from the mean, as if the answer had one token
+        "def tokens_needed(h, e, goal): return np.ceil((h.mean() - goal) / (goal - e))",
+        # as if one half decided
+        "def before_and_after(p, q): return [np.mean(p), np.mean(p > 0.5)]",
+    ),
     "beam-post-training": (
         # the scores as they are
         "def weights_of(s, tau): return np.exp(s / tau) / np.exp(s / tau).sum()",

@@ -22,7 +22,7 @@ PART_ONE = [
     "trees",
 ]  # fmt: skip
 PART_TWO = ["linear-approximation", "value-networks", "policy-gradient", "maximum-entropy", "imitation", "offline", "learned-models"]
-PART_THREE = ["language-models", "learning-from-data", "preferences", "groups", "recipes"]
+PART_THREE = ["language-models", "learning-from-data", "preferences", "groups", "rewards", "recipes"]
 CHAPTERS = [*PART_ONE, *PART_TWO, *PART_THREE]
 CHAPTER = [
     "The problem", "By hand", "The equations", "Watch it", "Run it", "What goes wrong", "Beside the others",
