@@ -34,7 +34,12 @@ from rlbook.runs.request import Request
 KINDS = ("train", "make", "export")
 RESERVED = ("measure", "defaults", "done")   # words that are no names of stages
 DATA = "data.jsonl"
-AGENTS = ("start", "reference", "reward_model", "teacher", "expert")
+DOES = {"train": "trains", "make": "makes data", "export": "exports a model"}
+NAMEABLE = {
+    "data": ("make",), "model": ("export", "make"), "export": ("train",), "start": ("train",), "reward_model": ("train",),
+    "expert": ("train",), "reference": ("train", "export", "make"), "teacher": ("train", "export", "make"),
+}  # fmt: skip
+"""Entry → the kinds of stages that it may name. A function may have written a Hugging Face folder."""
 
 
 @dataclass(frozen=True)
@@ -141,15 +146,13 @@ class Recipe:
         """What a stage that trains asks for, its places in `folder`."""
         given = self.filled(stage.arguments, folder)
         env, env_kwargs = given.pop("env", None), given.pop("env_kwargs", None) or {}
-        options = {key: given.pop(key) for key in NAMES if key in given}
+        options: Tree = {"seed": self.seed} | {key: given.pop(key) for key in NAMES if key in given}
         try:
             if not isinstance(env, str):
                 raise RequestError(f"it needs an env, such as Maze-v0, got {env!r}")
             if not isinstance(env_kwargs, dict):
                 raise RequestError(f"env_kwargs must be a mapping, got {env_kwargs!r}")
-            return Request.build(
-                stage.what, env, allow_import=self.trusted, env_kwargs=env_kwargs, hyperparameters=given, **{"seed": self.seed} | options
-            )
+            return Request.build(stage.what, env, allow_import=self.trusted, env_kwargs=env_kwargs, hyperparameters=given, **options)
         except RequestError as error:
             raise RequestError(f"stage {stage.name}: {error}") from None
 
@@ -258,21 +261,18 @@ class Recipe:
                     match = nearest(name, earlier)
                     hint = f"; did you mean {match!r}?" if match else ""
                     raise RequestError(f"stage {stage.name} names {name!r}, and no stage before it has that name{hint}")
-            for key, value in (stage.arguments | {"export": stage.what}).items():
-                wanted = {"data": ("make",), "model": ("export", "make")}.get(key, ("train", "export") if key in AGENTS else None)
-                if key in ("data", "model", "export", *AGENTS) and isinstance(value, Mapping) and set(value) == {"stage"}:
+            for key, value in (stage.arguments | {stage.kind: stage.what}).items():
+                if stage.kind != "make" and key in NAMEABLE and isinstance(value, Mapping) and set(value) == {"stage"}:
                     other = earlier[value["stage"]]
-                    if other.kind not in (wanted or ("train",)) and stage.kind != "make":
-                        verb = {"train": "trains", "make": "makes data", "export": "exports a model"}[other.kind]
-                        raise RequestError(f"stage {stage.name}: {key} names {other.name}, which {verb}{_other_way(key)}")
+                    if other.kind not in NAMEABLE[key]:
+                        raise RequestError(f"stage {stage.name}: {key} names {other.name}, which {DOES[other.kind]}{_other_way(key)}")
             earlier[stage.name] = stage
 
 
 def _other_way(key: str) -> str:
     """What to do instead."""
-    return {
-        "model": "; name an export of it, or use start", "data": "; name a stage that makes data", "export": "; name a stage that trains"
-    }.get(key, "; name a stage that trains")
+    ways = {"model": "; name an export of it, or use start", "data": "; name a stage that makes data"}
+    return ways.get(key, "; name a stage that trains")
 
 
 def _named(value: object) -> Iterator[str]:
