@@ -1,7 +1,7 @@
 """What each stage of beam post-training adds: the recipe `beams` for several seeds, on held-out queries.
 
 Sampled is what the policy earns when it draws its choices, greedy when it takes the likeliest; the KL is that to the cloned policy, exact
-in the states that the policy itself reaches.
+in the states that the policy itself reaches. Beside RCE stands what as many passes of cloning all beams alike add at the same step size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.book.beams import right_without_shots
+from rlbook.book.beams import right_without_shots, scores
 from rlbook.llm.tasks.retrieval import RetrievalTask
 from rlbook.llm.tasks.task import built
 
@@ -30,6 +30,7 @@ class Found(NamedTuple):
     """Means over the held-out queries."""
 
     after: NDArray[np.float64]               # [K seeds, 4 stages, 4 measures]; the KL of SFT to itself is 0
+    alike: NDArray[np.float64]               # [K], the sampled score after RCE's passes with equal weights
     best_beam: NDArray[np.float64]           # [K], the mean score of the best recorded beam of a training query
     optimum: float                           # the mean score of the best of all pairs
 
@@ -44,14 +45,28 @@ def one(folder: Path, seed: int) -> NDArray[np.float64]:
     return np.array([[means.get((stage, name), 0.0) for name in MEASURES] for stage in STAGES])
 
 
+def without_weights(folder: Path, seed: int) -> float:
+    """The sampled score after what RCE does at a temperature at which all beams count alike: cloning goes on."""
+    import rlbook
+    from rlbook.runs.recipe import Recipe
+
+    arguments = Recipe.find("beams", seed=seed).stage("rce").arguments
+    kept = {name: arguments[name] for name in ("env_kwargs", "passes", "batch_size", "learning_rate", "eval_every")}
+    run = rlbook.train(
+        "rce", "Retrieval-v0", data=folder / "beams" / "data.jsonl", start=folder / "sft", seed=seed, score_temperature=1e6, **kept
+    )
+    return float(scores(run).mean())
+
+
 def run(seeds: int = 3, home: str | Path | None = None) -> Found:
     """`one` for the seeds 0, 1, …; `home` keeps the folders, and finished stages in it are not done again."""
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(home or scratch) / f"seed-{seed}" for seed in range(seeds)]
         after = np.stack([one(folder, seed) for seed, folder in enumerate(folders)])
+        alike = np.array([without_weights(folder, seed) for seed, folder in enumerate(folders)])
         best = np.array([_best_beam(folder / "beams" / "data.jsonl") for folder in folders])
     task = built(RetrievalTask)
-    return Found(after, best, float(np.mean([task.optimum(prompt) for prompt in task.held_out])))  # type: ignore[attr-defined]
+    return Found(after, alike, best, float(np.mean([task.optimum(prompt) for prompt in task.held_out])))  # type: ignore[attr-defined]
 
 
 def _best_beam(path: Path) -> float:
@@ -67,7 +82,7 @@ def measured(found: Found) -> dict[str, float]:
         numbers |= {f"{name}: sampled": sampled[k], f"{name}: greedy": greedy[k], f"{name}: answered rightly": right[k]}
         if k:
             numbers |= {f"{name}: least gain of a seed": gain[:, k - 1].min(), f"{name}: KL": kl[k]}
-    extra = {"best recorded beam": found.best_beam.mean(), "optimum": found.optimum, "without shots": right_without_shots().mean()}
+    extra = {"RCE's passes with equal weights: sampled": found.alike.mean(), "best recorded beam": found.best_beam.mean(), "optimum": found.optimum, "without shots": right_without_shots().mean()}
     return {name: float(value) for name, value in (numbers | extra).items()}
 
 
