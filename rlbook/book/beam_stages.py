@@ -82,7 +82,10 @@ def measured(found: Found) -> dict[str, float]:
         numbers |= {f"{name}: sampled": sampled[k], f"{name}: greedy": greedy[k], f"{name}: answered rightly": right[k]}
         if k:
             numbers |= {f"{name}: least gain of a seed": gain[:, k - 1].min(), f"{name}: KL": kl[k]}
-    extra = {"RCE's passes with equal weights: sampled": found.alike.mean(), "best recorded beam": found.best_beam.mean(), "optimum": found.optimum, "without shots": right_without_shots().mean()}
+    extra = {
+        "RCE's passes with equal weights: sampled": found.alike.mean(), "best recorded beam": found.best_beam.mean(),
+        "optimum": found.optimum, "without shots": right_without_shots().mean(),
+    }  # fmt: skip
     return {name: float(value) for name, value in (numbers | extra).items()}
 
 
