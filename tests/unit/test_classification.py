@@ -77,6 +77,16 @@ def test_a_reward_model_is_judged_by_pairs_that_it_has_not_learned_from(judge: P
         of_reward_model(Run(Request.build("q_learning", "Maze-v0")))
 
 
+def test_a_reward_model_that_has_learned_nothing_is_blind_to_any_pairs(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("\n".join(json.dumps({"prompt": f"{a}+11=", "chosen": str(a + 11), "rejected": "7"}) for a in range(20, 25)))
+    run: Any = Run(Request.build("reward_model", "Addition-v0"))
+    found = of_reward_model(run, pairs)
+    assert len(found.label) == 10 and found.measures["ROC AUC"] == 0.5 and found.measures["pairs in order"] == 0.0
+    with pytest.raises(rlbook.RequestError, match="nowhere"):
+        of_reward_model(run, tmp_path / "nowhere.jsonl")
+
+
 def test_the_command_line_judges_a_reward_model(judge: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "curves.svg"
     assert main(["evaluate", str(judge), "--out", str(picture)]) == 0

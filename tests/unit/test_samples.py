@@ -17,10 +17,12 @@ from rlbook.evaluation import evaluate_before, evaluate_samples
 from rlbook.functional.success_rates import pass_at_k
 from rlbook.interaction.playing import t_interval
 from rlbook.llm.likelihood import log_likelihood
+from rlbook.llm.models import small_llama
 from rlbook.llm.rewards import Completion, given_answer
 from rlbook.llm.samples import SampledEvaluation, difference
 from rlbook.llm.tasks import AdditionTask
 from rlbook.llm.token_env import TokenEnv
+from rlbook.llm.tokenizer import character_tokenizer
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 from rlbook.runs.state_encoding import encode
@@ -109,6 +111,21 @@ def test_a_run_beside_itself_differs_in_nothing(run: Run, result: SampledEvaluat
     found = difference(evaluate_before(run, "start", 4, prompts=24, seed=1), result)
     assert all(change == (0.0, 0.0, 0.0) for change in found.difference.values())
     assert found.gained == found.lost == []
+
+
+def test_before_may_be_the_folder_of_a_model_or_of_a_run(tmp_path: Path) -> None:
+    """Both hold the weights that the run begins with, so nothing differs; the folder's own tokenizer makes the ids."""
+    model, folder = tmp_path / "model", tmp_path / "run"
+    small_llama(torch.Generator().manual_seed(0)).save_pretrained(model)
+    character_tokenizer().save_pretrained(model)
+    run = begun(model=str(model))
+    run.claim(folder)
+    after = evaluate_samples(run, 2, prompts=5)
+    for before in (model, folder):
+        found = difference(evaluate_before(run, before, 2, prompts=5), after)
+        assert all(change.value == 0.0 for change in found.difference.values()) and "perplexity" in found.difference
+    with pytest.raises(rlbook.RequestError, match="nowhere"):
+        evaluate_before(run, "nowhere", 2)
 
 
 def test_a_difference_is_paired_by_prompt(run: Run, result: SampledEvaluation) -> None:
