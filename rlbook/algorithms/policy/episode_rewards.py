@@ -3,9 +3,10 @@
     self-certainty     mean over steps of KL(U ‖ π(·|s)): how far from chance the policy is (RLIF)
     entropy            mean over steps of -H(π(·|s)) (RLIF)
     log-probability    mean over steps of log π(a|s) of what was done (RLIF)
+    trajectory         log π(τ), the sum of the same (RLIF)
     answer             probability of the reference answer behind the steps that were written (RLPR)
 
-The first three need no verifier, and they can be had by being sure of anything: the policy that
+The first four need no verifier, and they can be had by being sure of anything: the policy that
 repeats one thing for ever has the largest of each. In nats, without gradient.
 
 The last needs an answer, and no program that compares. With z what was written up to the answer:
@@ -34,6 +35,7 @@ from rlbook.functional.intrinsic_rewards import (
     mean_probability,
     self_certainty,
 )
+from rlbook.functional.preference_losses import sequence_log_prob
 from rlbook.policies.distributions import Categorical
 from rlbook.policies.policy import Policy
 
@@ -74,6 +76,14 @@ def mean_log_probability(policy: Policy, reference: Policy | None, batch: Batch)
     return mean_over_steps(batch.log_prob, batch.mask)
 
 
+def trajectory_log_probability(
+    policy: Policy, reference: Policy | None, batch: Batch
+) -> Tensor:
+    """How likely the policy found the whole episode. Being paid for it sharpens: a group's likelier
+    episodes become likelier still, in the order in which they are."""
+    return sequence_log_prob(batch.log_prob, batch.mask)
+
+
 class AnswerProbability:
     """RLPR's reward: what the written steps add to the probability of the right answer.
 
@@ -106,6 +116,7 @@ EPISODE_REWARDS: dict[str, EpisodeReward | None] = {
     "self-certainty": mean_self_certainty,
     "entropy": mean_negative_entropy,
     "log-probability": mean_log_probability,
+    "trajectory": trajectory_log_probability,
     "answer": None,
 }
 """Name → reward, as hyper-parameters spell them; None where it depends on the environment."""
