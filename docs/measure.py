@@ -411,6 +411,7 @@ def seconds(runs: list[Training]) -> str:
 
 ADDITION = "--episodes 512"
 BEFORE = "--steps 1 --eval-every 0"
+CHAT = "Chat-v0 --env.task addition --env.shots 1"
 WALK = "RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 1 --episodes 1000"
 LONG_WALK = (
     "RandomWalk-v0 --env.length 1000 --env.step 100 --env.left_reward -1 --gamma 1 --features aggregate --bins 10 --low 1 --high 1001"
@@ -546,6 +547,14 @@ MEASUREMENTS = {
     "offline_values": Experiment("the cliff, narrow recordings, medians of 3 seeds", "offline_values"),
     "beam_stages": Experiment("the recipe `beams`, held-out queries, means of 3 seeds", "beam_stages"),
     "credit_assignment": Experiment("the maze with slips, 240 episodes of a policy that has learned half of the way", "credit_assignment"),
+    "chat_before": Measurement(
+        "two-digit sums as a chat with one worked example, before fine-tuning", f"grpo {CHAT} {BEFORE}", exact_match, evaluate=ADDITION,
+        sampled=True,
+    ),
+    "chat_addition": Measurement(
+        "two-digit sums as a chat with one worked example", f"sft {CHAT} --passes 2 --batch-size 128 --anneal-learning-rate true "
+        "--eval-every 0", exact_match, seeds=3, evaluate=ADDITION, sampled=True,
+    ),
     "intrinsic_rewards": Experiment("two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards"),
     "answer_probability": Experiment(
         "sums of four digits in written steps, RLPR beside a verifier, held out and greedy, 3 seeds", "answer_probability"

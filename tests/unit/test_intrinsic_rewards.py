@@ -74,7 +74,7 @@ def test_the_mean_over_steps_leaves_padding_out() -> None:
     assert mean_over_steps(value, value.isfinite()).tolist() == [2.0, 5.0]
 
 
-@pytest.mark.parametrize("name", ["self-certainty", "entropy", "log-probability"])
+@pytest.mark.parametrize("name", ["self-certainty", "entropy", "log-probability", "trajectory"])
 def test_grpo_compares_what_the_policy_pays_itself(stage: Make, scripted: Make, name: str) -> None:
     theatre = stage("grpo", scripted(), num_envs=8, group_size=4, episode_reward=name, learning_rate=1e-2)
     theatre.learn(2)
@@ -86,8 +86,10 @@ def test_grpo_compares_what_the_policy_pays_itself(stage: Make, scripted: Make, 
         "self-certainty": -math.log(3) - log_probs.sum(-1) / 3,
         "entropy": (log_probs.exp() * log_probs).sum(-1),
         "log-probability": log_probs.gather(-1, batch.action[..., None])[..., 0],
+        "trajectory": log_probs.gather(-1, batch.action[..., None])[..., 0],
     }[name]
-    reward = torch.stack([row[counts].mean() for row, counts in zip(step, batch.mask, strict=True)])
+    whole = torch.sum if name == "trajectory" else torch.mean
+    reward = torch.stack([whole(row[counts]) for row, counts in zip(step, batch.mask, strict=True)])
     assert_close(batch.advantage[:, 0], group_advantage(reward, 4), atol=1e-3, rtol=1e-3)
     assert metrics["episode_reward"] == pytest.approx(reward.mean().item(), abs=1e-5)
 

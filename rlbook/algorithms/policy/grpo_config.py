@@ -17,7 +17,9 @@ class GRPOConfig:
     group_size: int = 8  # G, episodes from one start, at least 2; divides num_envs
     # what an episode is worth: none: its return; else how sure the policy was of what it did
     # (RLIF), or how likely it makes the reference answer behind its written steps (RLPR: answer)
-    episode_reward: Literal["self-certainty", "entropy", "log-probability", "answer"] | None = None
+    episode_reward: Literal[
+        "self-certainty", "entropy", "log-probability", "trajectory", "answer"
+    ] | None = None
     # groups are left out whose deviation is below this share of the average over rounds, which
     # begins with the sixth, from the eleventh on; 0 leaves none out
     min_spread: float = 0.0
