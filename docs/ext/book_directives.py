@@ -10,6 +10,7 @@
     {measured} ppo_maze      results of docs/measure.py with their commands
     {ablation} dqn_without   the same of `rlbook ablate`, variant by variant
     {one-axis}               how soon tables and networks are near the best policy, by docs/measure.py one_axis
+    {exercises}              the functions to write, chapter by chapter
     {book-figures} 6         the figures of a chapter of Sutton & Barto's book, with their numbers
 """
 
@@ -162,6 +163,16 @@ class Glossary(SphinxDirective):
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
+class Exercises(SphinxDirective):
+    """What there is to write, with the chapter it belongs to."""
+
+    def run(self) -> list[nodes.Node]:
+        from rlbook.book.exercises.exercise import exercises
+
+        rows = [f"| `{item.name}` | {item.title} | [](chapters/{item.chapter}.md) |" for item in exercises().values()]
+        return self.parse_text_to_nodes("\n".join(["| name | what to write | chapter |", "|---|---|---|", *rows]))
+
+
 class Environment(Page):
     def markdown(self, argument: str) -> str:
         return environment_docstring(argument)
@@ -225,7 +236,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     directives = {
         "pseudocode": Pseudocode, "quick-facts": QuickFacts, "hyperparameters": Hyperparameters, "logged-numbers": LoggedNumbers,
         "environment": Environment, "measured": Measured, "ablation": Ablation, "one-axis": OneAxis, "book-figures": BookFigures,
-        "whole-file": WholeFile, "glossary": Glossary,
+        "whole-file": WholeFile, "glossary": Glossary, "exercises": Exercises,
     }  # fmt: skip
     for name, directive in directives.items():
         app.add_directive(name, directive)

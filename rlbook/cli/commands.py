@@ -338,8 +338,18 @@ def figure(words: Sequence[str]) -> int:
     return 0
 
 
+def exercise(words: Sequence[str]) -> int:
+    """`rlbook exercise`."""
+    from rlbook.cli import exercise as command
+
+    as_json, result, code = command.exercise(words)
+    show(as_json, result)
+    return code
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "inspect": inspect, "compare": compare, "doctor": doctor,
     "animate": animate, "list": list_, "explain": explain, "export": export,
     "figure": figure, "record": record, "import": import_, "verify": verify, "ablate": ablate, "recipe": recipe,
+    "exercise": exercise,
 }  # fmt: skip

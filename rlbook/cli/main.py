@@ -41,6 +41,7 @@ commands:
   animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
   list                  algorithms, environments, and which trains on which
   explain NAME          an algorithm: idea, equation, hyper-parameters, source; or a logged number: rlbook explain entropy
+  exercise ACTION       write a function, and have it checked against the library's: rlbook exercise start returns
   figure NUMBER         rerun and draw a figure of Sutton and Barto's book
 
 rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help shows the hyper-parameters too.

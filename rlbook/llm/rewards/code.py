@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import secrets
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,16 +71,27 @@ def code(
         return [None if row is None else sum(case.result() for case in row) / len(row) for row in waiting]
 
 
-def run_program(program: str, stdin: str = "", *, seconds: float = 4.0, memory_mb: int = 256, isolate: bool = True) -> Outcome:
-    """Runs a Python program, with the standard library alone, in a new process and an empty folder, and waits for its end."""
+def run_program(
+    program: str, stdin: str = "", *, seconds: float = 4.0, memory_mb: int = 256, isolate: bool = True, modules: Sequence[str] = ()
+) -> Outcome:
+    """Runs a Python program in a new process and an empty folder, and waits for its end.
+
+    Args:
+        program: its text. It can import the standard library, and `modules`.
+        stdin: what it can read.
+        seconds, memory_mb, isolate: as for `code`.
+        modules: packages that are imported for it beforehand, such as "numpy".
+    """
+    places = [(str(Path(str(importlib.import_module(name).__file__)).parents[1]), name) for name in modules]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
         Path(folder, "program.py").write_text(program, encoding="utf-8", errors="replace")
         given.write(stdin.encode(errors="replace"))
         given.seek(0)
         limits = (memory_mb, math.ceil(seconds), OUTPUT_BYTES, int(isolate))
         process = subprocess.Popen(
-            [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8", confined.__file__, folder, *map(str, limits)],
-            stdin=given, stdout=out, stderr=subprocess.DEVNULL, cwd=folder, env={"PYTHONHASHSEED": "0"}, start_new_session=True,
+            [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8", confined.__file__, folder, *map(str, limits), *chain(*places)],
+            stdin=given, stdout=out, stderr=subprocess.DEVNULL, cwd=folder, env={"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
         )  # fmt: skip
         exit_code: int | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,6 @@
-"""Runs a program that nobody trusts: `python confined.py FOLDER MEMORY_MB SECONDS OUTPUT_BYTES ISOLATE`. It imports nothing of rlbook.
+"""Runs a program that nobody trusts: `python confined.py FOLDER MEMORY_MB SECONDS OUTPUT_BYTES ISOLATE [PLACE MODULE]…`.
+
+It imports nothing of rlbook. Each MODULE is imported from PLACE before anything is given up, so that the program can use it.
 
 FOLDER/program.py runs in this very process, after the process has given up for good:
 
@@ -15,6 +17,7 @@ What stays: it can read the clock and the machine's name, and a hole in the kern
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import platform
 import resource
@@ -108,11 +111,15 @@ def _read_only_here(library: ctypes.CDLL, places: list[str]) -> None:
 
 
 def main() -> None:
-    folder, *numbers = sys.argv[1:]
+    folder, *numbers = sys.argv[1:6]
     memory_mb, seconds, output_bytes, isolate = map(int, numbers)
     os.chdir(folder)
     runpy.run_path                           # noqa: B018 - loaded before reading is restricted
-    sys.argv, sys.path = ["program.py"], [path for path in sys.path if path != os.path.dirname(__file__)]
+    own, wanted = [path for path in sys.path if path != os.path.dirname(__file__)], sys.argv[6:]
+    for place, module in zip(wanted[::2], wanted[1::2], strict=True):
+        sys.path = [*own, place]
+        importlib.import_module(module)
+    sys.argv, sys.path = ["program.py"], own
     bounded(memory_mb, seconds, output_bytes)
     if isolate and not isolated(folder):
         sys.exit(UNCONFINED)

@@ -1,0 +1,115 @@
+"""`rlbook exercise`: lists the book's exercises, writes one's file, and checks answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from tyro.conf import Positional
+
+from rlbook.checks import nearest
+from rlbook.cli.options import File, Flag, Word, parse, word
+from rlbook.cli.output import Result, aligned, for_terminal
+from rlbook.errors import RequestError
+
+ACTIONS = ("list", "start", "check", "hint")
+
+
+@dataclass(frozen=True)
+class Exercises:
+    """Functions to write, checked against the library's own. list shows them, start writes a file, check says what is right.
+
+    An answer runs in a sandbox where the system offers one: without files, network and other processes. A folder of answers is
+    checked file by file, which is how a course is graded.
+
+    Examples:
+      rlbook exercise list --chapter planning
+      rlbook exercise start returns
+      rlbook exercise check returns.py
+      rlbook exercise check solutions --json
+    """
+
+    action: Positional[Word] = None  # list, start, check or hint
+    what: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE|FOLDER")] = ()  # an exercise, or answers
+    chapter: Word = None  # list: of this chapter alone
+    out: File = None  # start: the file to write (default: NAME.py)
+    trust: Flag = False  # check: without a sandbox, where the system has none; time and memory are limited all the same
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
+def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
+    """Does what the command line asks for. Returns whether JSON is wanted, what to print, and the exit code: 1 if an answer is wrong.
+
+    Raises:
+        RequestError: one sentence: what, which value, what is allowed.
+    """
+    options = parse(Exercises, words, "rlbook exercise")
+    action = word(options.action) or "list"
+    if action not in ACTIONS:
+        match = nearest(action, ACTIONS)
+        raise RequestError(f"exercise knows no {action!r}{f'; did you mean {match!r}?' if match else ''} (known: {', '.join(ACTIONS)})")
+    if action == "list":
+        return options.json, _listed(word(options.chapter)), 0
+    if not options.what:
+        raise RequestError(f"exercise {action} needs {'a file or a folder' if action == 'check' else 'the name of an exercise'}")
+    if action == "check":
+        return options.json, *_checked([Path(item) for item in options.what], trust=options.trust)
+    name, *more = options.what
+    if more:
+        raise RequestError(f"exercise {action} takes one name, got {' '.join(options.what)}")
+    return options.json, _hints(name) if action == "hint" else _started(name, Path(word(options.out) or f"{name}.py")), 0
+
+
+def _listed(chapter: str | None) -> Result:
+    from rlbook.book.exercises.exercise import exercises
+
+    found = [item for item in exercises().values() if chapter in (None, item.chapter)]
+    if not found:
+        chapters = list(dict.fromkeys(item.chapter for item in exercises().values()))
+        match = nearest(str(chapter), chapters)
+        hint = f"; did you mean {match!r}?" if match else ""
+        raise RequestError(f"there are no exercises of a chapter {chapter!r}{hint} (known: {', '.join(chapters)})")
+    facts = [{"name": item.name, "chapter": item.chapter, "title": item.title} for item in found]
+    return {"exercises": facts}, aligned([(fact["name"], fact["title"]) for fact in facts])
+
+
+def _started(name: str, path: Path) -> Result:
+    from rlbook.book.exercises.exercise import start
+
+    start(name, path)
+    return {"exercise": name, "file": str(path)}, f"{path}\n\n  rlbook exercise check {path}"
+
+
+def _hints(name: str) -> Result:
+    from rlbook.book.exercises.exercise import named
+
+    item = named(name)
+    lines = [item.title, f"chapter: {item.chapter}", *(f"- {hint}" for hint in item.mistakes)]
+    return {"exercise": name, "chapter": item.chapter, "hints": list(item.mistakes)}, "\n".join(map(for_terminal, lines))
+
+
+def _checked(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
+    from rlbook.book.exercises.exercise import answers_in, checked
+    from rlbook.llm.rewards.code import isolation_works
+
+    if not trust and not isolation_works():
+        raise RequestError("this system offers no sandbox (Linux on x86-64 does), and an answer is a program; --trust runs it all the same")
+    verdicts, unread = [], []
+    for path in paths:
+        for file in answers_in(path) if path.is_dir() else [path]:
+            try:
+                verdicts += checked(file, isolate=not trust)
+            except RequestError as error:
+                if not path.is_dir():
+                    raise
+                unread.append(str(error))
+    right = sum(verdict.right for verdict in verdicts)
+    facts: dict[str, Any] = {"right": right, "of": len(verdicts), "answers": [vars(verdict) for verdict in verdicts], "unread": unread}
+    several = len({verdict.file for verdict in verdicts}) > 1
+    lines = [f"{f'{verdict.file}: ' if several else ''}{verdict.exercise}: {verdict.said}" for verdict in verdicts]
+    lines += unread + ([f"{right} of {len(verdicts)} right"] if len(verdicts) > 1 else [])
+    return (facts, "\n".join(map(for_terminal, lines)) or "no answers"), int(right < len(verdicts) or bool(unread))
