@@ -43,11 +43,12 @@ TASKS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sums": ("ppo", "Addition-v0", PPO | {"steps": 20_000}), "reasoning": ("sft", "Reasoning-v0", CLONING),
 }  # fmt: skip
 """Name → what trains the model, where, and how."""
-SAMPLES = (1, 2, 4, 8, 16, 32)
-SIMULATIONS = (1, 2, 4, 8, 16, 32)
+SAMPLES = SIMULATIONS = (1, 2, 4, 8, 16)
 LEARNED_FROM = {"sums": (1_000, 4), "reasoning": (500, 4)}
 """Training prompts, and completions of each, that the value learns from."""
 PROMPTS = 512
+SEARCHED = {"sums": 512, "reasoning": 128}
+"""How many trees are grown for, which takes a search at each token."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,9 @@ def value_of(run: rlbook.Run, task: str, seed: int) -> OutcomeValue:
     return value
 
 
-def tried(run: rlbook.Run, value: OutcomeValue, prompts: int = PROMPTS, seed: int = 0) -> dict[str, list[tuple[float, Floats]]]:
+def tried(
+    run: rlbook.Run, value: OutcomeValue, prompts: int = PROMPTS, trees: int = PROMPTS, seed: int = 0
+) -> dict[str, list[tuple[float, Floats]]]:
     """Everything with one model: method → for each budget, the tokens read for a prompt and what each prompt [P] was paid."""
     agent: Any = run.agent
     recipe = run.request.recipe.for_evaluation()
@@ -94,8 +97,8 @@ def tried(run: rlbook.Run, value: OutcomeValue, prompts: int = PROMPTS, seed: in
         found[f"best of n, {name}"] = [_best(samples, score, judge, n) for n in SAMPLES]
     for name in [*critic, "value", "verifier"]:
         asked = [Search("mcts", simulations=count, judge=judges[name]) for count in SIMULATIONS]
-        trees = [searched(agent, recipe, prompts, seed, one, sampling={}, load=_nothing) for one in asked]
-        found[f"mcts, {name}"] = [(float(tree.tokens or 0.0), tree.returns) for tree in trees]
+        grown = [searched(agent, recipe, min(trees, prompts), seed, one, sampling={}, load=_nothing) for one in asked]
+        found[f"mcts, {name}"] = [(float(tree.tokens or 0.0), tree.returns) for tree in grown]
     return found
 
 
@@ -134,7 +137,7 @@ def run(seeds: int = 3, tasks: tuple[str, ...] = tuple(TASKS), prompts: int = PR
 
 def _of_seed(task: str, seed: int, prompts: int) -> dict[str, list[tuple[float, Floats]]]:
     trained = model(task, seed)
-    return tried(trained, value_of(trained, task, seed), prompts)
+    return tried(trained, value_of(trained, task, seed), prompts, SEARCHED[task])
 
 
 def _together(each: list[dict[str, list[tuple[float, Floats]]]]) -> Found:
@@ -144,26 +147,14 @@ def _together(each: list[dict[str, list[tuple[float, Floats]]]]) -> Found:
 
 
 def measured(found: dict[str, Found]) -> dict[str, float]:
-    """The share of right answers of each method at its largest budget, its budget, and the interval over prompts."""
+    """The share of right answers at the largest budget, and half of its 95 % interval; the budget stands in the name."""
     numbers: dict[str, float] = {}
     for task, each in found.items():
         for name, accuracy in each.accuracy.items():
             low, high = t_interval(accuracy[-1])
-            numbers[f"{task}, {name}"] = float(accuracy[-1].mean())
-            numbers[f"{task}, {name}, interval"] = (high - low) / 2
-            numbers[f"{task}, {name}, tokens"] = float(each.tokens[name][-1])
+            numbers[f"{task}, {name}, {each.tokens[name][-1]:.0f} tokens"] = float(accuracy[-1].mean())
+            numbers[f"{task}, {name}, ±"] = (high - low) / 2
     return numbers
-
-
-def table(found: Found) -> list[tuple[str, float, float, float, float, float, float]]:
-    """Rows: method, tokens read for a prompt, share of right answers, its 95 % interval over prompts, the worst and the best seed."""
-    rows = []
-    for name, accuracy in found.accuracy.items():
-        for k, share in enumerate(accuracy):
-            seeds = found.seeds[name][:, k]
-            budget = float(found.tokens[name][k])
-            rows.append((name, budget, float(share.mean()), *t_interval(share), float(seeds.min()), float(seeds.max())))
-    return rows
 
 
 def draw(found: dict[str, Found]) -> Figure:

@@ -164,6 +164,22 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # without the reference
         "def best_policy(reference, score, beta): return np.exp(score / beta) / np.exp(score / beta).sum()",
     ),
+    "sft-and-dpo": (
+        # without β
+        "def implicit_reward(pi, reference, beta): return np.log(pi / reference) - np.log(pi / reference).mean()",
+        # the weight of a pair that the policy is right about
+        "def slope(delta, beta): return -beta / (1 + np.exp(-beta * delta))",
+        # the wrong way round
+        "def expected_loss(expert, copy): return -(copy * np.log(expert)).sum()",
+    ),
+    "grpo-in-three-steps": (
+        # the deviation of numpy
+        "def advantages(R): return (R - R.mean()) / R.std()",
+        # both sides whatever the sign
+        "def pushes(ratio, A, clip): return float(1 - clip < ratio < 1 + clip)",
+        # upside down
+        "def settled_beta(beta, G): return beta * (G - 1) / G",
+    ),
 }
 """Notebook → an answer to each exercise with a mistake that is easily made."""
 
