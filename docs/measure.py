@@ -560,6 +560,10 @@ MEASUREMENTS = {
         "sums of four digits in written steps, RLPR beside a verifier, held out and greedy, 3 seeds", "answer_probability"
     ),
     "more_tries": Experiment("two-digit sums, 64 completions of each of 256 held-out prompts, means of 3 seeds", "more_tries"),
+    "token_search": Experiment(
+        "share of right answers at the largest budget, in tokens read for a prompt, 3 models each; ± is half of the 95 % interval",
+        "token_search",
+    ),
     "tabular_language_model": Experiment(
         "largest difference of a completion's probability from the closed form, 3 seeds", "tabular_language_model"
     ),

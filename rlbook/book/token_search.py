@@ -43,6 +43,8 @@ TASKS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sums": ("ppo", "Addition-v0", PPO | {"steps": 20_000}), "reasoning": ("sft", "Reasoning-v0", CLONING),
 }  # fmt: skip
 """Name → what trains the model, where, and how."""
+LEARNED = 0.5
+"""A model of which less is right, greedily, is left out of the means: there is nothing in it to search for."""
 SAMPLES = SIMULATIONS = (1, 2, 4, 8, 16)
 LEARNED_FROM = {"sums": (1_000, 4), "reasoning": (500, 4)}
 """Training prompts, and completions of each, that the value learns from."""
@@ -58,6 +60,7 @@ class Found:
     tokens: dict[str, Floats]                # [budgets], read for a prompt, mean over the seeds
     accuracy: dict[str, Floats]              # [budgets, P], share of the seeds that got each prompt right
     seeds: dict[str, Floats]                 # [seeds, budgets], share of the prompts that each seed got right
+    left_out: int                            # models that did not learn the task
 
 
 def model(task: str, seed: int) -> rlbook.Run:
@@ -141,15 +144,20 @@ def _of_seed(task: str, seed: int, prompts: int) -> dict[str, list[tuple[float, 
 
 
 def _together(each: list[dict[str, list[tuple[float, Floats]]]]) -> Found:
-    paid = {name: np.array([[returns for _, returns in one[name]] for one in each]) for name in each[0]}      # [seeds, budgets, P]
-    tokens = {name: np.array([[read for read, _ in one[name]] for one in each]).mean(0) for name in each[0]}
-    return Found(tokens, {name: part.mean(0) for name, part in paid.items()}, {name: part.mean(2) for name, part in paid.items()})
+    able = [one for one in each if one["greedy"][0][1].mean() >= LEARNED]
+    if not able:
+        raise ValueError(f"none of {len(each)} models has learned the task")
+    paid = {name: np.array([[returns for _, returns in one[name]] for one in able]) for name in able[0]}      # [seeds, budgets, P]
+    tokens = {name: np.array([[read for read, _ in one[name]] for one in able]).mean(0) for name in able[0]}
+    accuracy, seeds = ({name: part.mean(axis) for name, part in paid.items()} for axis in (0, 2))
+    return Found(tokens, accuracy, seeds, len(each) - len(able))
 
 
 def measured(found: dict[str, Found]) -> dict[str, float]:
     """The share of right answers at the largest budget, and half of its 95 % interval; the budget stands in the name."""
     numbers: dict[str, float] = {}
     for task, each in found.items():
+        numbers[f"{task}, models left out"] = float(each.left_out)
         for name, accuracy in each.accuracy.items():
             low, high = t_interval(accuracy[-1])
             numbers[f"{task}, {name}, {each.tokens[name][-1]:.0f} tokens"] = float(accuracy[-1].mean())
@@ -159,10 +167,10 @@ def measured(found: dict[str, Found]) -> dict[str, float]:
 
 def draw(found: dict[str, Found]) -> Figure:
     """Accuracy against the budget, a panel a task; bars are 95 % intervals over prompts, dashed lines know the right answer."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, labelled
     from rlbook.plots.figure import new_figure
 
-    figure = new_figure(4.2 * len(found), 3.6)
+    figure = new_figure(4.2 * len(found) + 1.4, 3.6)
     panels = np.atleast_1d(figure.subplots(1, len(found)))
     for axes, (task, each) in zip(panels, found.items(), strict=True):
         labelled(axes, "tokens read for a prompt", "share of right answers")
@@ -177,5 +185,5 @@ def draw(found: dict[str, Found]) -> Figure:
             bars = np.stack([mean - low, high - mean])
             style = {"color": curve_colour(colours[kind]), "linewidth": 1.2, "markersize": 4, "capsize": 2, "label": name}
             axes.errorbar(each.tokens[name], mean, bars, fmt=marks.get(judge, "d-"), **style)
-    legend(panels[0], "lower right")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
     return figure
