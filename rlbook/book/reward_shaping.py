@@ -123,7 +123,7 @@ def lengths(model: TabularMDP, seed: int, episodes: int) -> Array:
 
 def measured(found: Found) -> dict[str, float]:
     """Means over the seeds."""
-    numbers = {"steps of the shortest way": float(found.shortest), "largest |Q' + Φ − Q|": found.distance}
+    numbers = {"steps of the shortest way": float(found.shortest), "largest distance of Q' + Φ from Q": found.distance}
     for name in NAMES[1:]:
         numbers[f"{name}: states whose best actions change"] = float(found.changed[name])
     for name in NAMES:

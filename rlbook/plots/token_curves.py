@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Band = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Steps, mean, and the ends of its band, each [X]."""
 REWARD = "reward/"
+LEAST = 1e-3                                 # what an axis reaches to at least: an update of one minibatch has a KL of 0, but for rounding
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def draw_panel(axes: Axes, panel: Panel, bands: Mapping[str, Band]) -> None:
         axes.plot(steps, mean, dashes, color=colour, linewidth=1.5, marker="o" if len(steps) == 1 else "", markersize=4, label=label)
         if (high > low).any():
             axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set_title(panel.title, loc="left", **words(fontsize=9))
+    axes.set_title(panel.title if len(panel.names) > 1 else f"{panel.title}: {panel.names[0]}", loc="left", **words(fontsize=9))
     axes.set_ylabel(panel.unit, **words(fontsize=8))
     axes.tick_params(labelsize=8)
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
@@ -62,10 +63,8 @@ def draw_panel(axes: Axes, panel: Panel, bands: Mapping[str, Band]) -> None:
     if panel.unit == "share":
         axes.set_ylim(-0.03, 1.03)
     elif min(float(bands[name][1].min()) for name in panel.names) >= 0.0:
-        axes.set_ylim(bottom=0.0)
+        axes.set_ylim(0.0, max(axes.get_ylim()[1], LEAST))
     if len(panel.names) > 1:
         text = {"prop": {"family": words()["family"], "size": 7.5}, "labelcolor": words()["color"]}
         axes.legend(frameon=False, loc="best", handlelength=2.4, **text)
-    else:
-        axes.lines[0].set_label(panel.names[0])
     axes.axhline(0.0, color=fraction_rgb(GREY), linewidth=0.6, zorder=0)

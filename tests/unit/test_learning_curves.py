@@ -162,6 +162,10 @@ def test_what_was_judged_against_the_exact_answer_has_panels_below(tmp_path: Pat
     assert len(plot_curves(write_run(tmp_path / "2", rising(0))).axes) == 1                # nothing judged, no panels
 
 
+TITLES = [
+    "rewards by name", "KL divergence", "entropy of the next token: entropy", "length of a completion: length",
+    "groups of equal returns: zero_std_groups",
+]  # fmt: skip
 TEXT = {"env": "rlbook/Addition-v0", "algorithm": "grpo"}
 
 
@@ -174,7 +178,7 @@ def test_of_a_token_run_everything_that_matters_is_in_one_picture(tmp_path: Path
     runs = [write_run(tmp_path / str(seed), written(seed / 2), seed=seed, **TEXT) for seed in (0, 1)]
     figure = plot_curves(runs)
     titles = [axes.get_title(loc="left") for axes in figure.axes[1:]]
-    assert titles == ["rewards by name", "KL divergence", "entropy of the next token", "length of a completion", "groups of equal returns"]
+    assert titles == TITLES
     assert list(lines(figure, 1)) == ["exact", "length"] and list(lines(figure, 2)) == ["reference_kl", "approx_kl"]
     assert lines(figure, 1)["exact"].get_ydata()[0] == 0.25                                # the mean of 0 and ½
     assert list(lines(figure, 5)) == ["zero_std_groups"] and figure.axes[5].get_ylim()[1] > 1.0
