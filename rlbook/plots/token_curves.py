@@ -63,7 +63,8 @@ def draw_panel(axes: Axes, panel: Panel, bands: Mapping[str, Band]) -> None:
     if panel.unit == "share":
         axes.set_ylim(-0.03, 1.03)
     elif min(float(bands[name][1].min()) for name in panel.names) >= 0.0:
-        axes.set_ylim(0.0, max(axes.get_ylim()[1], LEAST))
+        top = max(axes.get_ylim()[1], LEAST)
+        axes.set_ylim(-0.03 * top, top)
     if len(panel.names) > 1:
         text = {"prop": {"family": words()["family"], "size": 7.5}, "labelcolor": words()["color"]}
         axes.legend(frameon=False, loc="best", handlelength=2.4, **text)

@@ -212,6 +212,7 @@ def test_with_the_adapters_off_the_model_is_the_one_from_before(lively_llama: Ca
     for _ in range(2):
         found = reference.evaluate(batch)[0]
         assert not found.requires_grad and (found - before).abs().max() < 3e-5
+        assert (reference.distributions(batch).log_prob(batch.action) - before).abs().max() < 3e-5
         np.testing.assert_allclose(generate(reference, tokens, length, eos=-1, max_new_tokens=3).log_prob,
                                    generate(plain, tokens, length, eos=-1, max_new_tokens=3).log_prob, atol=3e-5)  # fmt: skip
         optimizer.step(policy.evaluate(batch)[0].mean())
