@@ -661,6 +661,10 @@ MEASUREMENTS = {
     "price_of_length": Measurement(
         "two-digit sums, each token costs 0.02", f"grpo Addition-v0 {PRICED}", reward_and_answers, seeds=3, evaluate=ADDITION, sampled=True
     ),
+    "price_of_length_plain": Measurement(
+        "the same without the group's deviation", f"grpo Addition-v0 {PRICED} --scale none", reward_and_answers, seeds=3,
+        evaluate=ADDITION, sampled=True,
+    ),
     "reward_shaping": Experiment("a maze of 8 × 8 rooms that pays 1 at the goal, γ = 0.98", "reward_shaping"),
     "grpo_lora": Measurement(
         "two-digit sums, LoRA of rank 8", "grpo Addition-v0 --model.adapter.r 8 --model.adapter.lora_alpha 16 --learning-rate 5e-3",
