@@ -46,7 +46,7 @@ class Found:
 
 def goal_alone() -> TabularMDP:
     """The maze's moves, 1 for entering the goal, and 0 for any other step."""
-    model = rlbook.make("Maze-v0", size=SIZE, seed=0).unwrapped.model()
+    model = rlbook.make("Maze-v0", size=SIZE, seed=0).unwrapped.model()  # type: ignore[attr-defined]
     return TabularMDP.from_arrays(model.transitions, model.ends * 1.0, terminal=model.terminal, initial=model.initial)
 
 
@@ -65,7 +65,8 @@ def with_potential(model: TabularMDP, potential: Array) -> TabularMDP:
 
 def with_bonus(model: TabularMDP, potential: Array) -> TabularMDP:
     """The same model with a bonus for every step to a larger potential, and no price for one to a smaller."""
-    return _paying(model, model.rewards + BONUS * (model.expectation(potential) > potential[:, None]))
+    nearer = model.expectation(potential) > potential[:, None]
+    return _paying(model, model.rewards + BONUS * nearer.astype(np.float64))
 
 
 def _paying(model: TabularMDP, rewards: Array) -> TabularMDP:
@@ -143,7 +144,7 @@ def draw(found: Found) -> Figure:
     labelled(learning, "episodes", "steps of an episode")
     labelled(arriving, "share of the states from which\nits best policy arrives", "")
     for place, name in enumerate(NAMES):
-        smooth = np.apply_along_axis(np.convolve, 1, found.steps[name], np.full(10, 0.1), "valid").mean(axis=0)
+        smooth = np.convolve(found.steps[name].mean(axis=0), np.full(10, 0.1), "valid")
         learning.plot(np.arange(len(smooth)) + 10, smooth, color=curve_colour(place), label=name)
         arriving.barh([place], [found.arriving[name]], color=curve_colour(place))
     learning.axhline(found.shortest, color="grey", linestyle="--", linewidth=1.0)

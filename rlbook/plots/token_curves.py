@@ -55,7 +55,8 @@ def draw_panel(axes: Axes, panel: Panel, bands: Mapping[str, Band]) -> None:
         axes.plot(steps, mean, dashes, color=colour, linewidth=1.5, marker="o" if len(steps) == 1 else "", markersize=4, label=label)
         if (high > low).any():
             axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set_title(panel.title if len(panel.names) > 1 else f"{panel.title}: {panel.names[0]}", loc="left", **words(fontsize=9))
+    alone = f": {', '.join(panel.names)}" if len(panel.names) == 1 else ""
+    axes.set_title(panel.title + alone, loc="left", **words(fontsize=9))
     axes.set_ylabel(panel.unit, **words(fontsize=8))
     axes.tick_params(labelsize=8)
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
