@@ -106,7 +106,7 @@ def draw(found: Found) -> Figure:
     axes.text(-0.45, found.optimum, "optimum", va="bottom", fontsize=8)
     axes.text(-0.45, found.best_beam.mean(), "best recorded beam", va="bottom", fontsize=8)
     axes.set_xticks(place, NAMES)
-    axes.set_ylim(0.0, 1.15 * found.optimum)
+    axes.set_ylim(0.0, 1.3 * found.optimum)
     labelled(axes, "", "mean score of held-out queries")
-    axes.legend(loc="lower right", fontsize=8)
+    axes.legend(loc="upper right", ncols=2, fontsize=8)
     return figure

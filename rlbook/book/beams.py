@@ -112,8 +112,11 @@ def _codec() -> Codec:
 def write_beams(
     path: Path, seed: int = 0, sampler: Sampler = "mixed", max_samples: int | None = None, levels: Mapping[str, float] = BEAM_ALONE
 ) -> dict[str, float]:
-    """The stage that searches; see `beam_rows`."""
-    rows = list(beam_rows(sampler, seed, max_samples, levels))
+    """The stage that searches; see `beam_rows`. Raises RequestError where that raises ValueError."""
+    try:
+        rows = list(beam_rows(sampler, seed, max_samples, levels))
+    except ValueError as error:
+        raise RequestError(str(error)) from None
     _write(path, rows)
     scores = [row["score_list"] for row in rows]
     return {"rows": len(rows), "best_score": float(np.mean([max(row) for row in scores])), "score": float(np.mean(scores))}

@@ -124,6 +124,8 @@ def test_levels_are_added_with_their_weights_and_an_unknown_one_is_named() -> No
         next(book.beam_rows(weights={"beem": 1.0}))
     with pytest.raises(ValueError, match="sampler must be one of 'random', 'text', 'image', 'mixed', got 'txt'"):
         next(book.beam_rows("txt"))  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="sampler must be one of"):
+        book.write_beams(Path("never.jsonl"), sampler="txt")  # type: ignore[arg-type]
 
 
 def test_the_mean_over_old_samples_of_r_minus_one_minus_log_r_is_the_kl_from_old_to_new() -> None:
