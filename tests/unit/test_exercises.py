@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,11 @@ def answers(item: Exercise, function) -> list:
 def test_there_are_at_least_forty_and_each_belongs_to_a_chapter() -> None:
     assert len(exercises()) >= 40
     assert {item.chapter for item in exercises().values()} <= {path.stem for path in (DOCS / "chapters").glob("*.md")}
+
+
+def test_the_course_uses_each_of_them() -> None:
+    named = set(re.findall(r"`([a-z_0-9]+)`", (DOCS / "course.md").read_text()))
+    assert named >= exercises().keys()
 
 
 @pytest.mark.parametrize("name", exercises())
