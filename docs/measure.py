@@ -682,6 +682,7 @@ MEASUREMENTS = {
         "one round of pairs, with the NLL term", f"dpo Addition-v0 {ROUND} --nll-coef 1", log_ratios, seeds=3, evaluate=ADDITION,
         sampled=True,
     ),
+    "r1": Experiment("R1-Zero and R1 on sums of four terms, 3 seeds; 512 held-out prompts of each task", "r1"),
     "rlhf": FromRecipe("sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts", "rlhf"),
     "grpo_notebook": FromRecipe("the GRPO notebook on the small model: mean rewards of sampled answers", "grpo_notebook_small", ("grpo",)),
     "format_reward": FromRecipe(

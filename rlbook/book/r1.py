@@ -121,7 +121,7 @@ def sums() -> ReasoningTask:
 
 def drawn(prompts: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
     """So many different ones, in a random order; all of them where there are no more."""
-    return [prompts[i] for i in rng.permutation(len(prompts))[:count]]
+    return [prompts[int(i)] for i in rng.permutation(len(prompts))[:count]]
 
 
 def write(out: Path, rows: Sequence[tuple[str, str]]) -> int:
@@ -178,7 +178,7 @@ def joined(found: Sequence[Found]) -> Found:
         stage: {key: np.concatenate([each.after[stage][key] for each in found]) for key in measures}
         for stage, measures in found[0].after.items()
     }
-    kept, zero = (np.concatenate([each[place] for each in found]) for place in (1, 2))
+    kept, zero = np.concatenate([each.kept for each in found]), np.concatenate([each.zero for each in found])
     return Found(after, kept, zero, {stage: np.concatenate([each.seconds[stage] for each in found]) for stage in found[0].seconds})
 
 

@@ -100,6 +100,16 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # the share of the recorded steps, not of the states
         "def untried(Q, states, actions): return np.mean(Q[states].argmax(axis=1) != actions)",
     ),
+    "r1-on-a-laptop": (
+        # the form counts for right texts alone
+        "def rule_reward(text, answer): return 1.1 * text.endswith('>' + answer)",
+        # the letters of the tags count
+        "def latin(text):\n"
+        "    letters = [letter for letter in text if letter.isalpha()]\n"
+        "    return sum('a' <= letter <= 'z' for letter in letters) / len(letters) if letters else 0.0",
+        # a guess is never right
+        "def share_right(p, steps): return p**steps",
+    ),
     "tree-search": (
         # without the scale
         "def uct(mean, count, low, high, c): return int(np.argmax(mean + c * np.sqrt(np.log(count.sum()) / count)))",

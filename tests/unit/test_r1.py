@@ -58,19 +58,37 @@ def test_what_is_mixed_or_too_long_or_has_no_steps_is_not_kept(text: str, longes
     assert r1.readable(wrote(text), longest) == kept
 
 
-@pytest.mark.parametrize("name", ["r1", "r1_zero"])
-def test_each_stage_of_the_recipes_is_a_request_that_can_be_made(name: str, tmp_path: Path) -> None:
-    Recipe.find(name).check(tmp_path)
+def found(seed: int, right: dict[str, list[float]]) -> r1.Found:
+    """One seed whose answers to four prompts are the same in every measure."""
+    after = {stage: {key: np.array([values]) for key in r1.SIDES | {"sums": ""}} for stage, values in right.items()}
+    return r1.Found(after, np.full((1, 3), 0.5), np.full((1, 2, r1.BINS), 0.1 * seed), {stage: np.array([1.0 + seed]) for stage in right})
+
+
+def test_the_gain_of_a_stage_is_that_of_the_same_prompts_over_all_seeds() -> None:
+    """Differences 1, 0, 0, 0 and 1, 0, 0, 1: the mean is 3/8, their deviation sqrt((3 (5/8)² + 5 (3/8)²) / 7)."""
+    stages = [*r1.STAGES, *r1.SMALL, "zero"]
+    one = found(0, {stage: [1.0, 0.0, 1.0, 0.0] if stage == "cold_start" else [0.0, 0.0, 1.0, 0.0] for stage in stages})
+    two = found(1, {stage: [1.0, 0.0, 0.0, 1.0] if stage == "cold_start" else [0.0, 0.0, 0.0, 0.0] for stage in stages})
+    both = r1.joined([one, two])
+    mean, half = r1.gain(both.after["cold_start"]["sums"], both.after["base"]["sums"])
+    deviation = ((3 * (5 / 8) ** 2 + 5 * (3 / 8) ** 2) / 7) ** 0.5
+    assert (mean, half) == pytest.approx((3 / 8, 1.96 * deviation / 8**0.5))
+    numbers = r1.measured(both)
+    assert numbers["cold_start - base: sums, greedy"] == mean and numbers["cold_start - base: sums, greedy, ±"] == half
+    assert numbers["all_tasks_rl / cold_start: sums, sampled, least of the seeds"] == 0.0    # 0 of 2 with the second seed
+    assert numbers["distilled: seconds"] == 1.5 and "base: copies, greedy" not in numbers
+    assert len(r1.draw(both).axes) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["r1", "r1_zero"])
 def test_a_short_recipe_comes_to_its_end_and_is_then_done(name: str, tmp_path: Path) -> None:
     tree = Recipe.find(name).tree
-    overrides = {f"{stage}.{key}": value for stage in tree["stages"] for key, value in SHORT[stage].items()}
+    overrides: dict[str, Any] = {f"{stage}.{key}": value for stage in tree["stages"] for key, value in SHORT[stage].items()}
+    overrides |= {f"measure.{measure}.episodes": 8 for measure in tree["measure"]}
     recipe, told = Recipe.find(name, overrides), []
     facts = run_recipe(recipe, tmp_path, on_stage=lambda stage, what: told.append(what))
     assert all(stage["finished"] for stage in facts["stages"]) and {*told} == {"begins", "finished"}
-    assert [row["after"]["count"] for row in facts["table"]] == [512] * len(facts["table"])
+    assert [row["after"]["count"] for row in facts["table"]] == [8] * len(facts["table"])
     told.clear()
     assert run_recipe(recipe, tmp_path, on_stage=lambda stage, what: told.append(what)) == facts and {*told} == {"skipped"}
