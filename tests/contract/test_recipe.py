@@ -131,6 +131,7 @@ def test_a_stage_alone_says_which_earlier_one_is_missing(here: Path, capsys: pyt
     words = ["recipe", "own.yaml", "--allow-import", "--out", "alone", "--stage"]
     assert command_line.main([*words, "pupil"]) == 2
     assert "stage pupil needs teacher, not finished in alone; run teacher first" in capsys.readouterr().err
+    assert not Path("alone").exists()
     assert command_line.main([*words, "teacher"]) == 0
     assert "1 of 3 stages are finished" in capsys.readouterr().out
     assert command_line.main([*words, "pupel"]) == 2

@@ -85,6 +85,7 @@ def run_recipe(
     chosen = [recipe.stage(only)] if only is not None else list(recipe.stages)
     _check_held(recipe, folder)
     recipe.check(folder)
+    _check_ready(recipe, chosen[0], folder)                          # before anything is written
     try:
         (folder / DONE).mkdir(parents=True, exist_ok=True)
     except OSError as error:
