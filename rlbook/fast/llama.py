@@ -248,7 +248,8 @@ class LayerWeights(NamedTuple):
 def _joined(layers: list[Any], norm: Any) -> Affine:
     """Layers that read the same, as one, the weights of the norm before them folded in."""
     weights, biases = zip(*map(_affine, layers), strict=True)
-    return Affine(torch.cat(weights) * norm.weight, None if biases[0] is None else torch.cat(biases))
+    folded = weights[0] * norm.weight if len(weights) == 1 else torch.cat(weights).mul_(norm.weight)       # each number written once
+    return Affine(folded, None if biases[0] is None else torch.cat(biases))
 
 
 class LlamaDecoder:
