@@ -173,6 +173,16 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "def text_return(score, log_prob_now, log_prob_before, beta): return score + beta * (log_prob_now - log_prob_before)",
         # without the reference
         "def best_policy(reference, score, beta): return np.exp(score / beta) / np.exp(score / beta).sum()",
+    "grpo-notebook": (
+        # ends at the first closing brace
+        "def boxed(text): return (re.findall(r'oxed{(.*?)}', text) or [''])[-1]",
+        # on the right
+        "def padded(rows, pad):\n"
+        "    width = max(map(len, rows))\n"
+        "    tokens = [row + [pad] * (width - len(row)) for row in rows]\n"
+        "    return np.array([tokens, [[1] * len(row) + [0] * (width - len(row)) for row in rows]])",
+        # passes over what is not there
+        "def trained(layers, targets, rank): return sum(rank * sum(layers[name]) for name in layers if name.rpartition('.')[2] in targets)",
     ),
     "sft-and-dpo": (
         # without β
