@@ -97,7 +97,8 @@ def said(run: rlbook.Run, prompts: int, seed: int, temperature: float) -> list[d
 
     recipe = run.request.recipe
     env: Any = rlbook.make(str(recipe.id), **{**recipe.kwargs, "split": "held_out"}).unwrapped
-    rules, agent = env.rules, run.agent
+    agent: Any = run.agent
+    rules = env.rules
     ids = [rules.prompt_ids(index) for index in range(min(prompts, len(rules.prompt_lengths)))]
     found = generate(
         agent.policy, padded(ids, rules.codec.pad), np.array([len(row) for row in ids]), eos=rules.codec.eos,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ class Needed(NamedTuple):
 def needed(policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, tokens: int) -> Needed:
     """What training a policy takes.
 
-    A token keeps about 8 d + 4 f numbers a layer for the gradient, and its logits three times.
+    A token keeps about 8 d + 4 f numbers for the gradient in each layer from the first one that is trained on, and its logits three times.
 
     Args:
         policy: in float32, its critic with it.
@@ -41,12 +42,19 @@ def needed(policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, 
         tokens: in the longest of them.
     """
     config: Any = policy.model.config.get_text_config()
-    width, layers = config.hidden_size, config.num_hidden_layers
+    width, layers = config.hidden_size, config.num_hidden_layers - first_trained_layer(policy.model)
     inside = getattr(config, "intermediate_size", None) or 4 * width
     kept = 4 * rows * tokens * (layers * (8 * width + 4 * inside) + 3 * config.vocab_size)
     weights = _bytes(tensor for module in (policy, *others) for tensor in module.parameters())
     trained = _bytes(tensor for tensor in policy.parameters() if tensor.requires_grad)
     return Needed(weights, 3 * trained, _bytes(policy.model.parameters()), kept)
+
+
+def first_trained_layer(model: nn.Module) -> int:
+    """The number of the lowest layer that a gradient has to reach; 0 where something outside the layers is trained."""
+    names = [name for name, weight in model.named_parameters() if weight.requires_grad]
+    found = [re.search(r"\.layers\.(\d+)\.", name) for name in names]
+    return min((int(match[1]) for match in found if match), default=0) if all(found) else 0
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

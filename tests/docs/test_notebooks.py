@@ -173,6 +173,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "def text_return(score, log_prob_now, log_prob_before, beta): return score + beta * (log_prob_now - log_prob_before)",
         # without the reference
         "def best_policy(reference, score, beta): return np.exp(score / beta) / np.exp(score / beta).sum()",
+    ),
     "grpo-notebook": (
         # ends at the first closing brace
         "def boxed(text): return (re.findall(r'oxed{(.*?)}', text) or [''])[-1]",

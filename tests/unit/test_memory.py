@@ -12,7 +12,7 @@ from torch import nn
 import rlbook
 from rlbook.llm import memory
 from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.llm.memory import needed
+from rlbook.llm.memory import first_trained_layer, needed
 from rlbook.llm.models import small_llama
 
 
@@ -32,6 +32,15 @@ def test_a_pass_keeps_numbers_for_each_token_and_layer() -> None:
     """2 layers, d = 64, f = 256, 30 tokens: 4 bytes × (2 × (8 × 64 + 4 × 256) + 3 × 30) for each of 1 000 × 40."""
     policy = LanguageModelPolicy(small_llama(torch.Generator().manual_seed(0), vocabulary_size=30))
     assert needed(policy, [], rows=1000, tokens=40).update == 4 * (2 * (8 * 64 + 4 * 256) + 3 * 30) * 40_000
+
+
+def test_layers_below_the_first_one_that_is_trained_keep_nothing() -> None:
+    policy = LanguageModelPolicy(small_llama(torch.Generator().manual_seed(0), vocabulary_size=30))
+    assert first_trained_layer(policy.model) == 0              # all: the embedding too
+    for name, parameter in policy.named_parameters():
+        parameter.requires_grad_(".layers.1." in name)
+    assert first_trained_layer(policy.model) == 1
+    assert needed(policy, [], rows=1000, tokens=40).update == 4 * (1 * (8 * 64 + 4 * 256) + 3 * 30) * 40_000
 
 
 def test_a_run_says_so_where_it_is_much(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
