@@ -79,7 +79,7 @@ class GRPO(PolicyAgent):
         "and which therefore teach nothing",
         "dropped_groups": "share of groups that refill or min_spread left out",
         "episode_reward": "mean of what the episodes are worth instead of their return "
-        "(where episode_reward is set); rises however wrong the policy is",
+        "(where episode_reward is set); says nothing of what is right",
         "importance": "mean weight of a sample, learner's probability over sampler's, at most C "
         "(where importance_cap is set)",
         "learning_rate": "Adam's step size in this update",
