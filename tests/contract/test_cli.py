@@ -202,7 +202,7 @@ WRONG = {
     "animate value_iteration Maze-v0 --gama 0.9": ["'--gama'", "'--gamma'"],
     "animate value_iteration Maze-v0 --env.slipp 0.1": ["'slipp'", "'slip'"],
     "animate q_learning CartPole-v1": ["grid", "CartPole-v1"],
-    "animate mcts Maze-v0": ["mcts", "no values"],
+    "animate mcts Maze-v0 --out tree.gif": ["tree.gif", ".html"],
     "animate value_iteration Gambler-v0 --gamma 1": ["Gambler-v0", "curve"],
     "list algoritms": ["'algoritms'", "'algorithms'"],
     "explain pppo": ["'pppo'", "'ppo'"],

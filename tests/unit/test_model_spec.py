@@ -64,7 +64,7 @@ def test_a_folder_a_spec_its_fields_and_sizes_all_name_a_model() -> None:
 
 
 @pytest.mark.parametrize(("given", "sentence"), [
-    ({"dtype": "float3"}, "dtype must be one of 'float32', 'float64', 'bfloat16', got 'float3'"),
+    ({"dtype": "float3"}, "dtype must be one of 'float32', 'float64', 'bfloat16', '4bit', got 'float3'"),
     ({"trainable": "heads"}, "trainable must be one of all, adapter, head, or a list of patterns"),
     ({"trainable": ()}, "trainable must hold patterns"), ({"trainable": "adapter"}, "the model has no adapter"),
     ({"folder": "m", "config": {}}, "a folder or a config"), ({"folder": "m", "adaptor": "x"}, "no 'adaptor'; did you mean 'adapter'"),
