@@ -13,7 +13,7 @@ import difflib
 import importlib
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeGuard
@@ -265,3 +265,27 @@ def imported(what: str, place: str, *, allow_import: bool, name: str | None = No
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise RequestError(f"{told} cannot be imported ({reason})") from error
     return found
+
+
+def check_moving(config: Any, name: str, switch: str, needs: Sequence[str]) -> None:
+    """Checks a hyper-parameter that moves between `name`_min and `name`_max while `switch` is set.
+
+    Args:
+        config: a dataclass of hyper-parameters.
+        name: what moves, such as "kl_coef".
+        switch: what makes it move, such as "kl_target"; None leaves it as it is.
+        needs: what nothing reads without the switch.
+
+    Raises:
+        ValueError: one sentence: something is set that nothing reads, or the first value is a schedule or outside the bounds.
+    """
+    if getattr(config, switch) is None:
+        for idle in needs:
+            if getattr(config, idle) != getattr(type(config), idle):
+                raise ValueError(f"{idle} is for a {switch}, and there is none; leave it out")
+        return
+    value, low, high = (getattr(config, field) for field in (name, f"{name}_min", f"{name}_max"))
+    if not isinstance(value, float | int) or not low <= value <= high:
+        raise ValueError(
+            f"{name} must be a number from {name}_min to {name}_max where {switch} changes it, got {value} for {low:g} to {high:g}"
+        )

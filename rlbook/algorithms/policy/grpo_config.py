@@ -112,24 +112,10 @@ class GRPOConfig:
             entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
         )  # fmt: skip
         check_estimator(self.kl_estimator, self.kl_in)
-        check_band(self)
-
-
-def check_band(config: GRPOConfig) -> None:
-    """Raises ValueError where the settings that follow the KL contradict each other."""
-    if config.top is None and config.top_share != 1.0:
-        raise ValueError("top_share is for a top, and there is none; leave it out")
-    if config.kl_band is None:
-        for name in ("kl_factor", "kl_coef_min", "kl_coef_max", "score_temperatures"):
-            if getattr(config, name) != getattr(GRPOConfig, name):
-                raise ValueError(f"{name} is for a kl_band, and there is none; leave it out")
-        return
-    beta, low, high = config.kl_coef, config.kl_coef_min, config.kl_coef_max
-    if not isinstance(beta, float | int) or not low <= beta <= high:
-        raise ValueError(
-            "kl_coef must be a number from kl_coef_min to kl_coef_max where kl_band changes it, "
-            f"got {beta} for {low:g} to {high:g}"
-        )
+        if self.top is None and self.top_share != 1.0:
+            raise ValueError("top_share is for a top, and there is none; leave it out")
+        needs = ("kl_factor", "kl_coef_min", "kl_coef_max", "score_temperatures")
+        checks.check_moving(self, "kl_coef", "kl_band", needs)
 
 
 IDLE_WITH_RECORDED = (

@@ -138,22 +138,8 @@ class PPOConfig:
             entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
         )  # fmt: skip
         check_estimator(self.kl_estimator, self.kl_in)
-        check_adaptive_kl(self)
-
-
-def check_adaptive_kl(config: PPOConfig) -> None:
-    """Raises ValueError where the settings of an adaptive KL penalty contradict each other."""
-    if config.kl_target is None:
-        for name in ("kl_horizon", "kl_coef_min", "kl_coef_max"):
-            if getattr(config, name) != getattr(PPOConfig, name):
-                raise ValueError(f"{name} is for a kl_target, and there is none; leave it out")
-        return
-    beta, low, high = config.kl_coef, config.kl_coef_min, config.kl_coef_max
-    if not isinstance(beta, float | int) or not low <= beta <= high:
-        raise ValueError(
-            "kl_coef must be a number from kl_coef_min to kl_coef_max where kl_target changes it, "
-            f"got {beta} for {low:g} to {high:g}"
-        )
+        needs = ("kl_horizon", "kl_coef_min", "kl_coef_max")
+        checks.check_moving(self, "kl_coef", "kl_target", needs)
 
 
 class PPO(PolicyAgent):
