@@ -11,6 +11,7 @@
     {ablation} dqn_without   the same of `rlbook ablate`, variant by variant
     {one-axis}               how soon tables and networks are near the best policy, by docs/measure.py one_axis
     {exercises}              the functions to write, chapter by chapter
+    {exercises} planning     those of one chapter
     {book-figures} 6         the figures of a chapter of Sutton & Barto's book, with their numbers
 """
 
@@ -164,13 +165,25 @@ class Glossary(SphinxDirective):
 
 
 class Exercises(SphinxDirective):
-    """What there is to write, with the chapter it belongs to."""
+    """What there is to write, with the chapter it belongs to; with a chapter's name, what there is to write in it."""
+
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         from rlbook.book.exercises.exercise import exercises
 
-        rows = [f"| `{item.name}` | {item.title} | [](chapters/{item.chapter}.md) |" for item in exercises().values()]
-        return self.parse_text_to_nodes("\n".join(["| name | what to write | chapter |", "|---|---|---|", *rows]))
+        known = exercises().values()
+        if not self.arguments:
+            rows = [f"| `{item.name}` | {item.title} | [](chapters/{item.chapter}.md) |" for item in known]
+            return self.parse_text_to_nodes("\n".join(["| name | what to write | chapter |", "|---|---|---|", *rows]))
+        rows = [f"| `{item.name}` | {item.title} |" for item in known if item.chapter == self.arguments[0]]
+        if not rows:
+            raise self.error(f"exercises: there are none of the chapter {self.arguments[0]!r}")
+        told = (
+            "Functions to write. `rlbook exercise start NAME` writes a file with the question, and `rlbook exercise check NAME.py` "
+            "compares your function with the library's ([how](../exercises.md)):"
+        )
+        return self.parse_text_to_nodes("\n".join([told, "", "| name | what to write |", "|---|---|", *rows]))
 
 
 class Environment(Page):

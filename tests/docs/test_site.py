@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import rlbook
+from rlbook.book.exercises.exercise import exercises
 from rlbook.registry import ALGORITHMS, agent_class
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,13 @@ def test_what_a_chapter_works_out_by_hand_is_what_its_code_says(name):
     by_hand = (DOCS / "chapters" / f"{name}.md").read_text().split("## By hand")[1].split("\n## ")[0]
     for code in re.findall(r"```python\n(.*?)```", by_hand, flags=re.DOTALL):
         exec(compile(code, f"{name}.md", "exec"), {})
+
+
+def test_every_chapter_names_the_functions_to_write_that_belong_to_it():
+    wanted = {item.chapter for item in exercises().values()}
+    for name in CHAPTERS:
+        end = (DOCS / "chapters" / f"{name}.md").read_text().split("\n## Exercises\n")[1].split("\n## ")[0]
+        assert (f"```{{exercises}} {name}\n" in end) == (name in wanted), name
 
 
 def test_the_readme_counts_the_algorithms():

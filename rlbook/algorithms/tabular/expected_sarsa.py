@@ -8,7 +8,8 @@ is taken.
         Q(s, a) ← Q(s, a) + α [ r + γ Σ_a' π(a'|s') Q(s', a') - Q(s, a) ]
 
 The sum counts as 0 where the episode terminated. π is how the agent acts now, ε-greedy or
-softmax, so the algorithm is on-policy. An update is the average of SARSA's updates, without the
+softmax, so the agent is on-policy; with another policy's probabilities in the sum the same update
+would learn that one's values, off-policy. An update is the average of SARSA's updates, without the
 noise of drawing a', and so allows large step sizes; on deterministic problems even α = 1. With
 ε = 0 the sum is the maximum, and this is Q-learning.
 
