@@ -17,7 +17,9 @@ author = "The rlbook authors"
 copyright = "The rlbook authors, MIT licence"
 version = release = rlbook.__version__
 
-extensions = ["myst_nb", "sphinx_copybutton", "formulas", "animations", "api_pages", "beside", "book_directives", "notebook_pages"]
+extensions = [
+    "myst_nb", "sphinx_copybutton", "formulas", "animations", "api_pages", "beside", "book_directives", "dark_pictures", "notebook_pages",
+]  # fmt: skip
 exclude_patterns = ["_build", "ext", "katex", "jupyter_execute", "**.ipynb_checkpoints"]
 suppress_warnings = ["ref.python"]       # `seed` or `Recipe` in a signature may be one of several; the reader sees which
 
@@ -41,6 +43,7 @@ html_theme = "furo"
 html_title = "rlbook"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
+html_js_files = [("frames.js", {"defer": "defer"})]
 html_show_sphinx = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}

@@ -21,7 +21,6 @@ from sphinx.util.docutils import SphinxDirective
 from rlbook.plots import filming
 
 FOLDER = "_animations"
-AROUND = 150                                 # pixels for the buttons, the title and the margins
 WIDTH = 760                                  # pixels of the picture in the frame, at most
 
 
@@ -40,17 +39,18 @@ class Animation(SphinxDirective):
         self.env.note_dependency(str(inspect.getsourcefile(filming)))
         source = "../" * self.env.docname.count("/") + f"{FOLDER}/{file}"
         title = f"{algorithm} on {env}, animated"
-        height = frame_height(path.read_text(encoding="utf-8"))
-        frame = f'<iframe class="animation" src="{source}" title="{title}" width="100%" height="{height}" loading="lazy"></iframe>'
-        return [nodes.raw("", frame, format="html")]
+        width, ratio = picture_size(path.read_text(encoding="utf-8"))
+        size = f"--width: {width}px; --ratio: {ratio:.4f}"
+        frame = f'<iframe class="animation" src="{source}" title="{title}" style="{size}" loading="lazy"></iframe>'
+        return [nodes.raw("", f'<div class="animation-frame">{frame}</div>', format="html")]
 
 
-def frame_height(page: str) -> int:
-    """Pixels that a page needs to be seen whole."""
+def picture_size(page: str) -> tuple[int, float]:
+    """How wide a page's picture is where there is room, in pixels, and its height as a multiple of its width."""
     found = re.search(r'viewBox="0 0 (\d+) (\d+)" width="(\d+)"', page)
     assert found is not None
     width, height, shown = map(int, found.groups())
-    return round(height * min(shown, WIDTH) / width) + AROUND
+    return min(shown, WIDTH), height / width
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -12,10 +12,10 @@ const cells = data.places.map(([column, row]) => {
   const half = SIDE / 2 - .8;
   return {
     ground: make("rect", { x: -half, y: -half, width: 2 * half, height: 2 * half }, group),
-    faint: make("path", { opacity: .38 }, group),
-    taken: make("path", {}, group),
-    word: make("text", { "font-size": .3 * SIDE, "font-weight": "bold" }, group),
-    value: make("text", { "font-size": .19 * SIDE }, group),
+    faint: make("path", { opacity: .38, class: "action" }, group),
+    taken: make("path", { class: "action" }, group),
+    word: make("text", { "font-size": .3 * SIDE, "font-weight": "bold", class: "action" }, group),
+    value: make("text", { "font-size": .19 * SIDE, class: "value" }, group),
     mark: make("text", { "font-weight": "bold" }, group),
   };
 });

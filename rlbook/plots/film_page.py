@@ -12,6 +12,12 @@ from rlbook.plots.player import player_page
 
 SIDE = 60                                    # units of the picture a cell is wide
 WIDEST = 760                                 # pixels
+NARROW = 9                                   # columns up to which the numbers can be read on a phone
+PHONE = f"""@media (max-width: 30rem) {{
+    .value {{ display: none; }}
+    .action {{ transform: translateY({0.24 * SIDE:g}px) scale(1.5); }}
+  }}"""
+"""Where numbers are too small to be read: the colour says enough, and the arrows take their place."""
 
 
 def page_of(film: Film, *, unit: str) -> str:
@@ -29,7 +35,8 @@ def page_of(film: Film, *, unit: str) -> str:
         "changes": changes(film.cells()),
     }  # fmt: skip
     heading = f"<p><b>{html.escape(film.title)}</b></p>\n"
-    return player_page(film.title, heading + picture, data, "film_page.js", unit=unit, frames_per_second_log2=2.0)
+    style = PHONE if columns > NARROW else ""
+    return player_page(film.title, heading + picture, data, "film_page.js", unit=unit, style=style, frames_per_second_log2=2.0)
 
 
 def changes(moments: list[list[Cell]]) -> list[list[list[Any]]]:

@@ -28,7 +28,11 @@ from rlbook.runs.run import load
 
 ACROSS, DOWN, RADIUS, MARGIN = 46, 84, 17, 34      # pixels: between neighbours, between levels, of a circle, around
 WIDEST = 9.0                                       # pixels, the line of an action that every simulation took
-TOUCHED = ".picture g.now circle, .picture g.now polygon { stroke: #cc5c3c; stroke-width: 3; } .picture g.now line { stroke: #cc5c3c; }"
+STYLE = """.picture g.now circle, .picture g.now polygon { stroke: #cc5c3c; stroke-width: 3; }
+  .picture g.now line { stroke: #cc5c3c; }
+  .picture rect { fill: var(--paper); }
+  .picture text[stroke] { fill: var(--ink); stroke: var(--paper); }
+  .picture :is(circle, polygon) { stroke: var(--ink); }"""
 
 
 @dataclass
@@ -289,4 +293,4 @@ def _page(svg: str, items: list[Item], frames: list[list[tuple[int, float | None
         ])  # fmt: skip
         before = now
     data = {"changes": changes, "widest": WIDEST, "items": len(items), "pale": _hex(PALE)}
-    return player_page("A tree search, one simulation at a time", svg, data, "search_page.js", unit="simulation", style=TOUCHED)
+    return player_page("A tree search, one simulation at a time", svg, data, "search_page.js", unit="simulation", style=STYLE)

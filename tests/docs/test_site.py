@@ -314,6 +314,10 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stderr[-4000:]
     page = (tmp_path / "html" / "algorithms" / "ppo.html").read_text()
     assert 'class="katex-display"' in page and "<math " in page            # drawn, and for screen readers
+    pictured = (tmp_path / "html" / "chapters" / "temporal-difference.html").read_text()
+    assert pictured.count('class="only-light"') == pictured.count('class="only-dark"') >= 2
+    for name in re.findall(r'src="\.\./(_images/[^"]+)"', pictured):
+        assert (tmp_path / "html" / name).exists()
     style = (tmp_path / "html" / "_static" / "katex.css").read_text()
     assert style.count("src:url(data:font/woff2;base64,") == style.count("@font-face") > 10
     assert not re.findall(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)', page), "the site loads something from elsewhere"

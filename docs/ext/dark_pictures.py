@@ -1,0 +1,100 @@
+"""A dark form of every picture in the site, made from the light one while the site is built: nothing is stored or measured twice.
+
+A picture is a table of colours and a number in each place. The dark form has the same numbers and another table: what was light becomes
+dark and the other way round, and a hue stays what it was, so that "the blue line" is blue in both. The theme shows the one that fits.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from docutils import nodes
+from PIL import Image
+from sphinx.application import Sphinx
+
+PAGE = (0x13, 0x14, 0x16)                    # the ground of furo's dark pages: what was white has it
+INK_LIGHTNESS, LIGHTEST = 0.31, 0.93         # of the ink of light pictures, and what becomes of it
+BRIGHTER = 0.8                               # below 1: what lies between ground and ink comes nearer to the ink
+COLOURS = 128                                # of a dark picture, at most
+TO_CONES = np.array([
+    [0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566], [0.0883024619, 0.2817188376, 0.6299787005],
+])  # fmt: skip
+TO_LAB = np.array([
+    [0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099], [0.0259040371, 0.7827717662, -0.8086757660],
+])  # fmt: skip
+"""Oklab: lightness, and two numbers for hue and strength. Source: Ottosson 2020, "A perceptual color space for image processing"."""
+
+
+def dark(colours: np.ndarray) -> np.ndarray:
+    """[N, 3] colours from 0 to 255, each with its lightness turned round; hues as they were, as strong as the screen can show them."""
+    lab = _to_lab(colours / 255.0)
+    ground = _to_lab(np.array([PAGE]) / 255.0)[0]
+    share = np.clip((1.0 - lab[:, :1]) / (1.0 - INK_LIGHTNESS), 0.0, 1.0) ** BRIGHTER
+    turned = ground + share * (np.array([LIGHTEST, 0.0, 0.0]) - ground)
+    hues = lab[:, 1:]
+    found = _to_rgb(turned)
+    for strength in np.linspace(0.0, 1.0, 41):
+        stronger = _to_rgb(np.column_stack([turned[:, 0], turned[:, 1:] + strength * hues]))
+        fits = ((stronger >= -1e-3) & (stronger <= 1.001)).all(axis=1)
+        found[fits] = stronger[fits]
+    return np.rint(255.0 * np.clip(found, 0.0, 1.0)).astype(np.uint8)
+
+
+def _to_lab(colours: np.ndarray) -> np.ndarray:
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    return np.cbrt(linear @ TO_CONES.T) @ TO_LAB.T
+
+
+def _to_rgb(lab: np.ndarray) -> np.ndarray:
+    linear = (lab @ np.linalg.inv(TO_LAB).T) ** 3 @ np.linalg.inv(TO_CONES).T
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055)
+
+
+def write_dark(light: Path, path: Path) -> None:
+    """The dark form of a PNG."""
+    with Image.open(light) as image:
+        whole = image.convert("RGBA")
+    paper = Image.new("RGBA", whole.size, "white")
+    small = Image.alpha_composite(paper, whole).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    table = np.array(small.getpalette(), dtype=float).reshape(-1, 3)
+    small.putpalette(dark(table).ravel().tolist())
+    small.save(path, optimize=True)
+
+
+def dark_name(light: str) -> str:
+    """What the dark form of a picture is called, beside the light one."""
+    return f"dark-{light}"
+
+
+def add_dark_forms(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Behind each picture its dark form. The style sheet of the theme hides one of the two."""
+    if app.builder.format != "html":
+        return
+    for light in list(doctree.findall(nodes.image)):
+        known = app.env.images.get(light["uri"])
+        if known is None or not known[1].endswith(".png"):
+            continue
+        other = light.deepcopy()
+        uri = "../" * page.count("/") + f"_images/{dark_name(known[1])}"
+        other["uri"], other["candidates"] = uri, {"*": uri}
+        light["classes"].append("only-light")
+        other["classes"].append("only-dark")
+        light.parent.insert(light.parent.index(light) + 1, other)
+
+
+def write_dark_forms(app: Sphinx, failure: Exception | None) -> None:
+    """Those of the pictures that are new."""
+    if failure is not None or app.builder.format != "html":
+        return
+    for light in sorted((Path(app.outdir) / "_images").glob("*.png")):
+        path = light.with_name(dark_name(light.name))
+        if not light.name.startswith("dark-") and not (path.exists() and path.stat().st_mtime > light.stat().st_mtime):
+            write_dark(light, path)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("doctree-resolved", add_dark_forms)
+    app.connect("build-finished", write_dark_forms)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
