@@ -186,6 +186,30 @@ class Exercises(SphinxDirective):
         return self.parse_text_to_nodes("\n".join([told, "", "| name | what to write |", "|---|---|", *rows]))
 
 
+class Course(SphinxDirective):
+    """The syllabus, a section a week."""
+
+    def run(self) -> list[nodes.Node]:
+        from rlbook.book.course import weeks
+
+        self.env.note_dependency(str(ROOT / "rlbook" / "book" / "course.yaml"))
+        text = "\n\n".join(
+            f"## Week {week.number}: {week.title}\n\n"
+            f"- Read: {', '.join(f'[]({page}.md)' for page in week.read)}\n"
+            f"- Run: {', '.join(f'[](notebooks/{name}.ipynb)' for name in week.notebooks)}\n"
+            f"- Write: {', '.join(f'`{name}`' for name in week.write)}\n"
+            f"- In the lecture: {_as_code(week.show)}\n"
+            f"- Read on: {week.further}"
+            for week in weeks()
+        )
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+
+def _as_code(text: str) -> str:
+    """The commands in a sentence as code."""
+    return re.sub(r"rlbook [^,]*", lambda found: f"`{found[0]}`", text)
+
+
 class Environment(Page):
     def markdown(self, argument: str) -> str:
         return environment_docstring(argument)
@@ -249,7 +273,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     directives = {
         "pseudocode": Pseudocode, "quick-facts": QuickFacts, "hyperparameters": Hyperparameters, "logged-numbers": LoggedNumbers,
         "environment": Environment, "measured": Measured, "ablation": Ablation, "one-axis": OneAxis, "book-figures": BookFigures,
-        "whole-file": WholeFile, "glossary": Glossary, "exercises": Exercises,
+        "whole-file": WholeFile, "glossary": Glossary, "exercises": Exercises, "course": Course,
     }  # fmt: skip
     for name, directive in directives.items():
         app.add_directive(name, directive)

@@ -347,9 +347,17 @@ def exercise(words: Sequence[str]) -> int:
     return code
 
 
+def course(words: Sequence[str]) -> int:
+    """`rlbook course`."""
+    from rlbook.cli import course as command
+
+    show(*command.course(words))
+    return 0
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "inspect": inspect, "compare": compare, "doctor": doctor,
     "animate": animate, "list": list_, "explain": explain, "export": export,
     "figure": figure, "record": record, "import": import_, "verify": verify, "ablate": ablate, "recipe": recipe,
-    "exercise": exercise,
+    "exercise": exercise, "course": course,
 }  # fmt: skip

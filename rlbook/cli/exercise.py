@@ -23,7 +23,7 @@ class Exercises:
     """Functions to write, checked against the library's own. list shows them, start writes a file, check says what is right.
 
     An answer runs in a sandbox where the system offers one: without files, network and other processes. A folder of answers is
-    checked file by file, which is how a course is graded.
+    checked file by file; rlbook course grade marks the hand-ins of a class.
 
     Examples:
       rlbook exercise list --chapter planning
@@ -93,7 +93,7 @@ def _hints(name: str) -> Result:
 
 
 def _checked(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
-    from rlbook.book.exercises.exercise import answers_in, checked
+    from rlbook.book.exercises.checking import answers_in, checked
     from rlbook.llm.rewards.code import isolation_works
 
     if not trust and not isolation_works():

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rlbook.book.exercises import exercise as engine
-from rlbook.book.exercises.exercise import Exercise, checked, compared, exercises, start, starter
+from rlbook.book.exercises import checking
+from rlbook.book.exercises.checking import EMPTY, MISTAKEN, RIGHT, WRONG, checked, compared
+from rlbook.book.exercises.exercise import CASES, Exercise, exercises, start, starter
 from rlbook.cli.main import main
 from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import isolation_works
 
 DOCS = Path(__file__).parents[2] / "docs"
 in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system offers no sandbox")
-RIGHT = "import numpy as np\ndef running_mean(rewards):\n    return np.cumsum(rewards) / np.arange(1, len(rewards) + 1)\n"
+ANSWER = "import numpy as np\ndef running_mean(rewards):\n    return np.cumsum(rewards) / np.arange(1, len(rewards) + 1)\n"
 
 
 def answers(item: Exercise, function) -> list:
@@ -30,37 +30,32 @@ def test_there_are_at_least_forty_and_each_belongs_to_a_chapter() -> None:
     assert {item.chapter for item in exercises().values()} <= {path.stem for path in (DOCS / "chapters").glob("*.md")}
 
 
-def test_the_course_uses_each_of_them() -> None:
-    named = set(re.findall(r"`([a-z_0-9]+)`", (DOCS / "course.md").read_text()))
-    assert named >= exercises().keys()
-
-
 @pytest.mark.parametrize("name", exercises())
 def test_the_librarys_answer_is_right_and_each_mistake_is_told_by_its_hint(name: str) -> None:
     item = exercises()[name]
-    assert compared(item, item.drawn(), answers(item, item.function)) == (True, "right")
+    assert compared(item, item.drawn(), answers(item, item.function)) == (RIGHT, "right")
     assert item.mistakes
     for hint, mistake in item.mistakes.items():
-        assert compared(item, item.drawn(), answers(item, mistake)) == (False, f"not right: {hint}")
+        assert compared(item, item.drawn(), answers(item, mistake)) == (MISTAKEN, f"not right: {hint}")
     tree = ast.parse(starter(item))
     assert [part.name for part in tree.body if isinstance(part, ast.FunctionDef)] == [name]
 
 
 def test_what_is_not_right_is_shown_with_the_case_or_the_shape() -> None:
     item = exercises()["running_mean"]
-    off, short = answers(item, lambda rewards: np.cumsum(rewards)), [[0.0]] * engine.CASES
+    off, short = answers(item, lambda rewards: np.cumsum(rewards)), [[0.0]] * CASES
     assert compared(item, item.drawn(), off)[1].startswith("not right: running_mean(rewards=np.array([")
     assert "should have" in compared(item, item.drawn(), short)[1]
-    assert compared(item, item.drawn(), [None] * engine.CASES) == (False, "not yet: it returns nothing")
+    assert compared(item, item.drawn(), [None] * CASES) == (EMPTY, "not yet: it returns nothing")
     nothing = [[float("nan")] * len(case[0]) for case in item.drawn()]
-    assert not compared(item, item.drawn(), nothing)[0]
+    assert compared(item, item.drawn(), nothing).mark == WRONG
 
 
 @in_a_sandbox
 def test_an_answer_runs_with_numpy_and_without_files_or_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, secret = tmp_path / "answer.py", tmp_path / "secret"
     secret.write_text("7")
-    path.write_text(RIGHT)
+    path.write_text(ANSWER)
     assert [verdict.said for verdict in checked(path)] == ["right"]
     for body, said in (
         (f"    return [float(open({str(secret)!r}).read())]", "Error"), ("    return rewards[99]", "it failed: IndexError"),
@@ -69,7 +64,7 @@ def test_an_answer_runs_with_numpy_and_without_files_or_an_end(tmp_path: Path, m
         path.write_text(f"def running_mean(rewards):\n{body}\n")
         (verdict,) = checked(path)
         assert not verdict.right and said in verdict.said
-    monkeypatch.setattr(engine, "SECONDS", 0.4)
+    monkeypatch.setattr(checking, "SECONDS", 0.4)
     path.write_text("def running_mean(rewards):\n    while True: pass\n")
     assert "did not end within 0.4 seconds" in checked(path)[0].said or "exit code" in checked(path)[0].said
 
@@ -82,7 +77,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main(["exercise", "start", "running_mean"]) == 0
     assert main(["exercise", "start", "running_mean"]) == 2                                    # nobody's work is written over
     (tmp_path / "class").mkdir()
-    (tmp_path / "class" / "ann.py").write_text(RIGHT)
+    (tmp_path / "class" / "ann.py").write_text(ANSWER)
     (tmp_path / "class" / "bob.py").write_text("def running_mean(rewards):\n    return rewards\n")
     capsys.readouterr()
     assert main(["exercise", "check", "class", "--json"]) == 1

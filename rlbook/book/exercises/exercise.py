@@ -1,7 +1,7 @@
-"""Exercises, and how an answer is checked.
+"""Exercises: what is asked, the right answer, and the known mistakes.
 
     rlbook exercise start returns            writes returns.py: what is asked, and a function to fill in
-    rlbook exercise check returns.py         runs it in a sandbox on cases that are drawn anew, and compares with the library's answer
+    rlbook exercise check returns.py         runs it in a sandbox, and compares with the library's answer
 
 A known mistake is another function: where an answer agrees with it and not with the right one, its hint is shown.
 """
@@ -11,9 +11,8 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import json
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,25 +23,9 @@ from numpy.random import Generator
 
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
-from rlbook.llm.rewards.code import Outcome, run_program
 
 PARTS = ("part_one", "part_two", "part_three")
-CASES, TOLERANCE, SEED = 24, 1e-6, 20
-LONGEST = 100_000                            # bytes of a file with an answer
-SECONDS, MEMORY_MB = 10.0, 4_096
-RUNNER = """
-import json as _json, sys as _sys, numpy as _np
-
-def _answer(given):
-    answer = {name}(*[_np.asarray(item) if isinstance(item, list) else item for item in given])
-    return None if answer is None or answer is NotImplemented else _np.asarray(answer, dtype=float).tolist()
-
-try:
-    _told = {"answers": [_answer(given) for given in _json.loads(_sys.stdin.read())]}
-except Exception as _error:
-    _told = {"error": f"{type(_error).__name__}: {_error}"}
-print("\\n" + _json.dumps(_told))
-"""
+CASES, SEED = 24, 20
 
 
 @dataclass(frozen=True)
@@ -105,8 +88,8 @@ def starter(item: Exercise) -> str:
     definition: Any = ast.parse(textwrap.dedent(inspect.getsource(item.function))).body[0]
     arguments, returns = (ast.unparse(item).replace("Array", "np.ndarray") for item in (definition.args, definition.returns))
     case = item.drawn()[0]
-    shown = ", ".join(f"{name}={_shown(value)}" for name, value in zip(inspect.signature(item.function).parameters, case, strict=True))
-    example = f"Example:\n    {item.name}({shown})\n    is {_shown(item.function(*case))}"
+    given = ", ".join(f"{name}={shown(value)}" for name, value in zip(inspect.signature(item.function).parameters, case, strict=True))
+    example = f"Example:\n    {item.name}({given})\n    is {shown(item.function(*case))}"
     told = textwrap.indent(f"{inspect.getdoc(item.function)}\n\n{example}", "    ")
     return (
         f"# Exercise {item.name}, chapter {item.chapter}. Check it: rlbook exercise check {item.name}.py\n"
@@ -131,102 +114,7 @@ def start(name: str, path: Path) -> None:
         raise RequestError(f"cannot write {path}: {error.strerror}") from error
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What came of a file with answers."""
-
-    exercise: str
-    file: str
-    right: bool
-    said: str
-
-
-def checked(path: Path, *, isolate: bool = True) -> list[Verdict]:
-    """Checks each exercise for which a file has a function.
-
-    Args:
-        path: a Python file.
-        isolate: in the sandbox: no files, no network, no other processes. Time and memory are limited anyway.
-
-    Raises:
-        RequestError: no such file, a file that is no Python, or one without an exercise's function.
-    """
-    text = _text_of(path)
-    try:
-        names = [item.name for item in ast.parse(text).body if isinstance(item, ast.FunctionDef)]
-    except (SyntaxError, ValueError) as error:
-        raise RequestError(f"{path} cannot be read as Python: {error}") from error
-    asked = [exercises()[name] for name in names if name in exercises()]
-    if not asked:
-        match = next((found for name in names if (found := nearest(name, exercises()))), None)
-        hint = f"; did you mean {match!r}?" if match else ""
-        raise RequestError(f"{path} defines no exercise's function{hint} (it has: {', '.join(names) or 'none'})")
-    return [Verdict(item.name, str(path), *_judged(item, text, isolate)) for item in asked]
-
-
-def answers_in(folder: Path) -> Iterator[Path]:
-    """The files of a folder, and of its folders, in order."""
-    yield from sorted(path for path in folder.rglob("*.py") if path.is_file() and not path.is_symlink())
-
-
-def _judged(item: Exercise, text: str, isolate: bool) -> tuple[bool, str]:
-    cases = item.drawn()
-    program = f"{text}\n{RUNNER.replace('{name}', item.name)}"
-    given = json.dumps([[_listed(value) for value in case] for case in cases])
-    outcome = run_program(program, given, seconds=SECONDS, memory_mb=MEMORY_MB, isolate=isolate, modules=("numpy",))
-    return compared(item, cases, _answers_of(outcome))
-
-
-def compared(item: Exercise, cases: list[tuple[Any, ...]], answers: list[Any] | str) -> tuple[bool, str]:
-    """Whether answers are right, and what to say of them; a string is what went wrong on the way to them."""
-    if isinstance(answers, str):
-        return False, answers
-    if any(answer is None for answer in answers):
-        return False, "not yet: it returns nothing"
-    exact = [np.asarray(item.function(*case), dtype=np.float64) for case in cases]
-    found = [np.asarray(answer, dtype=np.float64) for answer in answers]
-    place = next((place for place, pair in enumerate(zip(found, exact, strict=True)) if not _agree(*pair)), None)
-    if place is None:
-        return True, "right"
-    for hint, mistake in item.mistakes.items():
-        if all(_agree(answer, np.asarray(mistake(*case), dtype=np.float64)) for answer, case in zip(found, cases, strict=True)):
-            return False, f"not right: {hint}"
-    names = inspect.signature(item.function).parameters
-    case = ", ".join(f"{name}={_shown(value)}" for name, value in zip(names, cases[place], strict=True))
-    if found[place].shape != exact[place].shape:
-        return False, f"not right: the answer has shape {list(found[place].shape)} and should have {list(exact[place].shape)}"
-    return False, f"not right: {item.name}({case}) is {_shown(exact[place])}, and not {_shown(found[place])}"
-
-
-def _agree(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and bool(np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE))
-
-
-def _answers_of(outcome: Outcome) -> list[Any] | str:
-    """The answers of a finished program, or what went wrong."""
-    if outcome.exit_code is None:
-        return f"it did not end within {SECONDS:g} seconds"
-    try:
-        told = json.loads(outcome.output.strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        return f"it ended with exit code {outcome.exit_code} and without an answer"
-    return f"it failed: {told['error']}" if "error" in told else told["answers"]
-
-
-def _text_of(path: Path) -> str:
-    try:
-        if path.stat().st_size > LONGEST:
-            raise RequestError(f"{path} is larger than {LONGEST:,} bytes, which no answer is")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"cannot read {path}: {error}") from error
-
-
-def _listed(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value in a line of Python."""
     if isinstance(value, np.ndarray) and value.ndim:
         return "np.array(" + np.array2string(value, separator=", ", precision=4, max_line_width=10_000).replace("\n", "") + ")"

@@ -1,0 +1,199 @@
+"""How an answer to an exercise is checked: it runs in a process of its own, and is compared with the library's on the same cases.
+
+A known mistake is another function: where an answer agrees with it and not with the right one, its hint is shown.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import signal
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlbook.book.exercises.exercise import CASES, Exercise, exercises, shown
+from rlbook.checks import nearest
+from rlbook.errors import RequestError
+from rlbook.llm.rewards.code import Outcome, run_program
+
+TOLERANCE = 1e-6
+LONGEST = 100_000                            # bytes of a file with an answer
+SECONDS, MEMORY_MB = 10.0, 4_096
+RUNNER = """
+import io, json, sys
+import numpy as np
+
+class Silence(io.TextIOBase):
+    def write(self, text):
+        return len(text)
+
+def answer(function, given):
+    found = function(*[np.asarray(item) if isinstance(item, list) else item for item in given])
+    return None if found is None or found is NotImplemented else np.asarray(found, dtype=float).tolist()
+
+def line_of(trace):
+    line = None
+    while trace is not None:
+        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == "answer.py" else line
+        trace = trace.tb_next
+    return f" (line {line})" if line else ""
+
+def told(cases):
+    names = {"__name__": "answer"}
+    try:
+        exec(compile(TEXT, "answer.py", "exec"), names)
+        return {"answers": [answer(names[NAME], given) for given in cases]}
+    except SystemExit as error:
+        return {"error": "it calls exit()" + line_of(error.__traceback__)}
+    except BaseException as error:
+        return {"error": f"{type(error).__name__}: {error}" + line_of(error.__traceback__)}
+
+output, cases = sys.stdout, json.load(sys.stdin)
+sys.stdout = Silence()
+text = json.dumps(told(cases))
+print(text, file=output, flush=True)
+"""
+"""The program that runs an answer; NAME and TEXT are put in their places."""
+RIGHT, MISTAKEN, WRONG, FAILED, EMPTY = "right", "known mistake", "not right", "failed", "not begun"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a file with answers."""
+
+    exercise: str
+    file: str
+    right: bool
+    said: str
+
+
+class Judgement(NamedTuple):
+    """What an answer is, one of `RIGHT`, `MISTAKEN`, `WRONG`, `FAILED` and `EMPTY`, and what to say of it."""
+
+    mark: str
+    said: str
+
+
+def checked(path: Path, *, isolate: bool = True) -> list[Verdict]:
+    """Checks each exercise for which a file has a function.
+
+    Args:
+        path: a Python file.
+        isolate: in the sandbox: no files, no network, no other processes. Time and memory are limited anyway.
+
+    Raises:
+        RequestError: no such file, a file that is no Python, or one without an exercise's function.
+    """
+    text, names = functions_in(path)
+    asked = [exercises()[name] for name in names if name in exercises()]
+    if not asked:
+        match = next((found for name in names if (found := nearest(name, exercises()))), None)
+        hint = f"; did you mean {match!r}?" if match else ""
+        raise RequestError(f"{path} defines no exercise's function{hint} (it has: {', '.join(names) or 'none'})")
+    found = [(item.name, judged(item, text, isolate=isolate)) for item in asked]
+    return [Verdict(name, str(path), answer.mark == RIGHT, answer.said) for name, answer in found]
+
+
+def functions_in(path: Path) -> tuple[str, list[str]]:
+    """A file's text, and the functions that it defines.
+
+    Raises:
+        RequestError: no such file, or it is no Python.
+    """
+    text = _text_of(path)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return text, [item.name for item in ast.parse(text).body if isinstance(item, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        said = f"{error.msg} (line {error.lineno})" if isinstance(error, SyntaxError) else str(error) or type(error).__name__
+        raise RequestError(f"{path} cannot be read as Python: {said}") from error
+
+
+def answers_in(folder: Path) -> Iterator[Path]:
+    """The files of a folder, and of its folders, in order."""
+    yield from sorted(path for path in folder.rglob("*.py") if path.is_file() and not path.is_symlink())
+
+
+def judged(item: Exercise, text: str, *, isolate: bool = True, seconds: float | None = None) -> Judgement:
+    """Runs an answer in a process of its own, and compares.
+
+    Args:
+        item: what is asked.
+        text: a program that defines it.
+        isolate: in the sandbox: no files, no network, no other processes.
+        seconds: of the processor that it may take; `SECONDS` if None.
+    """
+    cases, limit = item.drawn(), SECONDS if seconds is None else seconds
+    program = RUNNER.replace("NAME", repr(item.name)).replace("TEXT", repr(text))
+    given = json.dumps([[_listed(value) for value in case] for case in cases])
+    outcome = run_program(program, given, seconds=limit, memory_mb=MEMORY_MB, isolate=isolate, modules=("numpy",))
+    return compared(item, cases, _answers_of(outcome, limit))
+
+
+def compared(item: Exercise, cases: list[tuple[Any, ...]], answers: list[Any] | str) -> Judgement:
+    """Whether answers are right, and what to say of them; a string is what went wrong on the way to them."""
+    if isinstance(answers, str):
+        return Judgement(FAILED, answers)
+    if any(answer is None for answer in answers):
+        return Judgement(EMPTY, "not yet: it returns nothing")
+    try:
+        found = [np.asarray(answer, dtype=np.float64) for answer in answers]
+    except (TypeError, ValueError, OverflowError):
+        return Judgement(FAILED, "it failed: an answer is no number and no array of numbers")
+    exact = [np.asarray(item.function(*case), dtype=np.float64) for case in cases]
+    place = next((place for place, pair in enumerate(zip(found, exact, strict=True)) if not _agree(*pair)), None)
+    if place is None:
+        return Judgement(RIGHT, "right")
+    for hint, mistake in item.mistakes.items():
+        if all(_agree(answer, np.asarray(mistake(*case), dtype=np.float64)) for answer, case in zip(found, cases, strict=True)):
+            return Judgement(MISTAKEN, f"not right: {hint}")
+    names = inspect.signature(item.function).parameters
+    case = ", ".join(f"{name}={shown(value)}" for name, value in zip(names, cases[place], strict=True))
+    if found[place].shape != exact[place].shape:
+        given, wanted = (list(array.shape) for array in (found[place], exact[place]))
+        return Judgement(WRONG, f"not right: the answer has shape {given} and should have {wanted}")
+    return Judgement(WRONG, f"not right: {item.name}({case}) is {shown(exact[place])}, and not {shown(found[place])}")
+
+
+def _agree(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and bool(np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE))
+
+
+def _answers_of(outcome: Outcome, seconds: float) -> list[Any] | str:
+    """The answers of a finished program, or what went wrong. The program may have printed anything."""
+    if outcome.exit_code is None or -outcome.exit_code in (signal.SIGXCPU, signal.SIGKILL):
+        return f"it did not end within {seconds:g} seconds"
+    try:
+        told = json.loads(outcome.output.strip().splitlines()[-1])
+        if isinstance(told.get("error"), str):
+            return f"it failed: {printable(told['error'])}"
+        if isinstance(told["answers"], list) and len(told["answers"]) == CASES:
+            return told["answers"]
+    except (ValueError, LookupError, AttributeError, RecursionError):
+        pass
+    return f"it ended with exit code {outcome.exit_code} and without an answer"
+
+
+def printable(text: str, most: int = 300) -> str:
+    """Text of somebody else's in one line, without what would steer a terminal."""
+    line = " ".join(text[:most].split())
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        if path.stat().st_size > LONGEST:
+            raise RequestError(f"{path} is larger than {LONGEST:,} bytes, which no answer is")
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"cannot read {path}: {error}") from error
+
+
+def _listed(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

@@ -1,0 +1,227 @@
+"""A course's hand-ins, graded: a folder for each student, in it files with exercises' functions.
+
+Every answer runs as `rlbook exercise check` runs it, in a process of its own with limits; several at once. Nothing that a student hands
+in ends the grading: what cannot be read or run is a mark like the others, with the reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, time
+from pathlib import Path
+
+from rlbook.book.course import Week
+from rlbook.book.exercises.checking import EMPTY, FAILED, MISTAKEN, RIGHT, WRONG, Judgement, functions_in, judged, printable
+from rlbook.book.exercises.exercise import named
+from rlbook.checks import nearest
+from rlbook.errors import RequestError
+
+MISSING = "missing"
+SIGNS = {RIGHT: "1", MISTAKEN: "h", WRONG: "0", FAILED: "!", EMPTY: "-", MISSING: "-"}
+"""How a mark looks in a table."""
+NOT_HANDED_IN = {"site-packages", "__pycache__", "__MACOSX", "node_modules"}
+MOST_FILES = 500                             # of one student; the rest is not looked at
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a student has for an exercise."""
+
+    student: str
+    week: int
+    exercise: str
+    file: str
+    """Within the folder of hand-ins; empty where nothing was handed in."""
+    mark: str
+    """One of `SIGNS`."""
+    points: int
+    said: str
+    late: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """A student's marks, and what they come to."""
+
+    student: str
+    marks: tuple[Mark, ...]
+
+    def points(self, week: int | None = None) -> int:
+        """Of a week, or of all."""
+        return sum(mark.points for mark in self.marks if week in (None, mark.week))
+
+    @property
+    def late(self) -> int:
+        return sum(mark.late for mark in self.marks)
+
+    @property
+    def missing(self) -> int:
+        return sum(mark.mark in (MISSING, EMPTY) for mark in self.marks)
+
+    @property
+    def hints(self) -> int:
+        """Answers with a known mistake, whose hint the student is told."""
+        return sum(mark.mark == MISTAKEN for mark in self.marks)
+
+
+def students(folder: Path) -> dict[str, list[Path]]:
+    """Who handed in what: a student for each folder inside; or one student, where the files lie in the folder itself.
+
+    Raises:
+        RequestError: no such folder, nothing in it, or files beside the students' folders.
+    """
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is no folder")
+    try:
+        inside = sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.name not in NOT_HANDED_IN)
+    except OSError as error:
+        raise RequestError(f"cannot read {folder}: {(error.strerror or str(error)).lower()}") from error
+    folders = [path for path in inside if path.is_dir() and not path.is_symlink()]
+    loose = [path for path in inside if path.suffix == ".py" and path.is_file() and not path.is_symlink()]
+    if folders and loose:
+        raise RequestError(f"{folder} holds students' folders, and beside them {loose[0].name}: put each file into its student's folder")
+    if loose:
+        return {folder.resolve().name: loose}
+    if not folders:
+        raise RequestError(f"{folder} holds no students' folders and no Python files")
+    return {path.name: handed_in(path) for path in folders}
+
+
+def handed_in(folder: Path) -> list[Path]:
+    """A student's Python files in order, without hidden files and installed packages."""
+    found = (
+        path for path in folder.rglob("*.py")
+        if not any(part.startswith(".") or part in NOT_HANDED_IN for part in path.relative_to(folder).parts)
+        and path.is_file() and not path.is_symlink()
+    )  # fmt: skip
+    return sorted(found)[:MOST_FILES]
+
+
+def deadline(text: str) -> datetime:
+    """A day, which ends at midnight, or a day and a time: 2026-10-01 or 2026-10-01T18:00, by this machine's clock.
+
+    Raises:
+        RequestError: it is neither.
+    """
+    try:
+        due = datetime.fromisoformat(text)
+    except ValueError:
+        raise RequestError(f"a date is written as 2026-10-01 or 2026-10-01T18:00, got {text!r}") from None
+    return datetime.combine(due.date(), time.max) if len(text) <= len("2026-10-01") else due
+
+
+def grade(
+    folder: Path, asked: Sequence[Week], *, due: datetime | None = None, jobs: int = 1, seconds: float | None = None, isolate: bool = True,
+    on_mark: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Row]:
+    """Grades all hand-ins.
+
+    Args:
+        folder: of a folder for each student, or of one student's files.
+        asked: the weeks whose exercises count.
+        due: a file that was changed later is late.
+        jobs: answers that run at the same time.
+        seconds: of the processor that an answer may take.
+        isolate: in the sandbox, without files, network and other processes.
+        on_mark: told after each answer how many are done, and of how many.
+
+    Raises:
+        RequestError: as `students`.
+    """
+    marks: dict[str, list[Mark | None]] = {}
+    waiting: list[tuple[str, int, Mark, str]] = []
+    for student, files in students(folder).items():
+        marks[student] = []
+        for place, (mark, text) in enumerate(_collected(student, folder, files, asked, due)):
+            marks[student].append(mark if text is None else None)
+            if text is not None:
+                waiting.append((student, place, mark, text))
+    with ThreadPoolExecutor(jobs) as pool:
+
+        def run(mark: Mark, text: str) -> Judgement:
+            return judged(named(mark.exercise), text, isolate=isolate, seconds=seconds)
+
+        running = [pool.submit(run, mark, text) for _, _, mark, text in waiting]
+        try:
+            for done, (found, (student, place, mark, _)) in enumerate(zip(running, waiting, strict=True), start=1):
+                answer = found.result()
+                points = int(answer.mark == RIGHT)
+                marks[student][place] = dataclasses.replace(mark, mark=answer.mark, points=points, said=answer.said)
+                on_mark(done, len(waiting))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [Row(printable(student), tuple(mark for mark in row if mark)) for student, row in marks.items()]
+
+
+def _collected(
+    student: str, folder: Path, files: Sequence[Path], asked: Sequence[Week], due: datetime | None
+) -> Iterator[tuple[Mark, str | None]]:
+    """For each exercise what will be its mark, and the text of the answer if there is one to run."""
+    texts: dict[Path, str] = {}
+    holds: dict[str, list[Path]] = {}
+    unread: dict[str, tuple[Path, str]] = {}
+    for path in files:
+        try:
+            texts[path], names = functions_in(path)
+        except RequestError as error:
+            unread[path.stem] = path, str(error).replace(str(path), path.name)
+            continue
+        for name in dict.fromkeys(names):
+            holds.setdefault(name, []).append(path)
+        if path.stem not in names:
+            close = f"; it has {printable(match)!r}" if (match := nearest(path.stem, names)) else ""
+            unread[path.stem] = path, f"{path.name} defines no function {path.stem!r}{close}"
+    for week in asked:
+        for name in week.write:
+            mark = Mark(printable(student), week.number, name, "", MISSING, 0, "not handed in", False)
+            if found := sorted(holds.get(name, []), key=lambda path: path.stem != name):
+                yield _of_file(mark, found[0], folder, due), texts[found[0]]
+            elif name in unread:
+                path, why = unread[name]
+                yield dataclasses.replace(_of_file(mark, path, folder, due), mark=FAILED, said=printable(why)), None
+            else:
+                yield mark, None
+
+
+def _of_file(mark: Mark, path: Path, folder: Path, due: datetime | None) -> Mark:
+    late = due is not None and path.stat().st_mtime > due.timestamp()
+    return dataclasses.replace(mark, file=printable(str(path.relative_to(folder))), late=late)
+
+
+def mistakes(rows: Sequence[Row]) -> list[tuple[str, str, int]]:
+    """The known mistakes of the class: exercise, hint, and how many made it, the most frequent first."""
+    told = Counter((mark.exercise, mark.said) for row in rows for mark in row.marks if mark.mark == MISTAKEN)
+    return [(exercise, said, count) for (exercise, said), count in told.most_common()]
+
+
+def as_csv(rows: Sequence[Row], asked: Sequence[Week]) -> str:
+    """A line a student: a column for each exercise, for each week's points, and for what they come to."""
+    exercises = [name for week in asked for name in week.write]
+    head = ["student", *exercises, *(f"week {week.number}" for week in asked), "points", "of", "late", "missing", "hints"]
+    lines: list[list[object]] = [
+        [row.student, *(mark.points for mark in row.marks), *(row.points(week.number) for week in asked),
+         row.points(), len(exercises), row.late, row.missing, row.hints]
+        for row in rows
+    ]  # fmt: skip
+    return _csv([head, *lines])
+
+
+def details_as_csv(rows: Sequence[Row]) -> str:
+    """A line for each student and exercise: with the file, the mark, and what is to be said of it."""
+    names = [item.name for item in dataclasses.fields(Mark)]
+    return _csv([names, *([getattr(mark, name) for name in names] for row in rows for mark in row.marks)])
+
+
+def _csv(lines: Sequence[Sequence[object]]) -> str:
+    """Text that a spreadsheet would take for a formula begins with an apostrophe."""
+    out = io.StringIO()
+    safe = [[f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell for cell in line] for line in lines]
+    csv.writer(out, lineterminator="\n").writerows(safe)
+    return out.getvalue()
