@@ -105,6 +105,20 @@ def test_every_chapter_names_the_functions_to_write_that_belong_to_it():
         assert (f"```{{exercises}} {name}\n" in end) == (name in wanted), name
 
 
+def test_every_answer_to_a_question_says_where_it_stands():
+    """Ten questions for each of three chapters, and each answer leads to a section of that chapter."""
+    for part in (DOCS / "questions.md").read_text().split("\n## ")[1:]:
+        chapter = part.splitlines()[0].lower().replace(" ", "-")
+        headings = re.findall(r"^#+ (.*)$", (DOCS / "chapters" / f"{chapter}.md").read_text(), flags=re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        questions, answers = part.split("<summary>Answers</summary>")
+        for lines in (questions, answers):
+            assert len(re.findall(r"^\d+\. ", lines, flags=re.MULTILINE)) == 10
+        for line in re.findall(r"^\d+\. .*$", answers, flags=re.MULTILINE):
+            found = re.findall(rf"\(chapters/{chapter}\.md#([\w-]+)\)", line)
+            assert found and set(found) <= anchors, line
+
+
 def test_the_readme_counts_the_algorithms():
     assert f"\n{len(ALGORITHMS)} algorithms on one loop" in (ROOT / "README.md").read_text()
 
