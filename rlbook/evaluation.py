@@ -128,7 +128,7 @@ def evaluate_samples(
             raise RequestError("an agent alone does not say where to play; give env")
         return _samples(target, recipe, samples, prompts, seed or 0, sampling, None)
     run = target if isinstance(target, Run) else load(target, env=env, **options)
-    pays = agent_of("reward_model", run.request.options.reward_model, lambda folder: load(folder).agent)
+    pays = _pays(run)
     return _samples(run.agent, recipe or run.request.recipe, samples, prompts, run.request.seed if seed is None else seed, sampling, pays)
 
 
@@ -155,8 +155,13 @@ def evaluate_before(
         agent, model = other.agent, other.request.recipe.kwargs.get("model")
         if "model" in recipe.kwargs or model is not None:      # its tokenizer makes the ids
             recipe = replace(recipe, kwargs={**recipe.kwargs, "model": model})
-    pays = agent_of("reward_model", request.options.reward_model, lambda folder: load(folder).agent)
-    return _samples(agent, recipe, samples, prompts, seed, sampling, pays)
+    return _samples(agent, recipe, samples, prompts, seed, sampling, _pays(after))
+
+
+def _pays(run: Run) -> Agent | None:
+    """The reward model that pays for a run, as much trusted as the run."""
+    trusted = run.request.recipe.allow_import
+    return agent_of("reward_model", run.request.options.reward_model, lambda folder: load(folder, allow_import=trusted).agent)
 
 
 def _samples(

@@ -74,7 +74,7 @@ def _best_beam(path: Path) -> float:
 
 
 def measured(found: Found) -> dict[str, float]:
-    """The numbers that the page names: means over the seeds, and the least gain of a seed over SFT."""
+    """The numbers that the page names: means over the seeds, and each seed's gain over SFT and KL to it."""
     sampled, greedy, right, kl = found.after.mean(0).T
     gain = found.after[:, 1:, 0] - found.after[:, :1, 0]                              # [K, 3]
     numbers: dict[str, float] = {}
@@ -82,6 +82,8 @@ def measured(found: Found) -> dict[str, float]:
         numbers |= {f"{name}: sampled": sampled[k], f"{name}: greedy": greedy[k], f"{name}: answered rightly": right[k]}
         if k:
             numbers |= {f"{name}: least gain of a seed": gain[:, k - 1].min(), f"{name}: KL": kl[k]}
+            numbers |= {f"{name}: gain, seed {seed}": value for seed, value in enumerate(gain[:, k - 1])}
+            numbers |= {f"{name}: KL, seed {seed}": value for seed, value in enumerate(found.after[:, k, 3])}
     extra = {
         "RCE's passes with equal weights: sampled": found.alike.mean(), "best recorded beam": found.best_beam.mean(),
         "optimum": found.optimum, "without shots": right_without_shots().mean(),
