@@ -318,6 +318,23 @@ def animate(words: Sequence[str]) -> int:
     return 0
 
 
+def play(words: Sequence[str]) -> int:
+    """`rlbook play`."""
+    from rlbook.cli.options import Play, parse, word
+
+    options = parse(Play, words, "rlbook play")
+    from rlbook.plots import play as write
+
+    page = word(options.page) or "grid"
+    path = write(page, word(options.out))
+    if options.open:
+        import webbrowser
+
+        webbrowser.open(path.resolve().as_uri())
+    show(options.json, ({"page": page, "written": [str(path)]}, str(path)))
+    return 0
+
+
 def figure(words: Sequence[str]) -> int:
     """`rlbook figure`."""
     from rlbook.book.figures import FIGURES
@@ -359,5 +376,5 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "inspect": inspect, "compare": compare, "doctor": doctor,
     "animate": animate, "list": list_, "explain": explain, "export": export,
     "figure": figure, "record": record, "import": import_, "verify": verify, "ablate": ablate, "recipe": recipe,
-    "exercise": exercise, "course": course,
+    "exercise": exercise, "course": course, "play": play,
 }  # fmt: skip

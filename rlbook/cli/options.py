@@ -274,6 +274,24 @@ class Figure:
     debug: Flag = False  # show the traceback of an error
 
 
+@dataclass(frozen=True)
+class Play:
+    """Write a page to play with: one file that works from the disk and on a phone, without a server.
+
+    grid: draw a grid world, and watch nine methods solve it step by step, with the numbers of each update.
+
+    Examples:
+      rlbook play
+      rlbook play grid --out maze.html --open
+    """
+
+    page: Positional[Word] = "grid"  # which page
+    out: File = None  # the .html to write (default: play-PAGE.html)
+    open: Flag = False  # show it in the browser, too
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
 def parse(command: type[Command], argv: Sequence[str], prog: str, description: str | None = None) -> Command:
     """The command's options. `--help` prints and raises SystemExit(0).
 

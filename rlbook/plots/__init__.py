@@ -5,6 +5,7 @@
     search_tree_svg(agent, "tree.svg")       the tree of an MCTS agent's last search
     animate_planning("value_iteration", "Maze-v0", out="sweeps.html")     a planner's sweeps; animate_learning: a table filling
     inspect(folder)                          a page with every number of each token or step, through training
+    play("grid", "play.html")                a page to draw worlds on, and to see them solved step by step
     watch(run)                               the agent plays in the terminal; watch(run, gif="film.gif") writes a GIF
 
 Nothing here needs a window, and matplotlib is loaded when the first figure is made.
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rlbook.plots.filming import animate_planning as animate_planning
     from rlbook.plots.inspector import inspect as inspect
     from rlbook.plots.map_drawing import plot_value_map as plot_value_map
+    from rlbook.plots.play_pages import play as play
     from rlbook.plots.search_tree import draw_search as draw_search
     from rlbook.plots.search_tree import search_frames as search_frames
     from rlbook.plots.search_tree import search_tree_svg as search_tree_svg
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ValueMap": "value_map", "animate": "filming", "animate_learning": "filming", "animate_planning": "filming",
     "plot_curves": "curves", "plot_value_map": "map_drawing", "save_curve": "curves", "save_gif": "animation",
-    "inspect": "inspector",
+    "inspect": "inspector", "play": "play_pages",
     "draw_search": "search_tree", "search_frames": "search_tree", "search_tree_svg": "search_tree", "watch": "watching",
 }  # fmt: skip
 
@@ -44,6 +46,7 @@ __all__ = [
     "animate_planning",
     "draw_search",
     "inspect",
+    "play",
     "plot_curves",
     "plot_value_map",
     "save_curve",

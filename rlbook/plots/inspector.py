@@ -6,8 +6,6 @@ The page has a slider over training, a choice of what colours, all numbers of th
 from __future__ import annotations
 
 import html
-import json
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy as np
 
 from rlbook.checks import whole_number
 from rlbook.errors import RequestError
+from rlbook.plots.templates import filled, script_data, text_of
 from rlbook.runs.checkpoints import list_checkpoints
 from rlbook.runs.files import replace_file
 from rlbook.runs.inspecting import Inspector, Moment
@@ -89,11 +88,9 @@ def page_of(record: Record) -> str:
     }  # fmt: skip
     known = {
         "title": html.escape(title), "lead": html.escape(_lead(record)), "plain": html.escape(_plain(record)),
-        # no tag can begin inside of the script, whatever a policy has written
-        "data": json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c"), "script": _text("inspector.js"),
+        "data": script_data(data), "script": text_of("inspector.js"),
     }  # fmt: skip
-    first, *rest = _text("inspector.html").split("{{")
-    return first + "".join(known[name] + text for name, _, text in (piece.partition("}}") for piece in rest))
+    return filled("inspector.html", known)
 
 
 def _shown(moments: list[Moment]) -> list[Moment]:
@@ -145,7 +142,3 @@ def _plain(record: Record) -> str:
         for episode in moment["episodes"][index * samples : (index + 1) * samples]:
             lines.append(f"  reward {episode['reward']:g}: " + " ".join(episode["tokens"]))
     return "\n".join(lines)
-
-
-def _text(name: str) -> str:
-    return files("rlbook.plots").joinpath(name).read_text(encoding="utf-8").rstrip("\n")

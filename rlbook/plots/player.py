@@ -8,10 +8,10 @@ the caption.
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
+
+from rlbook.plots.templates import filled, script_data, text_of
 
 
 def player_page(
@@ -30,12 +30,6 @@ def player_page(
     """
     known = {
         "title": html.escape(title), "picture": picture, "unit": html.escape(unit), "style": style, "speed": f"{frames_per_second_log2:g}",
-        "data": json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/"), "script": _text(script),
+        "data": script_data(data), "script": text_of(script),
     }  # fmt: skip
-    page = _text("player.html")
-    pieces = page.split("{{")
-    return pieces[0] + "".join(known[name] + rest for name, _, rest in (piece.partition("}}") for piece in pieces[1:]))
-
-
-def _text(name: str) -> str:
-    return files("rlbook.plots").joinpath(name).read_text(encoding="utf-8").rstrip("\n")
+    return filled("player.html", known)

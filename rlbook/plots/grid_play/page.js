@@ -1,0 +1,269 @@
+// The page: what is chosen, what runs, and what is drawn of it.
+
+const find = (id) => document.getElementById(id);
+const SLIDERS = {
+  gamma: ["γ", "discount: what a reward one step later counts", [0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99]],
+  alpha: ["α", "step size: how far an update moves", [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1]],
+  epsilon: ["ε", "how often an action is random", [0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1]],
+  lambda: ["λ", "how slowly traces fade", [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1]],
+  planning: ["n", "remembered steps after each step", [0, 1, 2, 5, 10, 20, 50]],
+  simulations: ["N", "simulations before a move", [10, 20, 50, 100, 200, 500, 1000]],
+  slip: ["slip", "how often a move goes sideways", [0, 0.05, 0.1, 0.2, 0.3, 0.5, 2 / 3, 0.8, 1]],
+};
+const TOOLS = {
+  look: ["look", "Click a cell to see its numbers. Drag S to move the start."],
+  [WALL]: ["wall", "Click or drag to build walls, and again to take them away."],
+  [GOAL]: ["goal", "Click a cell to make it a goal, or to take the goal away."],
+  [PIT]: ["pit", "A pit ends the episode. Click a cell."],
+  [CLIFF]: ["cliff", "The cliff sends the agent back to the start. Click a cell."],
+  reward: ["reward", "Click a cell to pay this number whenever it is entered; again to take it away:"],
+};
+const PRICES = { step: "a step", bump: "a bump", goal: "the goal", pit: "a pit", cliff: "the cliff", limit: "steps at most", rows: "rows", columns: "columns" };
+const DEFAULT_ALPHA = { reinforce: 0.02 };
+const MOST = 14;                             // rows and columns at most
+
+let run, best, board, optimalBoard, description, settings = { ...SETTINGS }, seed = 1;
+let tool = "look", cursor = null, selected = null, dragged = null, paints = null, curve = [], timer = null, owed = 0, before = 0, stale = true;
+
+// Worlds
+
+function describe(world) {
+  const { map, step, bump, goal, pit, cliff, slip, limit, rewards } = { ...PLAIN, ...world };
+  return { map: map.replace(/^[\r\n]+|[\r\n]+$/g, "").replaceAll(" ", FREE), step, bump, goal, pit, cliff, slip, limit, rewards: { ...rewards } };
+}
+
+// Another world. What was learned stays where only cells or numbers have changed.
+function setWorld(next, { keep = false } = {}) {
+  const world = makeWorld(next);
+  description = describe(next);
+  const same = keep && world.rows === run.world.rows && world.columns === run.world.columns;
+  if (same) changeWorld(run, world);
+  best = optimum(world, settings.gamma);
+  if (!same) {
+    selected = cursor = null;
+    begin(world);
+  }
+  board = makeBoard(find("learned"), world);
+  optimalBoard = makeBoard(find("optimal"), world);
+  showWorld();
+  show();
+}
+
+function begin(world) {
+  pause();
+  run = startRun(world, run?.method ?? "q_learning", settings, seed);
+  curve = [];
+  stale = true;
+}
+
+function withCell(state, cell) {
+  const { columns } = run.world, cells = [...run.world.cells];
+  if (cell === START) cells[run.world.start] = FREE;
+  cells[state] = cell;
+  return { ...description, map: cells.join("").match(new RegExp(`.{${columns}}`, "g")).join("\n") };
+}
+
+function resized(rows, columns) {
+  const lines = description.map.split("\n"), { start } = run.world;
+  const cells = Array.from({ length: rows }, (_, row) => Array.from({ length: columns }, (_, column) => lines[row]?.[column] ?? FREE));
+  if (!cells.some((line) => line.includes(START))) cells[Math.min(rows - 1, Math.floor(start / run.world.columns))][Math.min(columns - 1, start % run.world.columns)] = START;
+  const rewards = Object.fromEntries(Object.entries(description.rewards).filter(([place]) => place.split(",").every((at, axis) => at < [rows, columns][axis])));
+  return { ...description, map: cells.map((line) => line.join("")).join("\n"), rewards };
+}
+
+// Drawing on the map
+
+function apply(state, dragging) {
+  cursor = selected = state;
+  if (tool === "look") return show();
+  const { world } = run, cell = world.cells[state];
+  if (cell === START) return show();
+  if (tool === "reward") {
+    const place = `${Math.floor(state / world.columns)},${state % world.columns}`, rewards = { ...description.rewards };
+    const pays = Number(find("pays").value);
+    if (rewards[place] === pays || !Number.isFinite(pays)) delete rewards[place];
+    else rewards[place] = pays;
+    return setWorld({ ...description, rewards }, { keep: true });
+  }
+  if (!dragging) paints = cell === tool ? FREE : tool;
+  if (cell !== paints) setWorld(withCell(state, paints), { keep: true });
+}
+
+function moveStart(state) {
+  if (state < 0 || ![FREE, CLIFF].includes(run.world.cells[state])) return;
+  setWorld(withCell(state, START), { keep: true });
+}
+
+find("learned").addEventListener("pointerdown", (event) => {
+  const state = cellAt(board, event);
+  if (state < 0 || event.button !== 0) return;
+  dragged = run.world.cells[state] === START ? "start" : tool === WALL ? "wall" : null;
+  if (dragged !== null) find("learned").setPointerCapture(event.pointerId);
+  apply(state, false);
+});
+find("learned").addEventListener("pointermove", (event) => {
+  const state = dragged === null ? -1 : cellAt(board, event);
+  if (state < 0 || state === cursor) return;
+  if (dragged === "wall") apply(state, true);
+  else moveStart(cursor = state);
+});
+for (const name of ["pointerup", "pointercancel"]) find("learned").addEventListener(name, () => { dragged = null; });
+
+// Running
+
+function advance(count) {
+  for (let i = 0; i < count; i++) {
+    stepRun(run);
+    if (METHODS[run.method].kind === "planner") curve.push(expectedReturn(run.world, always(greedyActions(knowledge(run).best))));
+    if (run.last.done || (run.method === "value_iteration" && run.last.change < 1e-9)) return pause();
+  }
+  stale = true;
+}
+
+function toEpisodeEnd() {
+  const episodes = run.returns.length;
+  for (let i = 0; i < 100_000 && run.returns.length === episodes; i++) stepRun(run);
+  stale = true;
+}
+
+const perSecond = () => 2 ** Number(find("speed").value);
+
+function play() {
+  before = performance.now();
+  owed = 1;
+  timer = requestAnimationFrame(frame);
+  find("run").textContent = "pause";
+}
+
+function pause() {
+  cancelAnimationFrame(timer);
+  timer = null;
+  find("run").textContent = "run";
+}
+
+function frame(time) {
+  owed = Math.min(owed + (time - before) / 1000 * perSecond(), perSecond() / 4 + 1);
+  before = time;
+  timer = requestAnimationFrame(frame);
+  const steps = Math.floor(owed), end = performance.now() + 30;
+  if (steps === 0) return;
+  owed -= steps;
+  for (let i = 0; i < steps && timer !== null && performance.now() < end; i++) advance(1);
+  show();
+}
+
+// Showing
+
+function show() {
+  const { world, method, last, memory } = run, known = knowledge(run), { kind } = METHODS[method];
+  const reachable = reached(world), inPlay = best.V.filter((_, state) => reachable[state] && !world.terminal[state]);
+  const range = [Math.min(...inPlay), Math.max(...inPlay)];
+  const arrows = known.policy ?? known.best.map((actions) => ACTIONS.map((_, action) => actions.length < 4 && actions.includes(action) ? 1 / actions.length : 0));
+  const most = memory.trace ? Math.max(...memory.trace.flat()) : 0;
+  draw(board, {
+    V: known.V, arrows, range, cursor,
+    traces: most > 0 ? memory.trace.map((row) => Math.max(...row) / most) : null,
+    dim: known.nodes ? known.nodes.map((node) => node === null) : null,
+    agent: kind === "planner" ? null : run.state, updated: kind === "learner" && last ? last.state : null,
+    way: kind === "search" ? last?.path : null,
+  });
+  const bestActions = world.cells.map((_, state) => nearlyBest(backups(world, best.V, settings.gamma, state)));
+  draw(optimalBoard, { V: best.V, arrows: bestActions.map((actions) => ACTIONS.map((_, action) => actions.includes(action) ? 1 / actions.length : 0)), range, cursor: selected });
+  find("low").textContent = number(range[0]);
+  find("high").textContent = number(range[1]);
+  find("learned").setAttribute("aria-label", `map of ${world.rows} rows and ${world.columns} columns, ${WORDS[method].name}; ${cellText(cursor ?? run.state)}`);
+  find("equation").innerHTML = `<p class="rule">${WORDS[method].rule}</p>${told(run, selected ?? world.start)}`;
+  showCell(known);
+  if (stale || timer === null) showQuality(known, reachable);
+  stale = timer === null || run.steps % 8 === 0;
+}
+
+const cellText = (state) => `${placeOf(run.world, state)} ${{ [WALL]: "wall", [START]: "start", [GOAL]: "goal", [PIT]: "pit", [CLIFF]: "cliff" }[run.world.cells[state]] ?? "free"}`;
+
+function showCell(known) {
+  const { world } = run;
+  if (selected === null) return void (find("cell").innerHTML = `<p class="faint">Click a cell of the map to see all its numbers.</p>`);
+  if (world.terminal[selected]) return void (find("cell").innerHTML = `<p>Cell ${cellText(selected)}: nothing is learned here, since no action is taken here.</p>`);
+  const row = (action) => {
+    const shown = known.policy ? `π = ${number(known.policy[selected][action])}` : known.nodes?.[selected] === null ? "not in the tree" : `Q = ${number(known.Q[selected][action])}`;
+    return `<tr class="${known.best[selected].includes(action) ? "best" : ""}"><th>${ACTIONS[action]}</th><td>${shown}</td><td>Q* = ${number(backup(world, best.V, settings.gamma, selected, action))}</td></tr>`;
+  };
+  find("cell").innerHTML = `<p>Cell ${cellText(selected)}: V = ${number(known.V[selected])}, V* = ${number(best.V[selected])}</p><table>${[0, 1, 2, 3].map(row).join("")}</table>`;
+}
+
+// [S] bool: the cells that can be walked to from the start.
+function reached(world) {
+  const found = world.cells.map(() => false), open = [world.start];
+  found[world.start] = true;
+  for (const state of open) for (const next of world.next[state]) if (!found[next]) {
+    found[next] = true;
+    open.push(next);
+  }
+  return found;
+}
+
+// How far V is from V* and what its greedy policy is worth, both exact.
+function quality(known, reachable) {
+  const { world, method } = run;
+  const gaps = known.V.map((value, state) => Math.abs(value - best.V[state])).filter((_, state) => reachable[state] && !world.terminal[state]);
+  const greedyReturn = method === "mcts" ? null : expectedReturn(world, always(greedyActions(known.best)));
+  const optimalReturn = expectedReturn(world, always(best.actions));
+  return { largestError: Math.max(...gaps), meanError: gaps.reduce((sum, gap) => sum + gap, 0) / gaps.length, greedyReturn, optimalReturn };
+}
+
+function showQuality(known, reachable) {
+  const { method, world } = run, { kind } = METHODS[method], found = quality(known, reachable), { unit } = WORDS[method];
+  const done = kind === "planner" ? `${unit} ${run.memory.sweep}` : `${run.steps} ${unit}s, ${run.returns.length} episodes finished; this one is at step ${run.time}`;
+  const solved = found.greedyReturn !== null && found.greedyReturn >= found.optimalReturn - 1e-6;
+  const facts = [["so far", done]];
+  facts.push(["greedy episode", method === "mcts"
+    ? `see the curve: the moves that were made. The best possible return is <b>${number(found.optimalReturn)}</b>`
+    : `pays <b>${number(found.greedyReturn)}</b> on average; the best possible is ${number(found.optimalReturn)}${solved ? ". Solved" : ""}`]);
+  if (kind !== "search") facts.push(["error of V", `at most ${number(found.largestError)}, on average ${number(found.meanError)}, against V*${
+    ["sarsa", "sarsa_lambda", "mc_control", "reinforce"].includes(method) ? ". It estimates its own policy, which explores, so the error need not become 0" : ""}`]);
+  find("facts").innerHTML = facts.map(([term, text]) => `<dt>${term}</dt><dd>${text}</dd>`).join("");
+  find("curveTitle").textContent = kind === "planner" ? `return of the greedy policy after each ${unit}; dashed: the best possible`
+    : `return of each episode, exploring (dots), the mean of ${WINDOW} (line); dashed: the best possible on average`;
+  drawCurve(find("curve"), kind === "planner" ? curve : run.returns, found.optimalReturn, { unit: kind === "planner" ? unit : "episode", mean: kind !== "planner" });
+}
+
+function showWorld() {
+  find("rules").textContent = rulesOf(run.world);
+  find("text").value = JSON.stringify(description, null, 1);
+  for (const [name, input] of Object.entries(priceInputs)) input.value = name === "rows" || name === "columns" ? run.world[name] : description[name];
+  const at = Object.keys(PRESETS).find((name) => JSON.stringify(describe(PRESETS[name])) === JSON.stringify(description));
+  find("preset").value = at ?? "your own";
+  showSliders();
+  showCommand();
+}
+
+// The command that trains on the same world in rlbook, where rlbook's maze can be that world.
+function showCommand() {
+  const { map, step, bump, goal, slip, limit, rewards } = description, standard = step === -1 && bump === -5 && goal === 10 && limit === 100;
+  const maze = standard && !/[PC]/.test(map) && map.split(GOAL).length === 2 && Object.keys(rewards).length === 0;
+  const chosen = Object.entries({ gamma: settings.gamma, alpha: settings.alpha, epsilon: settings.epsilon }).map(([name, value]) => `--${name} ${value}`).join(" ");
+  const options = ["sarsa", "q_learning", "dyna_q", "mc_control"].includes(run.method) ? ` ${chosen}` : "";
+  find("command").innerHTML = maze ? `The same in a terminal: <code>rlbook train ${run.method} Maze-v0 --env.layout $'${map.replaceAll("\n", "\\n")}' --env.slip ${short(slip)}${options}</code>` : "";
+}
+
+function showSliders() {
+  const shown = [...WORDS[run.method].uses, "slip"];
+  for (const [name, { label, input, output }] of Object.entries(sliders)) {
+    const value = name === "slip" ? description.slip : settings[name], values = SLIDERS[name][2];
+    label.hidden = !shown.includes(name);
+    label.style.display = label.hidden ? "none" : "";
+    input.value = values.reduce((nearest, item, place) => Math.abs(item - value) < Math.abs(values[nearest] - value) ? place : nearest, 0);
+    output.textContent = short(value);
+    input.setAttribute("aria-valuetext", short(value));
+  }
+}
+
+function showMethod() {
+  const { kind } = METHODS[run.method];
+  find("idea").textContent = WORDS[run.method].idea;
+  find("learnedTitle").textContent = { planner: "Computed so far: V", learner: run.method === "reinforce" ? "Learned so far: v and π" : "Learned so far: V(s) = max Q(s, a)", search: "In the present search tree: V" }[kind];
+  find("episode").hidden = kind === "planner";
+  find("method").value = run.method;
+  showSliders();
+  showCommand();
+}

@@ -1,0 +1,71 @@
+// Monte Carlo tree search: simulate moves before making one. The model is used as a simulator; nothing is kept from move to move.
+
+const ROLLOUT = 10;                          // random moves after a new node
+const C = 0.7;                               // weight of exploration against returns scaled to [0, 1]
+
+const makeNode = (state, terminated) => ({ state, terminated, visits: 0, count: [0, 0, 0, 0], mean: [0, 0, 0, 0], children: [{}, {}, {}, {}] });
+const makeTree = (state) => ({ root: makeNode(state, false), low: Infinity, high: -Infinity, simulations: 0, nodes: 1 });
+
+// UCB1: the largest Q(s, a) + c √(ln N(s) / N(s, a)), Q scaled by the returns met so far; an action never tried goes first.
+function selectAction(tree, node, random) {
+  const { count, mean, visits } = node, untried = [0, 1, 2, 3].filter((action) => count[action] === 0);
+  if (untried.length > 0) return untried[Math.floor(random() * untried.length)];
+  const bonus = (tree.high > tree.low ? tree.high - tree.low : 1) * C * Math.sqrt(Math.log(visits));
+  let best = 0, highest = mean[0] + bonus / Math.sqrt(count[0]), ties = 1;
+  for (let action = 1; action < 4; action++) {
+    const score = mean[action] + bonus / Math.sqrt(count[action]);
+    if (score > highest) [best, highest, ties] = [action, score, 1];
+    else if (score === highest && random() * ++ties < 1) best = action;
+  }
+  return best;
+}
+
+// One simulation: down the tree to a new node, random moves from there, and the return back up to the root.
+function simulate(tree, world, gamma, random) {
+  const path = [];
+  let node = tree.root, isNew = false;
+  while (!isNew && !node.terminated) {
+    const action = selectAction(tree, node, random);
+    const { next, reward, terminated } = sampleOutcome(world, node.state, action, random);
+    const key = 2 * next + Number(terminated);
+    isNew = !(key in node.children[action]);
+    if (isNew) {
+      node.children[action][key] = makeNode(next, terminated);
+      tree.nodes += 1;
+    }
+    path.push({ node, action, reward });
+    node = node.children[action][key];
+  }
+  if (node.terminated) node.visits += 1;
+  const { rollout, G: leaf } = randomMoves(world, node, gamma, random);
+  let G = leaf;
+  for (const { node: above, action, reward } of [...path].reverse()) {
+    G = reward + gamma * G;
+    above.visits += 1;
+    above.count[action] += 1;
+    above.mean[action] += (G - above.mean[action]) / above.count[action];
+    tree.low = Math.min(tree.low, G);
+    tree.high = Math.max(tree.high, G);
+  }
+  tree.simulations += 1;
+  return { path: [...path.map((edge) => edge.node.state), node.state], action: path[0].action, rollout, leaf, G };
+}
+
+function randomMoves(world, { state, terminated }, gamma, random) {
+  const rollout = [];
+  let G = 0, discount = 1;
+  while (!terminated && rollout.length < ROLLOUT) {
+    const outcome = sampleOutcome(world, state, Math.floor(random() * 4), random);
+    G += discount * outcome.reward;
+    discount *= gamma;
+    ({ next: state, terminated } = outcome);
+    rollout.push(state);
+  }
+  return { rollout, G };
+}
+
+// The actions tried most often at the root; among those, the ones of the highest value.
+function mostVisited({ count, mean }) {
+  const most = Math.max(...count), highest = Math.max(...mean.filter((_, action) => count[action] === most));
+  return [0, 1, 2, 3].filter((action) => count[action] === most && mean[action] === highest);
+}
