@@ -1,0 +1,56 @@
+"""Makes the pictures of the README and of the first page again that no other command makes: `python docs/pictures.py`, a minute.
+
+The learning curve beside them is that of `python docs/measure.py curves_first`. The token inspector is photographed by Chromium.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measure import RLBOOK, shrink
+
+FIGURES = Path(__file__).parent / "figures"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+SIZE = (900, 640)                            # of the inspector's window, in pixels
+A_THIRD_OF_THE_WAY = "<script>go(Math.round(last / 3)); show(2, 1, false);</script>"
+
+
+def commands(folder: Path) -> list[list[str]]:
+    """`rlbook …`, in order: a planner's values of the maze, and what a small language model writes while it learns sums."""
+    maze, sums = str(folder / "maze"), str(folder / "sums")
+    return [
+        ["train", "value_iteration", "Maze-v0", "--out", maze],
+        ["plot", maze, "--values", "--out", str(folder / "maze.png")],
+        ["train", "grpo", "Addition-v0", "--seed", "0", "--kl-coef", "0.02", "--inspect", "4", "--out", sums],
+        ["inspect", sums, "--out", str(folder / "sums.html")],
+    ]
+
+
+def photographed(page: Path, picture: Path) -> None:
+    """A third of the way through training, a token pointed at."""
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if browser is None:
+        sys.exit(f"the picture of the inspector needs one of {', '.join(BROWSERS)}, and none of them was found")
+    page.write_text(page.read_text(encoding="utf-8") + A_THIRD_OF_THE_WAY, encoding="utf-8")
+    window = [f"--window-size={SIZE[0]},{SIZE[1]}", "--force-device-scale-factor=1.5", "--hide-scrollbars"]
+    command = [browser, "--headless", "--no-sandbox", *window, f"--screenshot={picture}", page.as_uri()]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for words in commands(folder):
+            subprocess.run([*RLBOOK, *words], check=True)
+        shutil.copyfile(folder / "maze.png", FIGURES / "maze-values.png")
+        photographed(folder / "sums.html", FIGURES / "token-inspector.png")
+    for name in ("maze-values", "token-inspector"):
+        shrink(FIGURES / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
