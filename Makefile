@@ -21,7 +21,7 @@ demo: .venv/.runtime  ## train on the maze, then teach a small language model to
 test: .venv/.dev  ## the tests without the slow ones
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
-test-all: .venv/.docs  ## all tests, the slow ones included
+test-all: .venv/.dev .venv/.docs  ## all tests, the slow ones included
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 check: .venv/.dev  ## lint and types
@@ -61,10 +61,10 @@ clean:  ## remove .venv and everything that was built
 	@$(PIP) -e ".[dev,log,fast,data,lora]"
 	@touch $@ .venv/.runtime
 
-.venv/.docs: .venv/.dev
-	@echo "Installing what the site needs"
-	@$(PIP) -e ".[dev,log,fast,data,lora,docs]"
-	@touch $@
+.venv/.docs: $(DEPENDS) | .venv/bin/python
+	@echo "Installing rlbook and what its site needs (a few minutes the first time)"
+	@$(PIP) -e ".[docs]"
+	@touch $@ .venv/.runtime
 
 .venv/.bench: .venv/.dev
 	@echo "Installing the peers to measure against"

