@@ -109,8 +109,10 @@ class Rewards:
         named: dict[str, NDArray[np.float64]] = {}
         for part in self.parts:
             found = _values(part, completions)
-            if all(type(value) is float and math.isfinite(value) for value in found):
+            if {*map(type, found)} == {float} and all(map(math.isfinite, found)):
                 values = earned = np.array(found)
+                if self.alone:
+                    return values, named
             else:
                 numbers = [_value(part, *both) for both in zip(found, completions, strict=True)]
                 values = np.array(numbers, dtype=np.float64)                         # None becomes NaN
@@ -137,33 +139,35 @@ def right(part: Part, completions: Sequence[Completion]) -> NDArray[np.float64]:
 
 def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
     """What the reward returned for each completion, None where it does not apply."""
-    if part.compares and any(completion.answer is None for completion in completions):
-        there = [_applies(part, completion) for completion in completions]
-        found = iter(_returned(part, [completion for completion, applies in zip(completions, there, strict=True) if applies]))
-        return [next(found) if applies else None for applies in there]
-    return _returned(part, completions)
+    if part.batched:
+        return _values_at_once(part, completions)
+    found: list[Any] = []
+    function = given(part)
+    try:
+        for completion in completions:
+            found.append(function(completion) if completion.answer is not None or _applies(part, completion) else None)
+    except Exception as error:               # whatever the user's function does
+        raise BadAnswer(f"reward {part.name!r} failed on {_shown(completions[len(found)])}: {_told(error)}") from error
+    return found
+
+
+def _values_at_once(part: Part, completions: Sequence[Completion]) -> list[Any]:
+    """The same of a reward that takes a list."""
+    there = [_applies(part, completion) for completion in completions]
+    asked = [completion for completion, applies in zip(completions, there, strict=True) if applies]
+    try:
+        found = list(given(part)(asked)) if asked else []
+    except Exception as error:               # whatever the user's function does
+        raise BadAnswer(f"reward {part.name!r} failed on {len(asked)} completions: {_told(error)}") from error
+    if len(found) != len(asked):
+        raise BadAnswer(f"reward {part.name!r} must return {len(asked)} numbers, one a completion, got {len(found)}")
+    each = iter(found)
+    return [next(each) if applies else None for applies in there]
 
 
 def _applies(part: Part, completion: Completion) -> bool:
     """Whether a reward that compares with the answer has one to compare with; a task may judge without."""
-    return completion.answer is not None or (part.judged and completion.judge is not None)
-
-
-def _returned(part: Part, completions: Sequence[Completion]) -> list[Any]:
-    found: list[Any] = []
-    function = given(part)
-    try:
-        if part.batched:
-            found = list(function(completions)) if completions else []
-        else:
-            for completion in completions:
-                found.append(function(completion))
-    except Exception as error:               # whatever the user's function does
-        shown = f"{len(completions)} completions" if part.batched else _shown(completions[len(found)])
-        raise BadAnswer(f"reward {part.name!r} failed on {shown}: {_told(error)}") from error
-    if len(found) != len(completions):
-        raise BadAnswer(f"reward {part.name!r} must return {len(completions)} numbers, one a completion, got {len(found)}")
-    return found
+    return not part.compares or completion.answer is not None or (part.judged and completion.judge is not None)
 
 
 def _details(name: str, found: Sequence[object]) -> dict[str, NDArray[np.float64]]:

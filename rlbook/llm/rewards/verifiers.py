@@ -7,9 +7,11 @@ from rlbook.llm.rewards.completion import Completion
 
 def correct(completion: Completion) -> float:
     """What the task says of the text: 1 for a right answer followed by EOS. Without a task that says so, the right one is `answer`."""
-    if not completion.ended or completion.judge is None:
-        return exact(completion)
-    return exact(completion) or completion.judge(completion.text)
+    if not completion.ended:
+        return 0.0
+    if completion.text == completion.answer:
+        return 1.0
+    return 0.0 if completion.judge is None else completion.judge(completion.text)
 
 
 def judged(completion: Completion) -> float:
