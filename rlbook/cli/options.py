@@ -279,9 +279,11 @@ class Play:
     """Write a page to play with: one file that works from the disk and on a phone, without a server.
 
     grid: draw a grid world, and watch nine methods solve it step by step, with the numbers of each update.
+    tokens: a small language model writes sums token by token, is paid for its answers, and learns from them by GRPO.
 
     Examples:
       rlbook play
+      rlbook play tokens
       rlbook play grid --out maze.html --open
     """
 

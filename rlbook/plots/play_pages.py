@@ -14,6 +14,7 @@ from rlbook.runs.files import replace_file
 
 PAGES = {
     "grid": ("rlbook.plots.grid_page", "a grid world to draw, and nine methods that solve it step by step"),
+    "tokens": ("rlbook.plots.token_page", "a small language model that writes sums, is paid, and learns"),
 }
 """Name → the module that makes the page, and what is on it."""
 

@@ -32,7 +32,7 @@ from rlbook.llm.starting_models import WEIGHTS, starting_model, taught_weights
 from rlbook.llm.tasks import AdditionTask
 from rlbook.llm.tokenizer import IDS, character_codec
 from rlbook.llm.transformer import Sizes, Transformer
-from rlbook.plots.token_play import book_data, page, script
+from rlbook.plots.token_page import book_data, engine, page
 from rlbook.policies.distributions import sample_categorical
 from rlbook.policies.optimizer import Adam, Group
 
@@ -67,7 +67,7 @@ say(taken);
 def answered(program: str, source: str | None = None, **asked: Any) -> Any:
     """What a program says, put behind the page's own scripts and told some values."""
     told = json.dumps(asked | {"book": book_data(), "file": str(WEIGHTS / "addition.safetensors")})
-    whole = (script("transformer.js", "learning.js") if source is None else source) + START + program
+    whole = (engine() if source is None else source) + START + program
     done = subprocess.run([str(NODE), "-e", whole], input=told, capture_output=True, encoding="utf-8", timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -253,7 +253,7 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_seen(bug: str, double: None) -> None:
     right, wrong = BUGS[bug]
-    source, like = script("transformer.js", "learning.js"), plain()
+    source, like = engine(), plain()
     assert source.count(right) == 1
     ours, theirs = list(steps(two_groups(np.random.default_rng(7)), "sequence", 0.7, source.replace(right, wrong)))[-1]
     assert distance(matrices(ours["gradients"], like), theirs[2]) > 1e-4

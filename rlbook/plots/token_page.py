@@ -1,15 +1,13 @@
-"""A page on which the small language model answers sums, is paid, and learns, without a server: `rlbook play tokens`.
+"""The small language model answers sums, is paid, and learns, in a page of one file.
 
-The model and GRPO's step are a second implementation, in JavaScript (`transformer.js`, `learning.js`), which
-tests/equivalence/test_token_play.py holds equal to the first. The weights are the file that ships with the package, as it is.
+The model and GRPO's step are written a second time, in JavaScript (`token_play/transformer.js` and `learning.js`), because a page from the
+disk cannot load Python; a test holds them equal to this package and to PyTorch. The weights are the file that ships, as it is.
 """
 
 from __future__ import annotations
 
 import base64
 import html
-import json
-from importlib.resources import files
 
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.llm.models import SMALL
@@ -18,11 +16,15 @@ from rlbook.llm.tasks.addition import AdditionTask
 from rlbook.llm.token_rows import TokenRules
 from rlbook.llm.tokenizer import IDS
 from rlbook.llm.transformer import Sizes
+from rlbook.plots.templates import filled, script_data, text_of
 
 TITLE = "A language model that learns while you watch"
 PROMPT = "57+68="
 SHOWN = 128                                  # held-out sums that the page counts
-SCRIPTS = ("transformer.js", "learning.js", "page.js")
+ENGINE = ("transformer", "learning")
+"""The files of the model and its learning, in the order in which they are read."""
+DRAWING = ("page", "writing", "groups", "training", "controls")
+"""Those of what is shown."""
 
 
 def book_data() -> dict[str, object]:
@@ -36,9 +38,9 @@ def book_data() -> dict[str, object]:
     }  # fmt: skip
 
 
-def script(*names: str) -> str:
-    """The named scripts, one behind the other."""
-    return "\n".join(files(__name__).joinpath(name).read_text(encoding="utf-8") for name in names)
+def engine() -> str:
+    """The model and its learning as one script."""
+    return _script(ENGINE)
 
 
 def page() -> str:
@@ -47,8 +49,12 @@ def page() -> str:
     weights = base64.b64encode(taught_weights("addition")).decode()
     shape = f"{SMALL['num_hidden_layers']} layers, {SMALL['num_attention_heads']} heads, {SMALL['hidden_size']} numbers a token"
     known = {
-        "title": TITLE, "prompt": html.escape(PROMPT), "limit": str(data["limit"]), "shape": shape, "script": script(*SCRIPTS),
-        "data": json.dumps(data | {"weights": weights}, separators=(",", ":")).replace("</", "<\\/"),
+        "title": TITLE, "prompt": html.escape(PROMPT), "limit": str(data["limit"]), "shape": shape,
+        "data": script_data(data | {"weights": weights}),
+        "style": text_of("token_play/page.css"), "engine": engine(), "drawing": _script(DRAWING),
     }  # fmt: skip
-    pieces = files(__name__).joinpath("page.html").read_text(encoding="utf-8").split("{{")
-    return pieces[0] + "".join(known[name] + rest for name, _, rest in (piece.partition("}}") for piece in pieces[1:]))
+    return filled("token_play/page.html", known)
+
+
+def _script(names: tuple[str, ...]) -> str:
+    return "\n\n".join(text_of(f"token_play/{name}.js") for name in names)
