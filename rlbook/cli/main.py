@@ -39,7 +39,7 @@ commands:
   ablate ALGORITHM ENV  train with one part after the other switched off: rlbook ablate ppo CartPole-v1 --off normalize_advantage
   verify [ALGORITHM]    train presets again, and compare with what they are expected to come to
   animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
-  play [PAGE]           write a page to play with: draw a world, and watch nine methods solve it, with the numbers of each update
+  play [PAGE]           write a page to play with: a world to draw, which nine methods solve; or `tokens`, a language model that learns sums
   list                  algorithms, environments, and which trains on which
   explain NAME          an algorithm: idea, equation, hyper-parameters, source; or a logged number: rlbook explain entropy
   exercise ACTION       write a function, and have it checked against the library's: rlbook exercise start returns
