@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +43,45 @@ def machine() -> str:
 
 
 def as_markdown(names: list[str]) -> str:
-    """A table of measurements: what, result, command."""
+    """A table of measurements: what, result, command. Where a result is many numbers, they have a table of their own below it."""
     known = read()
     trained = {name: [words for words in known[name]["commands"] if words.startswith("rlbook train")] for name in names}
     algorithms = {name: found[-1].split()[2] for name, found in trained.items() if found and name != "addition_before"}
     several = len(set(algorithms.values())) > 1
-    lines = ["| what | result | command |", "|---|---|---|"]
+    grids = {name: grid for name in names if (grid := result_grid(known[name]["result"]))}
+    lines = ["| what | result | command |", "|---|---|---|"] if len(grids) < len(names) else []
     for name in names:
-        who = f"`{algorithms[name]}`: " if several and name in algorithms else ""
-        lines.append(f"| {who}{known[name]['what']} | {known[name]['result']} | {_commands(known[name]['commands'])} |")
-    return "\n".join(lines) + f"\n\nMeasured with `make measure` on {machine()}."
+        if name not in grids:
+            who = f"`{algorithms[name]}`: " if several and name in algorithms else ""
+            lines.append(f"| {who}{known[name]['what']} | {known[name]['result']} | {_commands(known[name]['commands'])} |")
+    for name, grid in grids.items():
+        where = ", ".join(f"`{command}`" if command.split()[0] in ("rlbook", "python") else command for command in known[name]["commands"])
+        lines += ["", f"{known[name]['what']} ({where}):", "", *grid]
+    return "\n".join(lines).strip() + f"\n\nMeasured with `make measure` on {machine()}."
+
+
+def result_grid(result: str) -> list[str] | None:
+    """The rows of a table, where a result is five numbers or more with labels such as "clone: cost 23.5"; None of any other."""
+    found = [re.fullmatch(r"(.+?),? (−?[\d.]\S*)(?: → (−?[\d.]\S*))?", part) for part in result.split("; ")]
+    labels = [match[1] for match in found if match]
+    if not len(found) == len(labels) > 4:
+        return None
+    between = ": " if any(": " in label for label in labels) else ", "
+    split = [label.rpartition(between)[::2] if between == ", " else label.split(between, 1) for label in labels]
+    values = [f"{match[2]} → {match[3]}" if match[3] else match[2] for match in found if match]
+    pairs = {(both[0], both[1]): value for both, value in zip(split, values, strict=True) if len(both) == 2 and both[0]}
+    alone = [f"{label} {value}" for both, label, value in zip(split, labels, values, strict=True) if len(both) < 2 or not both[0]]
+    rows, columns = (list(dict.fromkeys(pair[which] for pair in pairs)) for which in (0, 1))
+    if 5 * len(pairs) < 3 * len(rows) * len(columns) or len(rows) < 2:
+        if between == ", " or not pairs:
+            return None
+        lines = ["| | | |", "|---|---|---|", *(f"| {row} | {column} | {value} |" for (row, column), value in pairs.items())]
+    else:
+        if len(columns) > max(len(rows), 5):
+            rows, columns, pairs = columns, rows, {pair[::-1]: value for pair, value in pairs.items()}
+        lines = ["| | " + " | ".join(columns) + " |", "|---" * (1 + len(columns)) + "|"]
+        lines += [f"| {row} | " + " | ".join(pairs.get((row, column), "") for column in columns) + " |" for row in rows]
+    return [*lines, *(["", "; ".join(alone) + "."] if alone else [])]
 
 
 def ablation_as_markdown(name: str) -> str:

@@ -98,6 +98,19 @@ def test_what_a_chapter_works_out_by_hand_is_what_its_code_says(name):
         exec(compile(code, f"{name}.md", "exec"), {})
 
 
+def test_a_result_of_many_numbers_has_a_row_and_a_column_for_each():
+    grid = results.result_grid("clone: error 1; clone: cost 23.5; DAgger: error 0.1 → 0.2; DAgger: cost −3; the best 4")
+    assert grid is not None
+    assert grid[0] == "| | error | cost |" and grid[2:4] == ["| clone | 1 | 23.5 |", "| DAgger | 0.1 → 0.2 | −3 |"]
+    assert grid[-1] == "the best 4."
+    assert results.result_grid("mean return 500, the median of 500, 500, 500; 26 s of training") is None
+    known = results.read()
+    for item in known.values():
+        if grid := results.result_grid(item["result"]):
+            numbers = [re.search(r"[\d.]\S*$", part)[0] for part in item["result"].split("; ")]
+            assert all(number in "\n".join(grid) for number in numbers)
+
+
 def test_every_chapter_names_the_functions_to_write_that_belong_to_it():
     wanted = {item.chapter for item in exercises().values()}
     for name in CHAPTERS:
