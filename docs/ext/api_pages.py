@@ -14,6 +14,7 @@ import pkgutil
 import re
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,19 +24,18 @@ import rlbook
 SECTION = re.compile(r"^(Args|Returns|Raises):[ \t]*$", re.MULTILINE)
 LEFT_OUT = {"rlbook.__main__"}
 
-GROUPS = {
-    "Everyday use": ("agent", "training", "evaluation", "runs", "environments", "errors"),
-    "Algorithms": ("algorithms",),
-    "The equations": ("functional",),
-    "Policies and data": ("policies", "data"),
-    "Environments": ("envs",),
-    "Language models": ("llm",),
-    "Plots": ("plots", "figures"),
-}
-REST = "Behind the scenes"
+FACES = {"Everyday use": "rlbook", "Environments": "rlbook.envs", "Data": "rlbook.data", "Plots": "rlbook.plots"}
+"""Packages whose `__all__` says what is public."""
+PUBLIC = {
+    "Everyday use": ("rlbook.agent", "rlbook.errors"), "The equations": ("rlbook.functional",), "Algorithms": ("rlbook.algorithms",),
+    "Policies": ("rlbook.policies",), "Environments": (), "Data": (), "Plots": (), "Rewards of language models": ("rlbook.llm.rewards",),
+}  # fmt: skip
+"""Packages and modules in which every name without an underscore is public."""
+INTERNAL = "Used inside the library. It is described because the book shows its code; it may change without notice."
 INTRODUCTION = """\
 Generated from the code: signatures, docstrings, and the comments behind hyper-parameters. `import rlbook` is enough for everyday use; it
-loads torch and transformers only when something needs them."""
+loads torch and transformers only when something needs them. What stands on this page is public, and changes only with a line in the
+changelog. Everything else is on [a page of its own](internals.md)."""
 
 
 def module_names() -> list[str]:
@@ -53,11 +53,43 @@ def module_page(name: str) -> str:
     parts = [f"# {name}", f"```{{py:module}} {name}\n```", as_markdown(inspect.getdoc(module) or "")]
     if name == "rlbook":
         parts.append(_table_of_names())
-    parts += [_entry(item, "function" if inspect.isfunction(item) else "class") for item in public_members(module)]
+    members = own_members(module)
+    public = [item for item in members if is_public(item)]
+    parts += [_described(item) for item in public]
+    inside = [_described(item) for item in members if item not in public]
+    parts += [*(["## Internals"] if public else []), INTERNAL, *inside] if inside else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def public_members(module: ModuleType) -> list[Any]:
+def _described(item: Any) -> str:
+    return _entry(item, "function" if inspect.isfunction(item) else "class")
+
+
+@cache
+def handed_on() -> set[tuple[str, str]]:
+    """(module, name) of what the faces of the package hand on."""
+    items = [item for face in FACES.values() for _, item in names_of(face)]
+    return {(item.__module__, item.__qualname__) for item in items}
+
+
+def names_of(face: str) -> list[tuple[str, Any]]:
+    """What a package's `__all__` names, modules and plain values left out."""
+    module = importlib.import_module(face)
+    found = [(name, getattr(module, name)) for name in module.__all__]
+    return [(name, item) for name, item in found if inspect.isclass(item) or inspect.isfunction(item)]
+
+
+def is_public(item: Any) -> bool:
+    """Whether a class or a function is one of those that users are meant to call."""
+    return wholly_public(item.__module__) or (item.__module__, item.__qualname__) in handed_on()
+
+
+def wholly_public(module: str) -> bool:
+    """Whether every name of a module is public."""
+    return any(f"{module}.".startswith(f"{package}.") for packages in PUBLIC.values() for package in packages)
+
+
+def own_members(module: ModuleType) -> list[Any]:
     """The classes and functions that a module defines under a public name, in the order of the file."""
     named = [_plain(item) for name, item in vars(module).items() if not name.startswith("_")]
     own = [item for item in named if getattr(item, "__module__", None) == module.__name__]
@@ -66,7 +98,7 @@ def public_members(module: ModuleType) -> list[Any]:
 
 def has_content(module: ModuleType) -> bool:
     """False for a package that only holds modules."""
-    return bool(module.__doc__) or bool(public_members(module))
+    return bool(module.__doc__) or bool(own_members(module))
 
 
 def _plain(item: Any) -> Any:
@@ -228,28 +260,49 @@ def _field_list(section: str, text: str) -> str:
 
 
 def index_page(names: list[str]) -> str:
-    """The list of all modules, by group."""
-    groups: dict[str, list[str]] = {title: [] for title in [*GROUPS, REST]}
-    for name in names:
-        groups[_group(name)].append(name)
-    parts = ["# API reference", INTRODUCTION]
-    for title, members in groups.items():
-        rows = [f"| {{doc}}`{name} <{name}>` | {_summary(importlib.import_module(name))} |" for name in members]
-        toctree = "\n".join(["```{toctree}", ":hidden:", "", *(f"{name.removeprefix('rlbook.')} <{name}>" for name in members), "```"])
-        parts.append("\n".join([f"## {title}", "", "| module | what it is |", "|---|---|", *rows, "", toctree]))
-    return "\n\n".join(parts) + "\n"
+    """Public names by group; behind them, out of sight, the order of their pages."""
+    parts, rest = ["# API reference", INTRODUCTION], [name for name in names if has_public(name)]
+    for title, packages in PUBLIC.items():
+        rows = [f"| {{py:obj}}`{FACES[title]}.{name} <{_home(item)}>` | {_summary(item)} |" for name, item in _named(title)]
+        modules = [name for name in rest if any(f"{name}.".startswith(f"{package}.") for package in packages)]
+        rows += [_module_row(name) for name in modules]
+        parts.append("\n".join([f"## {title}", "", "| name | what it is |", "|---|---|", *rows]))
+    return "\n\n".join([*parts, _toctree([*rest, "internals"])]) + "\n"
 
 
-def _group(name: str) -> str:
-    package = [*name.split("."), "agent"][1]               # `rlbook` itself stands beside its agent
-    return next((title for title, packages in GROUPS.items() if package in packages), REST)
+def internals_page(names: list[str]) -> str:
+    """The modules in which no name is public."""
+    rest = [name for name in names if not has_public(name)]
+    rows = [_module_row(name) for name in rest]
+    return "\n\n".join(["# Internals", INTERNAL, "\n".join(["| module | what it is |", "|---|---|", *rows]), _toctree(rest)]) + "\n"
+
+
+def has_public(name: str) -> bool:
+    """Whether a module is public, or defines something that is."""
+    return name in FACES.values() or wholly_public(name) or any(map(is_public, own_members(importlib.import_module(name))))
+
+
+def _named(title: str) -> list[tuple[str, Any]]:
+    return names_of(FACES[title]) if title in FACES else []
+
+
+def _home(item: Any) -> str:
+    return f"{item.__module__}.{item.__qualname__}"
+
+
+def _module_row(name: str) -> str:
+    return f"| {{doc}}`{name} <{name}>` | {_summary(importlib.import_module(name))} |"
+
+
+def _toctree(names: list[str]) -> str:
+    return "\n".join(["```{toctree}", ":hidden:", "", *(f"{name.removeprefix('rlbook.')} <{name}>" for name in names), "```"])
 
 
 def write_pages(folder: Path) -> None:
     """Writes a page for every module into `folder`, and one that lists them. A page that has not changed is left alone."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [name for name in module_names() if has_content(importlib.import_module(name))]
-    pages = {"index": index_page(names)} | {name: module_page(name) for name in names}
+    pages = {"index": index_page(names), "internals": internals_page(names)} | {name: module_page(name) for name in names}
     for path in folder.glob("*.md"):
         if path.stem not in pages:
             path.unlink()

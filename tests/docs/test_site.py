@@ -274,6 +274,17 @@ def test_every_public_name_has_an_api_entry(name):
         assert item.__name__ in entries(item.__module__)
 
 
+def test_public_names_come_first_and_internals_have_a_page_of_their_own():
+    page = api_pages.module_page("rlbook.plots.curves")
+    assert page.index("{py:function} plot_curves") < page.index("## Internals") < page.index("{py:function} read_curve")
+    names = ["rlbook", "rlbook.training", "rlbook.functional.returns", "rlbook.runs.log"]
+    public, internal = api_pages.index_page(names), api_pages.internals_page(names)
+    for name, _ in api_pages.names_of("rlbook"):
+        assert f"`rlbook.{name} <" in public
+    assert "`rlbook.functional.returns <" in public and "rlbook.runs.log" not in public
+    assert "`rlbook.runs.log <" in internal and "rlbook.training" not in internal and "\ninternals <internals>\n" in public
+
+
 @pytest.mark.parametrize("package", ["envs", "functional", "policies", "data", "plots", "llm", "algorithms"])
 def test_every_class_and_function_of_a_package_has_an_api_entry(package):
     names = [name for name in api_pages.module_names() if name.startswith(f"rlbook.{package}.")]
