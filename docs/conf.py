@@ -19,6 +19,7 @@ version = release = rlbook.__version__
 
 extensions = [
     "myst_nb", "sphinx_copybutton", "formulas", "animations", "api_pages", "beside", "book_directives", "dark_pictures", "notebook_pages",
+    "terms",
     "playable",
 ]  # fmt: skip
 exclude_patterns = ["_build", "ext", "katex", "jupyter_execute", "**.ipynb_checkpoints"]
