@@ -372,9 +372,17 @@ def course(words: Sequence[str]) -> int:
     return 0
 
 
+def bug(words: Sequence[str]) -> int:
+    """`rlbook bug`."""
+    from rlbook.cli import bug as command
+
+    show(*command.bug(words))
+    return 0
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "inspect": inspect, "compare": compare, "doctor": doctor,
     "animate": animate, "list": list_, "explain": explain, "export": export,
     "figure": figure, "record": record, "import": import_, "verify": verify, "ablate": ablate, "recipe": recipe,
-    "exercise": exercise, "course": course, "play": play,
+    "exercise": exercise, "course": course, "play": play, "bug": bug,
 }  # fmt: skip

@@ -133,6 +133,19 @@ def test_the_target_network_is_copied_when_its_period_is_over_and_stays_in_betwe
         assert all(map(torch.equal, agent.target.parameters(), held))
 
 
+def test_the_target_network_takes_over_the_weights_that_learn_and_not_the_other_way_round(stage: Make, scripted: Make) -> None:
+    theatre = stage("dqn", scripted(), learning_starts=100, target_period=20, hidden_sizes=(8,), buffer_size=100)
+    agent = theatre.agent
+    with torch.no_grad():
+        for weight in agent.q.parameters():
+            weight += 1.0
+    learned = [weight.clone() for weight in agent.q.parameters()]
+    while agent.steps < 20:                                                           # without an update
+        agent.learn(theatre.step())
+    assert all(map(torch.equal, agent.q.parameters(), learned))
+    assert all(map(torch.equal, agent.target.parameters(), learned))
+
+
 @pytest.mark.parametrize(("num_envs", "train_every", "starts", "updates"), [(1, 4, 0, 25), (1, 1, 50, 50), (4, 4, 20, 20), (8, 4, 0, 12)])
 def test_updates_come_on_time(stage: Make, scripted: Make, num_envs: int, train_every: int, starts: int, updates: int) -> None:
     """100 environment steps (96 of eight environments, which pass two multiples of 4 at once and make one update of it)."""

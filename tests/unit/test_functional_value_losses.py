@@ -31,6 +31,13 @@ def test_the_squared_loss_is_half_the_mean_squared_error(value_case):
     assert 2 * loss.item() == pytest.approx(value_case["expected"]["mse"], abs=1e-9)
 
 
+def test_each_value_meets_its_own_target_and_no_other():
+    """The third is off by 1, the others are right. Each against each, as broadcasting compares a column with a row, would be far off."""
+    value, target = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 4.0])
+    losses = squared_value_loss(value, target), huber_loss(value, target), clipped_value_loss(value, value, target)
+    assert [loss.item() for loss in losses] == pytest.approx(3 * [0.5 * (0 + 0 + 1) / 3])
+
+
 def test_the_clipped_loss_takes_the_worse_of_both(value_case):
     loss = clipped_value_loss(value_case["v_new"], value_case["v_old"], value_case["returns"], clip=0.2)
     # clipped values 1.2, 1.9, 2.8: errors max(.25, .64), max(.01, .01), max(0, .64)

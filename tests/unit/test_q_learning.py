@@ -94,6 +94,14 @@ def test_epsilon_is_the_probability_of_a_uniform_action() -> None:
     assert stats.chisquare(counts, 20_000 * np.array([0.1, 0.7, 0.1, 0.1])).pvalue > 1e-4
 
 
+def test_the_agent_acts_by_the_epsilon_of_now_as_it_is_logged() -> None:
+    """At the end of linear(1, 0) the best action is always taken; at its beginning one in four times, of 400: 100 ± 5 · √(400 · 3/16)."""
+    agent = agent_with([[0.0, 1.0, 0.0, 0.0]], epsilon=Linear(1.0, 0.0))
+    assert 56 < sum(agent.act(0) == 1 for _ in range(400)) < 144
+    agent.progress = 1.0
+    assert all(agent.act(0) == 1 for _ in range(400))
+
+
 def test_without_exploration_acting_is_repeatable_and_changes_nothing() -> None:
     agent = agent_with(np.random.default_rng(0).integers(3, size=(50, 4)), epsilon=Constant(1.0))
     before = agent.state_dict()

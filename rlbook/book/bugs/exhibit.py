@@ -1,0 +1,152 @@
+"""The bug museum's exhibits: one line of the library, what it becomes, and what is then to be seen.
+
+An exhibit is a file `exhibits/NAME.yaml`. Nothing in it is executed: the line is planted in a process of its own (`planted`), which then
+trains (`training`) or runs the test that must notice it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlbook.checks import nearest
+from rlbook.errors import RequestError
+
+PACKAGE = Path(__file__).parents[2]
+FOLDER = Path(__file__).parent / "exhibits"
+PARTS = ("tables", "networks", "language models")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The run that shows the bug, and the number to look at."""
+
+    algorithm: str
+    env: str
+    number: str
+    """A column of the log."""
+    unit: str
+    """What it is, with its unit."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Run options and hyper-parameters."""
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int = 3
+    along: str = "steps"
+    """What the log counts: environment steps, or minibatches of recorded data."""
+    known: float | None = None
+    """What the number is, or should become, where that is known."""
+    known_is: str = ""
+    log: bool = False
+    """Whether the number is drawn on a logarithmic axis."""
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A bug of one line."""
+
+    name: str
+    part: str
+    title: str
+    """What somebody sees who has the bug, in a few words."""
+    symptom: str
+    question: str
+    file: str
+    """From the root of the repository."""
+    old: str
+    """The line as it is, without its indentation; it stands in the file once."""
+    new: str
+    shown: Shown
+    why: str
+    notice: str
+    seen: str
+    """Where others have met it."""
+    test: str
+    """The test that notices it, as pytest names it."""
+
+    @property
+    def module(self) -> str:
+        """What the file is imported as."""
+        return self.file.removesuffix(".py").replace("/", ".")
+
+    @property
+    def number(self) -> int:
+        """The place of the line in its file, from 1.
+
+        Raises:
+            ValueError: the line does not stand there exactly once.
+        """
+        return place_of(self.old, (PACKAGE.parent / self.file).read_text(encoding="utf-8"), self.file)
+
+    def planted_in(self, source: str) -> str:
+        """The module's source with the other line."""
+        lines, place = source.split("\n"), place_of(self.old, source, self.file) - 1
+        indentation = lines[place][: len(lines[place]) - len(lines[place].lstrip())]
+        lines[place] = indentation + self.new
+        return "\n".join(lines)
+
+    @property
+    def command(self) -> str:
+        """The run without the bug, as it is typed."""
+        words = [f"--{_spelled(name)}{_value(value)}" for name, value in self.shown.settings.items()]
+        words += [f"--env.{name}{_value(value)}" for name, value in self.shown.env_kwargs.items()]
+        return " ".join(["rlbook train", self.shown.algorithm, self.shown.env, *words])
+
+
+def place_of(line: str, source: str, file: str) -> int:
+    """Where a line stands, from 1. Raises ValueError where it does not stand there exactly once."""
+    places = [number for number, other in enumerate(source.split("\n"), 1) if other.strip() == line]
+    if len(places) != 1:
+        raise ValueError(f"{file} must hold the line {line!r} once, and holds it {len(places)} times")
+    return places[0]
+
+
+def _spelled(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "" if value else " false"
+    if isinstance(value, list | tuple):
+        return " " + " ".join(map(str, value))
+    return f" '{value}'" if isinstance(value, str) and "(" in value else f" {value}"
+
+
+@cache
+def exhibits() -> dict[str, Exhibit]:
+    """Name → exhibit, part by part."""
+    found = [read(path) for path in sorted(FOLDER.glob("*.yaml"))]
+    return {item.name: item for item in sorted(found, key=lambda item: (PARTS.index(item.part), item.name))}
+
+
+def read(path: Path) -> Exhibit:
+    """An exhibit's file.
+
+    Raises:
+        ValueError: a field is missing, or one is not known.
+    """
+    import yaml
+
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    wanted = {item.name for item in fields(Exhibit)} - {"name"}
+    if content.keys() != wanted:
+        raise ValueError(f"{path.name} must have the fields {', '.join(sorted(wanted))}; differs in {sorted(content.keys() ^ wanted)}")
+    texts = {name: " ".join(value.split()) for name, value in content.items() if name not in ("old", "new", "shown")}
+    return Exhibit(name=path.stem, old=content["old"], new=content["new"], shown=Shown(**content["shown"]), **texts)
+
+
+def named(name: str) -> Exhibit:
+    """The exhibit of this name.
+
+    Raises:
+        RequestError: there is none; the nearest name is given.
+    """
+    known = exhibits()
+    if name not in known:
+        match = nearest(name, known)
+        hint = f"; did you mean {match!r}?" if match else ""
+        raise RequestError(f"the museum has no bug {name!r}{hint} (rlbook bug list shows them)")
+    return known[name]

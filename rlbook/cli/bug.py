@@ -1,0 +1,122 @@
+"""`rlbook bug`: the bug museum. Lists its exhibits, shows the symptom, runs it, and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+from tyro.conf import Positional
+
+from rlbook.checks import nearest
+from rlbook.cli.options import Flag, Number, Word, integer, parse, word
+from rlbook.cli.output import Result, aligned, filled, width
+from rlbook.errors import RequestError
+
+ACTIONS = ("list", "show", "run", "answer")
+
+
+@dataclass(frozen=True)
+class Bugs:
+    """Classic bugs, each one line of this library. list tells what is to be seen, show draws it and asks, answer says which line it is.
+
+    run trains anew, without the bug and with it, in processes of their own; no file is changed.
+
+    Examples:
+      rlbook bug list
+      rlbook bug show cliff-edge
+      rlbook bug run cliff-edge --seeds 5
+      rlbook bug answer cliff-edge
+    """
+
+    action: Positional[Word] = None  # list, show, run or answer
+    name: Annotated[Word, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None  # which one
+    seeds: Number = None  # run: how many on each side (default: what the exhibit was recorded with)
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
+def bug(words: Sequence[str]) -> tuple[bool, Result]:
+    """Does what the command line asks for. Returns whether JSON is wanted, and what to print.
+
+    Raises:
+        RequestError: one sentence: what, which value, what is allowed.
+    """
+    options = parse(Bugs, words, "rlbook bug")
+    action, name, seeds = word(options.action) or "list", word(options.name), integer("seeds", options.seeds)
+    if action not in ACTIONS:
+        match = nearest(action, ACTIONS)
+        raise RequestError(f"bug knows no {action!r}{f'; did you mean {match!r}?' if match else ''} (known: {', '.join(ACTIONS)})")
+    if seeds is not None and action != "run":
+        raise RequestError(f"bug {action} takes no --seeds; they are for run")
+    if seeds is not None and seeds < 1:
+        raise RequestError(f"seeds must be an integer of at least 1, got {seeds}")
+    if action == "list":
+        if name is not None:
+            raise RequestError(f"bug list takes no name, got {name!r}; rlbook bug show {name}")
+        return options.json, _listed()
+    if name is None:
+        raise RequestError(f"bug {action} needs the name of an exhibit (rlbook bug list shows them)")
+    if action == "answer":
+        return options.json, _answered(name)
+    return options.json, _shown(name) if action == "show" else _run(name, seeds)
+
+
+def _listed() -> Result:
+    from rlbook.book.bugs.exhibit import exhibits
+
+    facts = [{"name": item.name, "part": item.part, "symptom": item.title} for item in exhibits().values()]
+    lines = [aligned([(fact["name"], fact["symptom"], fact["part"]) for fact in facts]), "", "  rlbook bug show NAME"]
+    return {"bugs": facts}, "\n".join(lines)
+
+
+def _shown(name: str) -> Result:
+    from rlbook.book.bugs.charts import as_text, numbers
+    from rlbook.book.bugs.curves import recorded
+    from rlbook.book.bugs.exhibit import named
+
+    item = named(name)
+    curves = recorded(item)
+    facts = _facts(item.name, item.title, item.command, numbers(item, curves))
+    told = [item.title, "", _paragraph(item.symptom), "", as_text(item, curves, width()), "", _paragraph(item.question), ""]
+    further = [f"  {item.command}", f"  rlbook bug run {name}", f"  rlbook bug answer {name}"]
+    return facts | {"text": item.symptom, "question": item.question}, "\n".join([*told, *further])
+
+
+def _run(name: str, seeds: int | None) -> Result:
+    from rlbook.book.bugs.charts import as_text, numbers
+    from rlbook.book.bugs.curves import trained
+    from rlbook.book.bugs.exhibit import named
+
+    item = named(name)
+    curves = trained(item, seeds)
+    count = len(curves.without)
+    facts = _facts(item.name, item.title, item.command, numbers(item, curves))
+    told = f"{item.command}   ({count} {'seed' if count == 1 else 'seeds'}, without the bug and with it)"
+    return facts | {"curves": vars(curves)}, "\n".join([told, "", as_text(item, curves, width())])
+
+
+def _answered(name: str) -> Result:
+    from rlbook.book.bugs.exhibit import named
+
+    item = named(name)
+    facts = {
+        "name": name, "file": item.file, "line": item.number, "right": item.old, "bug": item.new,
+        "why": item.why, "notice": item.notice, "seen": item.seen, "test": item.test,
+    }  # fmt: skip
+    test = f"python -m rlbook.book.bugs.planted {name} pytest {item.test}"
+    lines = [
+        item.title, "", f"{item.file}, line {item.number}", f"- {item.old}", f"+ {item.new}", "", _paragraph(item.why), "",
+        _paragraph(f"How to notice: {item.notice}"), "", _paragraph(f"Where it was met: {item.seen}"), "",
+        "The test that fails with it:", f"  {test}",
+    ]  # fmt: skip
+    return facts, "\n".join(lines)
+
+
+def _facts(name: str, title: str, command: str, ends: dict[str, float]) -> dict[str, Any]:
+    return {"name": name, "symptom": title, "command": command, "at_the_end": ends}
+
+
+def _paragraph(text: str) -> str:
+    return filled(text, "", "")

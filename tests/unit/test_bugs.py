@@ -1,0 +1,124 @@
+"""The bug museum: each line stands where its exhibit says, the curves show the bug, and the test it names fails with the bug alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlbook.book.bugs import charts, planted
+from rlbook.book.bugs.curves import mean_curve, recorded, trained
+from rlbook.book.bugs.exhibit import PACKAGE, exhibits, place_of
+from rlbook.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(exhibits())
+QUICK = "wall-bumper"
+
+
+PROOF = """
+import json, os, sys, numpy, pytest, torch, transformers
+
+def exit_code(name, tests):
+    child = os.fork()
+    if not child:
+        if name:
+            from rlbook.book.bugs.planted import named, plant
+            plant(named(name))
+        os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", *tests]))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+codes = {name: exit_code(name, tests) for name, tests in json.loads(sys.argv[1]).items()}
+print()
+print(json.dumps(codes))
+"""
+"""Runs tests with one bug, or with none, each time in a copy of a process that has loaded torch and transformers but nothing of ours."""
+
+
+def exit_codes(asked: dict[str, list[str]]) -> dict[str, int]:
+    """Exhibit, or "" for none → how pytest ends on those tests with this bug in the library."""
+    surroundings = {**os.environ, "RLBOOK_PLAIN": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROOF, json.dumps(asked)], cwd=ROOT, env=surroundings, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_every_line_stands_in_its_file_once_and_the_other_one_is_python() -> None:
+    for exhibit in exhibits().values():
+        source = (PACKAGE.parent / exhibit.file).read_text(encoding="utf-8")
+        lines, other = source.split("\n"), exhibit.planted_in(source)
+        compile(other, exhibit.file, "exec")
+        changed = [number for number, pair in enumerate(zip(lines, other.split("\n"), strict=True), 1) if pair[0] != pair[1]]
+        assert changed == [exhibit.number] and exhibit.old.strip() == exhibit.old, exhibit.name
+
+
+def test_a_line_that_has_gone_or_is_there_twice_is_refused() -> None:
+    for source in ("x = 1\n", "y = 2\n  y = 2\n"):
+        with pytest.raises(ValueError, match="once"):
+            place_of("y = 2", source, "file.py")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_recorded_curves_show_the_bug(name: str) -> None:
+    """The curves part: at the end the two means are further from each other than a tenth of all that is drawn."""
+    exhibit = exhibits()[name]
+    curves = recorded(exhibit)
+    assert len(curves.without) == len(curves.planted) == exhibit.shown.seeds
+    assert min(len(mean_curve(side)) for side in curves.sides.values()) >= 5
+    axes, ends = charts.Axes.around(exhibit, curves), charts.numbers(exhibit, curves)
+    without, with_it = ends.values()
+    assert abs(axes.up(without) - axes.up(with_it)) > 0.1
+    assert "<svg" in charts.as_svg(exhibit, curves)
+
+
+def test_each_has_its_page_and_no_page_is_left_over() -> None:
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "bugs").glob("*.md") if path.stem != "index"}
+    assert pages == {name: f"# {exhibit.title}\n\n```{{bug}} {name}\n```\n" for name, exhibit in exhibits().items()}
+
+
+def test_a_module_that_is_loaded_cannot_be_changed_any_more() -> None:
+    from rlbook.algorithms.tabular import exploration
+
+    assert exploration.greedy([1.0, 2.0], None) == 1  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="loaded already"):
+        planted.plant(exhibits()[QUICK])
+
+
+def test_a_new_run_gives_what_was_recorded() -> None:
+    exhibit = exhibits()[QUICK]
+    new, kept = trained(exhibit, 1), recorded(exhibit)
+    assert (new.without, new.planted) == (kept.without[:1], kept.planted[:1])
+
+
+@pytest.mark.slow
+def test_each_is_noticed_by_the_test_it_names_which_passes_without_it() -> None:
+    tests = {exhibit.name: [exhibit.test] for exhibit in exhibits().values()}
+    codes = exit_codes({"": [test for each in tests.values() for test in each], **tests})
+    assert codes.pop("") == 0
+    assert {name for name, code in codes.items() if code != pytest.ExitCode.TESTS_FAILED} == set()
+
+
+def test_the_command_shows_the_symptom_and_answers_when_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bug", "list"]) == 0
+    assert QUICK in (listed := capsys.readouterr().out)
+    assert exhibits()[QUICK].title in listed
+    assert main(["bug", "show", QUICK]) == 0
+    shown = capsys.readouterr().out
+    assert "o without the bug" in shown and "x with the bug" in shown and exhibits()[QUICK].old not in shown
+    assert main(["bug", "answer", QUICK, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bug"] == exhibits()[QUICK].new
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["show", "wall-bumpr"], "did you mean 'wall-bumper'"), (["shwo"], "did you mean 'show'"), (["answer"], "needs the name"),
+    (["list", QUICK], "takes no name"), (["run", QUICK, "--seeds", "0"], "at least 1"), (["show", QUICK, "--seeds", "2"], "no --seeds"),
+])  # fmt: skip
+def test_a_typo_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bug", *words]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert said in line
