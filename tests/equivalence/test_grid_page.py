@@ -1,4 +1,4 @@
-"""The methods of `rlbook play` are written in JavaScript: held equal to this package on a hundred random worlds, with the same random numbers."""
+"""The methods of `rlbook play`, in JavaScript, are this package's on a hundred random worlds, given the same random numbers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def random_world(rng: np.random.Generator) -> World:
     slip = float(rng.choice([0.0, 0.1, 0.5, 2 / 3, 1.0]))
     settings = {
         "gamma": float(rng.choice([0.5, 0.9, 0.95, 0.99])), "alpha": float(rng.choice([0.05, 0.1, 0.5, 1.0])),
-        "epsilon": float(rng.choice([0.0, 0.1, 0.5])), "lambda": float(rng.choice([0.0, 0.5, 0.9, 1.0])), "planning": int(rng.choice([0, 3, 10])),
+        "epsilon": float(rng.choice([0.0, 0.1, 0.5])), "lambda": float(rng.choice([0.0, 0.5, 0.9, 1.0])),
+        "planning": int(rng.choice([0, 3, 10])),
     }  # fmt: skip
     world: World = {"map": text, "slip": slip, "limit": int(rng.integers(5, 40)), "settings": settings}
     if plain:
@@ -257,7 +258,9 @@ def test_the_policy_gradient_is_the_librarys_on_the_same_episodes(worlds: list[W
             assert np.allclose(episode["H"], H, rtol=1e-10, atol=1e-10) and np.allclose(episode["v"], v, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("preset", "id", "order"), [("CliffWalking", "CliffWalking-v1", [0, 2, 3, 1]), ("FrozenLake", "FrozenLake-v1", [3, 1, 0, 2])])
+@pytest.mark.parametrize(("preset", "id", "order"), [
+    ("CliffWalking", "CliffWalking-v1", [0, 2, 3, 1]), ("FrozenLake", "FrozenLake-v1", [3, 1, 0, 2]),
+])  # fmt: skip
 def test_a_preset_is_gymnasiums_world(preset: str, id: str, order: list[int]) -> None:
     world = run(f'return PRESETS["{preset}"];', None)
     ours, theirs = maze_model(tables({"slip": 0.0} | world)), TabularMDP.from_env(gymnasium.make(id))

@@ -22,7 +22,7 @@ function makeBoard(svg, world) {
       arrows: make("g", {}, group),
       value: make("text", { y: 25, "font-size": 12.5 }, group),
       mark: make("text", { x: -22, y: -16, "font-size": 14, "font-weight": "bold" }, group),
-      pays: make("text", { x: 27, y: -17, "font-size": 11, "text-anchor": "end" }, group),
+      pays: make("text", { x: 28, y: -19, "font-size": 10.5, "text-anchor": "end" }, group),
     };
   });
   const over = make("g", { "pointer-events": "none" }, svg);
@@ -43,8 +43,8 @@ function draw(board, view) {
     make("rect", { x: x - SIDE / 2 + 2, y: y - SIDE / 2 + 2, width: SIDE - 4, height: SIDE - 4, fill: "none", stroke: colour, "stroke-width": width, "stroke-dasharray": width === 2 ? "5 4" : "none" }, board.over);
   }
   if (view.agent !== undefined && view.agent !== null) {
-    const [cx, cy] = centre(view.agent);
-    make("circle", { cx, cy, r: 11, fill: "var(--agent)", stroke: "var(--paper)", "stroke-width": 3 }, board.over);
+    const [x, y] = centre(view.agent);
+    make("circle", { cx: x + 17, cy: y - 17, r: 9, fill: "var(--agent)", stroke: "var(--paper)", "stroke-width": 3 }, board.over);
   }
 }
 

@@ -19,7 +19,7 @@ const TOOLS = {
   reward: ["reward", "Click a cell to pay this number whenever it is entered; again to take it away:"],
 };
 const PRICES = { step: "a step", bump: "a bump", goal: "the goal", pit: "a pit", cliff: "the cliff", limit: "steps at most", rows: "rows", columns: "columns" };
-const DEFAULT_ALPHA = { reinforce: 0.02 };
+const DEFAULT_ALPHA = { reinforce: 0.001 };
 const MOST = 14;                             // rows and columns at most
 
 let run, best, board, optimalBoard, description, settings = { ...SETTINGS }, seed = 1;
