@@ -41,7 +41,7 @@ def weeks() -> tuple[Week, ...]:
     """The whole course."""
     entries = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     return tuple(
-        Week(number, item["title"], *(tuple(item[key]) for key in ("read", "notebooks", "write")), item["further"], item["show"])
+        Week(number, item["title"], tuple(item["read"]), tuple(item["notebooks"]), tuple(item["write"]), item["further"], item["show"])
         for number, item in enumerate(entries, start=1)
     )
 
