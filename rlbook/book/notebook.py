@@ -1,6 +1,8 @@
-"""What the book's notebooks need beside the library: the lines that compute an equation, and a check of an exercise's answer.
+"""What the book's notebooks need, in one import: numpy, pyplot and the library by their usual names, and three functions.
 
-    lines(TabularMDP.backup)                 shows the function, without its docstring
+    from rlbook.book.notebook import check, lines, np, plt, rlbook
+
+    lines("algorithms.tabular.sarsa.sarsa_update")     shows a function of the library, without its docstring
     difference(ladder.a2c, ladder.ppo)       what turns one function into another
     check("exercise 1", answer, exact)       prints "exercise 1: right", "not right, off by ..." or "not yet"
 """
@@ -9,13 +11,21 @@ from __future__ import annotations
 
 import ast
 import difflib
+import importlib
 import inspect
 import textwrap
 from collections.abc import Callable
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import ArrayLike
+
+import rlbook
+from rlbook.book.figures.drawing import value_grid
+from rlbook.envs import TabularMDP
+
+__all__ = ["Lines", "TabularMDP", "check", "difference", "lines", "np", "plt", "rlbook", "value_grid", "verdict"]
 
 
 def check(name: str, answer: ArrayLike | None, exact: ArrayLike, *, tolerance: float = 1e-6) -> None:
@@ -56,9 +66,13 @@ class Lines:
         return f"```{self.language}\n{self.text}\n```"
 
 
-def lines(function: Callable[..., Any]) -> Lines:
-    """The source of a function without its docstring and its decorators, under the file where it stands."""
-    function = inspect.unwrap(function)
+def lines(function: Callable[..., Any] | str) -> Lines:
+    """The source of a function without its docstring and its decorators, under the file where it stands.
+
+    Args:
+        function: itself, or where it stands in the library, such as "envs.mdp.TabularMDP.backup".
+    """
+    function = inspect.unwrap(found(function) if isinstance(function, str) else function)
     source = textwrap.dedent(inspect.getsource(function))
     definition: Any = ast.parse(source).body[0]
     kept, body = source.splitlines(), definition.body
@@ -66,6 +80,15 @@ def lines(function: Callable[..., Any]) -> Lines:
         kept[body[0].lineno - 1 : body[0].end_lineno] = []
     where = f"# {function.__module__.replace('.', '/')}.py"
     return Lines("\n".join([where, *kept[definition.lineno - 1 :]]))
+
+
+def found(place: str) -> Callable[..., Any]:
+    """The function at a place of the library: module, class if there is one, name."""
+    module, _, name = place.rpartition(".")
+    try:
+        return getattr(importlib.import_module(f"rlbook.{module}"), name)
+    except ModuleNotFoundError:
+        return getattr(found(module), name)
 
 
 def difference(old: Callable[..., Any], new: Callable[..., Any]) -> Lines:

@@ -17,6 +17,17 @@ matplotlib.use("agg")
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 WRONG: dict[str, tuple[str, str, str]] = {
+    "q-learning-from-nothing": (
+        # bootstraps behind the end
+        "def updated(Q, state, action, reward, next_state, terminated, alpha, gamma):\n"
+        "    Q[state, action] += alpha * (reward + gamma * Q[next_state].max() - Q[state, action])\n"
+        "    return Q",
+        # the goal's reward is discounted once too often
+        "def worth(gamma): return -sum(gamma**k for k in range(7)) + 10 * gamma**8",
+        # Q-learning's
+        "def sarsa_target(Q, reward, next_state, next_action, terminated, gamma):\n"
+        "    return reward if terminated else reward + gamma * Q[next_state].max()",
+    ),
     "bellman-to-value-iteration": (
         # the first two steps are not discounted
         "def stubborn(gamma): return -1 - 1 - 5 / (1 - gamma)",

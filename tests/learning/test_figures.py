@@ -21,7 +21,7 @@ from rlbook.cli import main as cli
 from rlbook.errors import RequestError
 
 SMALL = {"runs": 3, "episodes": 8}
-FIRST_HALF = ("3.2", "3.5", "4.1", "4.2", "4.3", "6.2", "6.3", "6.4", "6.5")
+FIRST_HALF = ("3.2", "3.5", "4.1", "4.2", "4.3", "6.2", "6.3", "6.4", "6.5", "7.4")
 
 
 def standard_error(values: np.ndarray) -> np.ndarray:
@@ -186,6 +186,15 @@ def test_figure_6_5_has_the_books_curves() -> None:
     assert numbers["Double Q-learning, episode 100"] == pytest.approx(0.10, abs=0.013)
     assert numbers["Q-learning, at most"] > 0.9 and numbers["Double Q-learning, at most"] < 0.52
     assert numbers["Double Q-learning, episode 300"] > 0.05 - 0.01 and numbers["Q-learning, episode 300"] < 0.15
+
+
+def test_figure_7_4_raises_the_last_value_the_last_ten_and_all_by_their_traces() -> None:
+    result = figure("7.4")
+    one, ten, traced = (q[result.way[:-1], result.taken] for q in result.changed.values())
+    assert len(one) == 26 and all(np.count_nonzero(q) <= 26 for q in result.changed.values())       # nothing beside the way
+    assert one == pytest.approx([0.0] * 25 + [0.1])                                                 # α (1 - 0)
+    assert ten == pytest.approx([0.0] * 16 + [0.1] * 10)                                            # with γ = 1 all alike
+    assert traced == pytest.approx([0.1 * 0.9**k for k in range(25, -1, -1)])                       # α (γλ)^k, k steps before the goal
 
 
 # What all figures have in common

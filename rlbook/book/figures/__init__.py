@@ -44,6 +44,7 @@ FIGURES: dict[str, str] = {
     "6.4": "Beside a cliff: SARSA takes the safe way, Q-learning the shortest",
     "6.5": "Maximization bias: Q-learning goes the wrong way more often than double Q-learning",
     "7.2": "A long random walk: n-step TD is best between TD(0) and Monte Carlo",
+    "7.4": "One episode: which action values SARSA, n-step SARSA and SARSA(λ) raise on the way to the goal",
     "8.2": "A maze: what takes twenty episodes without planning takes three with it",
     "8.4": "The way is blocked: Dyna-Q+ soon goes another, Dyna-Q is long in finding one",
     "8.5": "A shortcut opens: Dyna-Q+ finds it, Dyna-Q never does",
