@@ -1,4 +1,4 @@
-"""What the book's notebooks need, in one import: numpy, pyplot and the library by their usual names, and three functions.
+"""What the book's notebooks need, in one import: numpy, pyplot, torch and the library by their usual names, and a few functions.
 
     from rlbook.book.notebook import check, lines, np, plt, rlbook
 
@@ -19,13 +19,18 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
+from torch import nn
 
 import rlbook
+from rlbook.book import figures
 from rlbook.book.figures.drawing import value_grid
 from rlbook.envs import TabularMDP
 
-__all__ = ["Lines", "TabularMDP", "check", "difference", "lines", "np", "plt", "rlbook", "value_grid", "verdict"]
+__all__ = [
+    "Lines", "TabularMDP", "check", "difference", "figures", "lines", "nn", "np", "plt", "rlbook", "torch", "value_grid", "verdict",
+]  # fmt: skip
 
 
 def check(name: str, answer: ArrayLike | None, exact: ArrayLike, *, tolerance: float = 1e-6) -> None:

@@ -1,4 +1,4 @@
-"""The notebooks with exercises: they run, their solutions pass the checks, and a plausible wrong answer does not."""
+"""The notebooks: they run, what they say is true, solutions pass the checks, and a plausible wrong answer does not."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from pathlib import Path
 import matplotlib
 import matplotlib.pyplot as plt
 import pytest
+import yaml
 
 matplotlib.use("agg")
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+CLAIMS = yaml.safe_load(Path(__file__).with_name("notebook_claims.yaml").read_text(encoding="utf-8"))
+"""Notebook → what is true behind which of its cells; a reader does not see these checks."""
 
 WRONG: dict[str, tuple[str, str, str]] = {
     "q-learning-from-nothing": (
@@ -238,6 +241,33 @@ def printed(source, names):
     return out.getvalue()
 
 
+def claims(name, source, names):
+    """Runs what is claimed behind a cell."""
+    for claim in CLAIMS.get(name, []):
+        if claim["in"] in source.split("\n"):
+            exec(compile(claim["holds"], f"{name}: {claim['in']}", "exec"), names)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb"))])
+def test_a_reader_sees_no_asserts_and_one_line_of_imports_at_the_top(name):
+    sources = [source for _, _, source in code_cells(name)]
+    assert not any(isinstance(node, ast.Assert) for source in sources for node in ast.walk(ast.parse(source)))
+    assert sources[0].startswith("from rlbook.book.notebook import ")
+    for claim in CLAIMS.get(name, []):
+        assert sum(claim["in"] in source.split("\n") for source in sources) == 1, claim["in"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in CLAIMS if name not in WRONG])
+def test_what_a_notebook_says_is_true(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "notebook"}
+    for _, _, source in code_cells(name):
+        printed(source, names)
+        claims(name, source, names)
+    plt.close("all")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_each_check_waits_for_an_answer_takes_the_right_one_and_refuses_a_wrong_one(name, monkeypatch, tmp_path):
@@ -253,6 +283,7 @@ def test_each_check_waits_for_an_answer_takes_the_right_one_and_refuses_a_wrong_
             said.append(printed(source, names))
         else:
             printed(source, names)
+            claims(name, source, names)
     plt.close("all")
     verdicts = [re.fullmatch(r"exercise (\d): (not yet|right|not right, .*)\n", text) for text in said]
     assert all(verdicts), said
