@@ -195,3 +195,17 @@ def test_a_file_is_read_without_running_it(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(RequestError, match="cannot read"):
         checked(path)
+
+
+@in_a_sandbox
+@pytest.mark.slow
+def test_every_exercise_can_be_solved_with_numpy_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ann").mkdir()
+    (tmp_path / "ann" / "all.py").write_text(Path(__file__).with_name("exercise_solutions.py").read_text())
+    assert main(["course", "grade", "ann", "--json"]) == 0
+    (student,) = json.loads(capsys.readouterr().out)["students"]
+    assert [mark for mark in student["marks"] if mark["mark"] != "right"] == []
+    assert student["points"] == len(exercises())

@@ -24,7 +24,7 @@ from numpy.random import Generator
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
 
-PARTS = ("part_one", "part_two", "part_three")
+PARTS = ("part_one", "part_one_learning", "part_two", "part_three")
 CASES, SEED = 24, 20
 
 

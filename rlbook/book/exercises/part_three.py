@@ -30,7 +30,10 @@ def perplexity(log_prob: Array) -> float:
     "the logits are divided by the temperature": lambda logits, T: np.exp(logits * T) / np.exp(logits * T).sum(),
 })  # fmt: skip
 def at_temperature(logits: Array, temperature: float) -> Array:
-    """The probabilities from which a token is drawn: [V]."""
+    """The probabilities from which a token is drawn: [V].
+
+    logits [V] are the model's. A low temperature sharpens the distribution, a high one flattens it, and 1 leaves the softmax as it is.
+    """
     return torch.softmax(tensor(logits) / temperature, 0).numpy()
 
 
@@ -45,7 +48,10 @@ def masked(rng: Generator) -> tuple[Array, Array]:
         lambda log_prob, mask: -float(((log_prob * mask).sum(1) / mask.sum(1)).mean()),
 })  # fmt: skip
 def sft_loss(log_prob: Array, mask: Array) -> float:
-    """The loss of supervised fine-tuning: the mean over all tokens of the completions, [B, T] with a mask [B, T] of 0 and 1."""
+    """The loss of supervised fine-tuning: the mean of −log p over all tokens of the completions.
+
+    log_prob [B, T] are the logarithms of the tokens' probabilities; mask [B, T] is 1 for the tokens that count, and 0 for padding.
+    """
     return -float((log_prob * mask).sum() / mask.sum())
 
 
@@ -68,13 +74,19 @@ def _soft(student: Array, teacher: Array, temperature: float) -> float:
 @exercise("learning-from-data", lambda rng: (rng.integers(0, 9, 5) / 200 + 0.02, float(rng.choice([0.5, 2.0]))), {
     "scores so close to each other give equal weights: standardise them first":
         lambda scores, tau: np.exp(scores / tau) / np.exp(scores / tau).sum(),
+    "it is the deviation of the group itself, divided by G and not by G − 1":
+        lambda scores, tau: _shares((scores - scores.mean()) / (np.std(scores, ddof=1) or 1.0) / tau),
 })  # fmt: skip
 def beam_weights(scores: Array, tau: float) -> Array:
     """The weights of a group's beams: [G], the softmax of the standardised scores over tau.
 
-    scores [G] are standardised with the sample's standard deviation (divided by G − 1); where all are equal the weights are too.
+    scores [G] are standardised with the group's own standard deviation (divided by G); where all are equal the weights are too.
     """
     return score_weights(tensor(scores)[None], torch.ones(1, len(scores), dtype=torch.bool), tau)[0].numpy()
+
+
+def _shares(logits: Array) -> Array:
+    return np.exp(logits) / np.exp(logits).sum()
 
 
 @exercise("preferences", lambda rng: (rng.normal(size=4).round(2), rng.normal(size=4).round(2)), {
@@ -108,7 +120,8 @@ def dpo_loss(chosen: float, rejected: float, reference_chosen: float, reference_
 def rlhf_rewards(log_prob: Array, reference_log_prob: Array, score: float) -> Array:
     """The reward of each token in RLHF: [T].
 
-    A KL penalty with β = 0.1 at each token (k1), and the reward model's score with the last one.
+    A KL penalty with β = 0.1 at each token (k1, the difference of the two log-probabilities), and the reward model's score with the last
+    one. log_prob [T] are the tokens' under the policy, reference_log_prob [T] under the reference.
     """
     return _paid(log_prob, reference_log_prob, score)
 
@@ -142,7 +155,10 @@ def leave_one_out(R: Array) -> Array:
     "this is k1; it can be negative": lambda lp, ref: lp - ref,
 })  # fmt: skip
 def k3(log_prob: Array, reference_log_prob: Array) -> Array:
-    """Schulman's estimate k3 of KL(π ‖ π_ref) at each token: [T]. The tokens were drawn from π; no estimate is negative."""
+    """Schulman's estimate k3 of KL(π ‖ π_ref) at each token: [T]. The tokens were drawn from π; no estimate is negative.
+
+    With d = log π_ref − log π, the estimate k1 is −d. k3 adds e^d − 1, whose mean is 0 and which varies against it.
+    """
     return divergences.k3(tensor(log_prob), tensor(reference_log_prob)).numpy()
 
 

@@ -51,7 +51,8 @@ def huber(errors: Array) -> Array:
 def replay_weights(priorities: Array, beta: float) -> Array:
     """The importance weights of all rows of a prioritised buffer: [N], of which the largest is 1.
 
-    Rows are drawn in proportion to their priorities [N]; beta says how much of the uneven drawing is made up for.
+    Rows are drawn with probabilities P in proportion to their priorities [N]. A row's weight is (N P)^−β, divided by the largest; beta
+    says how much of the uneven drawing is made up for.
     """
     return rainbow.importance_weights(tensor(priorities / priorities.sum()), len(priorities), beta).numpy()
 
@@ -167,7 +168,7 @@ def _normal(u: float, mu: float, sigma: float) -> float:
 def conservative_gap(q: Array, actions: Array) -> Array:
     """What CQL makes small, for each row: [B]. The soft maximum of the action values, less the value of the action in the data.
 
-    q [B, A] are the action values, actions [B] those of the data.
+    The soft maximum is the logarithm of the sum of the exponentials. q [B, A] are the action values, actions [B] those of the data.
     """
     rows = zip(tensor(q), torch.as_tensor(actions), strict=True)
     return np.array([float(value_losses.conservative_gap(row[None], action[None])) for row, action in rows])

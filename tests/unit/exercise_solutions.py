@@ -1,0 +1,243 @@
+"""Every exercise solved as a learner would, with numpy alone. Handed in by one student, graded in test_course.py."""
+
+import math
+
+import numpy as np
+
+
+def first_return(rewards, gamma):
+    return sum(gamma**k * reward for k, reward in enumerate(rewards))
+
+
+def q_learning_step(q, state, action, reward, next_state, terminated):
+    after = q.copy()
+    target = reward if terminated else reward + 0.9 * q[next_state].max()
+    after[state, action] += 0.5 * (target - q[state, action])
+    return after
+
+
+def epsilon_greedy(values, epsilon):
+    best = values == values.max()
+    return epsilon / len(values) + (1 - epsilon) * best / best.sum()
+
+
+def running_mean(rewards):
+    means, mean = [], 0.0
+    for n, reward in enumerate(rewards, start=1):
+        mean += (reward - mean) / n
+        means.append(mean)
+    return means
+
+
+def ucb_scores(values, counts, c):
+    return values + c * np.sqrt(np.log(counts.sum() + 1) / counts)
+
+
+def gradient_bandit(H, action, reward, baseline):
+    pi = np.exp(H) / np.exp(H).sum()
+    return H + 0.1 * (reward - baseline) * ((np.arange(len(H)) == action) - pi)
+
+
+def returns(rewards, gamma):
+    G, found = 0.0, []
+    for reward in rewards[::-1]:
+        G = reward + gamma * G
+        found.append(G)
+    return found[::-1]
+
+
+def action_values(P, r, V, gamma):
+    return r + gamma * P @ V
+
+
+def policy_value(P, r, pi, gamma):
+    chain = np.einsum("sa,sat->st", pi, P)
+    return np.linalg.solve(np.eye(len(r)) - gamma * chain, (pi * r).sum(axis=1))
+
+
+def value_iteration(P, r, gamma, sweeps):
+    V = np.zeros(len(r))
+    for _ in range(sweeps):
+        V = (r + gamma * P @ V).max(axis=1)
+    return V
+
+
+def improved(Q, policy):
+    return [old if row[old] == row.max() else row.argmax() for row, old in zip(Q, policy, strict=True)]
+
+
+def first_visit(states, G, state):
+    return next((g for s, g in zip(states, G, strict=True) if s == state), 0.0)
+
+
+def importance_weights(actions, pi, b):
+    return [np.prod((pi / b)[actions[t:]]) for t in range(len(actions))]
+
+
+def two_averages(G, weight):
+    return np.mean(weight * G), np.sum(weight * G) / np.sum(weight)
+
+
+def expected_sarsa_target(row, epsilon, reward, terminated):
+    return reward + (not terminated) * 0.9 * (epsilon * row.mean() + (1 - epsilon) * row.max())
+
+
+def double_target(own, other, reward):
+    return reward + 0.9 * other[own.argmax()]
+
+
+def td_error(V, next_V, reward, terminated, truncated):
+    return reward - V + (0.0 if terminated else 0.9 * next_V)
+
+
+def n_step_return(rewards, values, n):
+    return sum(0.9**k * rewards[k] for k in range(n)) + 0.9**n * values[n - 1]
+
+
+def lambda_returns(rewards, values, lam):
+    G, found = 0.0, []
+    for reward, value in zip(rewards[::-1], values[::-1], strict=True):
+        G = reward + 0.9 * ((1 - lam) * value + lam * G)
+        found.append(G)
+    return found[::-1]
+
+
+def accumulating_traces(states, decay):
+    e = np.zeros(3)
+    for state in states:
+        e *= decay
+        e[state] += 1
+    return e
+
+
+def estimated(states, next_states):
+    counts = np.zeros((3, 3))
+    np.add.at(counts, (states, next_states), 1)
+    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+
+
+def uct_choice(means, counts, low, high):
+    return np.argmax((means - low) / (high - low) + np.sqrt(np.log(counts.sum()) / counts))
+
+
+def backed_up(means, counts, rewards):
+    return [mean + (rewards[k:].sum() - mean) / (counts[k] + 1) for k, mean in enumerate(means)]
+
+
+def linear_td_step(w, x, reward, next_x, terminated):
+    following = 0.0 if terminated else 0.9 * w @ next_x
+    return w + 0.1 * (reward + following - w @ x) * x
+
+
+def huber(errors):
+    size = np.abs(errors)
+    return np.where(size <= 1, size**2 / 2, size - 0.5)
+
+
+def replay_weights(priorities, beta):
+    weight = (len(priorities) * priorities / priorities.sum()) ** -beta
+    return weight / weight.max()
+
+
+def projected(p, reward, terminated):
+    after = np.zeros(4)
+    for z, share in enumerate(p):
+        place = min(max(reward + (0.0 if terminated else 0.5 * z), 0.0), 3.0)
+        below = min(int(place), 2)
+        after[below] += share * (below + 1 - place)
+        after[below + 1] += share * (place - below)
+    return after
+
+
+def score(logits, action):
+    return (np.arange(len(logits)) == action) - np.exp(logits) / np.exp(logits).sum()
+
+
+def gae(rewards, values, last_value, terminated):
+    A, found, following = 0.0, [], 0.0 if terminated else last_value
+    for reward, value in zip(rewards[::-1], values[::-1], strict=True):
+        A = reward + 0.9 * following - value + 0.9 * 0.8 * A
+        following = value
+        found.append(A)
+    return found[::-1]
+
+
+def ppo_loss(ratio, advantage):
+    return -np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage).mean()
+
+
+def soft_value(q, p, alpha):
+    return p @ (q - alpha * np.log(p))
+
+
+def squashed_log_prob(u, mu, sigma):
+    normal = -0.5 * ((u - mu) / sigma) ** 2 - np.log(sigma * np.sqrt(2 * np.pi))
+    return normal - np.log(1 - np.tanh(u) ** 2)
+
+
+def conservative_gap(q, actions):
+    return np.log(np.exp(q).sum(axis=1)) - q[np.arange(len(q)), actions]
+
+
+def refitted_mean(plans, G, best):
+    return plans[np.argsort(G)[::-1][:best]].mean(axis=0)
+
+
+def perplexity(log_prob):
+    return np.exp(-log_prob.mean())
+
+
+def at_temperature(logits, temperature):
+    odds = np.exp(logits / temperature)
+    return odds / odds.sum()
+
+
+def sft_loss(log_prob, mask):
+    return -log_prob[mask == 1].mean()
+
+
+def distillation_loss(student, teacher, temperature):
+    s, t = (np.exp(logits / temperature) / np.exp(logits / temperature).sum() for logits in (student, teacher))
+    return temperature**2 * (t * np.log(t / s)).sum()
+
+
+def beam_weights(scores, tau):
+    if np.ptp(scores) == 0:
+        return np.full(len(scores), 1 / len(scores))
+    odds = np.exp((scores - scores.mean()) / scores.std() / tau)
+    return odds / odds.sum()
+
+
+def reward_model_loss(better, worse):
+    return -np.log(1 / (1 + np.exp(worse - better))).mean()
+
+
+def dpo_loss(chosen, rejected, reference_chosen, reference_rejected):
+    return np.log(1 + np.exp(-0.1 * (chosen - reference_chosen - rejected + reference_rejected)))
+
+
+def rlhf_rewards(log_prob, reference_log_prob, score):
+    rewards = -0.1 * (log_prob - reference_log_prob)
+    rewards[-1] += score
+    return rewards
+
+
+def group_advantages(R):
+    return (R - R.mean()) / (R.std(ddof=1) + 1e-4)
+
+
+def leave_one_out(R):
+    return R - (R.sum() - R) / (len(R) - 1)
+
+
+def k3(log_prob, reference_log_prob):
+    d = reference_log_prob - log_prob
+    return np.exp(d) - d - 1
+
+
+def per_text(loss, mask):
+    return np.mean([row[kept == 1].mean() for row, kept in zip(loss, mask, strict=True)])
+
+
+def pass_at_k(right, samples, k):
+    return 1 - math.comb(samples - right, k) / math.comb(samples, k)
