@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -32,6 +33,7 @@ from rlbook.llm.starting_models import WEIGHTS, starting_model, taught_weights
 from rlbook.llm.tasks import AdditionTask
 from rlbook.llm.tokenizer import IDS, character_codec
 from rlbook.llm.transformer import Sizes, Transformer
+from rlbook.plots.templates import text_of
 from rlbook.plots.token_page import book_data, engine, page
 from rlbook.policies.distributions import sample_categorical
 from rlbook.policies.optimizer import Adam, Group
@@ -299,3 +301,14 @@ def test_the_page_holds_everything_it_needs() -> None:
     assert not [word for word in ("http://", "https://", "src=", "import(", "fetch(") if word in text]
     assert base64.b64encode(taught_weights("addition")).decode() in text
     assert book_data()["limit"] == LIMIT
+    script = text[text.rindex("<script>") + len("<script>") : text.rindex("</script>")]
+    answered("new (require('vm').Script)(asked.script); say(0);", script=script)         # one program without a mistake of grammar
+
+
+def test_what_a_script_may_call_is_described() -> None:
+    controls = text_of("token_play/controls.js")
+    lines = controls.partition("window.rlbookPlay = {")[2].partition("\n};")[0].splitlines()
+    names = [name for line in lines for name in re.findall(r"(\w+)[,:]", line.partition("=>")[0])]
+    described = (Path(__file__).parents[2] / "docs" / "play-tokens.md").read_text()
+    assert {"set", "next", "sampleGroup", "update", "state"} <= set(names)
+    assert [name for name in names if f"{name}(" not in described and f"`{name}`" not in described] == []

@@ -50,11 +50,12 @@ function distinct(answers) {
 
 function paid(several) {
   const asked = Object.keys(REWARDS).filter((name) => state.rewards[name]), cell = (value) => make("td", { class: "number" }, value);
-  const head = make("tr", {}, ...["answer", "drawn", ...(asked.length > 1 ? asked : []), "R", "A"].map((name, i) => make("th", i ? { class: "number" } : {}, name)));
+  const head = make("tr", {}, ...["answer", "drawn", "R", "A"].map((name, i) => make("th", i ? { class: "number" } : {}, name)));
   const rows = several.map((places) => {
     const { text: said, ended: over, parts, reward, advantage } = group.answers[places[0]], side = advantage > 0 ? "up" : advantage < 0 ? "down" : "";
-    return make("tr", { class: side }, make("td", {}, make("code", {}, said), over ? " end" : " (cut off)"), cell(`${places.length} ×`),
-      ...(asked.length > 1 ? asked.map((name) => cell(digits(parts[name], 2))) : []), cell(digits(reward, 2)), make("td", { class: "number" }, make("b", {}, signed(advantage))));
+    const each = asked.length > 1 ? [make("small", {}, asked.map((name) => `${name} ${digits(parts[name], 2)}`).join(", "))] : [];
+    return make("tr", { class: side }, make("td", {}, make("code", {}, said), over ? " end" : " (cut off)", ...each), cell(`${places.length} ×`), cell(digits(reward, 2)),
+      cell(make("b", {}, signed(advantage))));
   });
   return [make("p", {}, `To ${group.text} the right answer is ${group.answer} and then the end. Drawn were:`), make("table", {}, head, ...rows)];
 }
