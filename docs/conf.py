@@ -19,8 +19,7 @@ version = release = rlbook.__version__
 
 extensions = [
     "myst_nb", "sphinx_copybutton", "formulas", "animations", "api_pages", "beside", "book_directives", "dark_pictures", "notebook_pages",
-    "terms",
-    "playable", "museum",
+    "terms", "playable", "museum", "wrapped_code",
 ]  # fmt: skip
 exclude_patterns = ["_build", "ext", "katex", "jupyter_execute", "**.ipynb_checkpoints"]
 suppress_warnings = ["ref.python"]       # `seed` or `Recipe` in a signature may be one of several; the reader sees which

@@ -41,7 +41,8 @@ class Animation(SphinxDirective):
         title = f"{algorithm} on {env}, animated"
         width, ratio = picture_size(path.read_text(encoding="utf-8"))
         size = f"--width: {width}px; --ratio: {ratio:.4f}"
-        frame = f'<iframe class="animation" src="{source}" title="{title}" style="{size}" loading="lazy"></iframe>'
+        kind = "animation wide" if algorithm == "mcts" else "animation"          # a tree cannot be made narrow: it is scrolled in its frame
+        frame = f'<iframe class="{kind}" src="{source}" title="{title}" style="{size}" loading="lazy"></iframe>'
         return [nodes.raw("", f'<div class="animation-frame">{frame}</div>', format="html")]
 
 

@@ -26,3 +26,8 @@ function shown(simulation) {
   }
   return "simulation " + simulation + " of " + last;
 }
+
+addEventListener("load", () => {             // where there is no room for the whole tree, its root is in the middle
+  const picture = document.querySelector(".picture"), root = find("m0").getBoundingClientRect();
+  picture.scrollLeft = root.left + root.width / 2 - picture.clientWidth / 2;
+});

@@ -32,7 +32,8 @@ STYLE = """.picture g.now circle, .picture g.now polygon { stroke: #cc5c3c; stro
   .picture g.now line { stroke: #cc5c3c; }
   .picture rect { fill: var(--paper); }
   .picture text[stroke] { fill: var(--ink); stroke: var(--paper); }
-  .picture :is(circle, polygon) { stroke: var(--ink); }"""
+  .picture :is(circle, polygon) { stroke: var(--ink); }
+  @media (max-width: 30rem) { .picture { overflow-x: auto; } .picture svg { max-width: none; width: auto; height: 20rem; } }"""
 
 
 @dataclass
