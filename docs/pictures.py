@@ -1,6 +1,7 @@
 """Makes the pictures of the README and of the first page again that no other command makes: `python docs/pictures.py`, a minute.
 
-The learning curve beside them is that of `python docs/measure.py curves_first`. The token inspector is photographed by Chromium.
+The learning curve beside them is that of `python docs/measure.py curves_first`. The token inspector
+and the page to play with are photographed by Chromium.
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ from measure import RLBOOK, shrink
 
 FIGURES = Path(__file__).parent / "figures"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-SIZE = (900, 640)                            # of the inspector's window, in pixels
-A_THIRD_OF_THE_WAY = "<script>go(Math.round(last / 3)); show(2, 1, false);</script>"
+SIZE = (900, 640)                            # of the window, in pixels
+A_THIRD_OF_THE_WAY = "go(Math.round(last / 3)); show(2, 1, false);"
+AFTER_AN_UPDATE = """rlbookPlay.ready.then(async () => {
+  rlbookPlay.sampleGroup();
+  await rlbookPlay.update();
+  document.body.replaceChildren(find("answers"), find("inside"));
+});"""
 
 
 def commands(folder: Path) -> list[list[str]]:
@@ -27,16 +33,17 @@ def commands(folder: Path) -> list[list[str]]:
         ["plot", maze, "--values", "--out", str(folder / "maze.png")],
         ["train", "grpo", "Addition-v0", "--seed", "0", "--kl-coef", "0.02", "--inspect", "4", "--out", sums],
         ["inspect", sums, "--out", str(folder / "sums.html")],
+        ["play", "tokens", "--out", str(folder / "play.html")],
     ]
 
 
-def photographed(page: Path, picture: Path) -> None:
-    """A third of the way through training, a token pointed at."""
+def photographed(page: Path, picture: Path, script: str, size: tuple[int, int] = SIZE) -> None:
+    """A page after a script of ours."""
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
-        sys.exit(f"the picture of the inspector needs one of {', '.join(BROWSERS)}, and none of them was found")
-    page.write_text(page.read_text(encoding="utf-8") + A_THIRD_OF_THE_WAY, encoding="utf-8")
-    window = [f"--window-size={SIZE[0]},{SIZE[1]}", "--force-device-scale-factor=1.5", "--hide-scrollbars"]
+        sys.exit(f"a picture of a page needs one of {', '.join(BROWSERS)}, and none of them was found")
+    page.write_text(page.read_text(encoding="utf-8") + f"<script>{script}</script>", encoding="utf-8")
+    window = [f"--window-size={size[0]},{size[1]}", "--virtual-time-budget=60000", "--force-device-scale-factor=1.5", "--hide-scrollbars"]
     command = [browser, "--headless", "--no-sandbox", *window, f"--screenshot={picture}", page.as_uri()]
     subprocess.run(command, check=True, capture_output=True)
 
@@ -47,8 +54,9 @@ def main() -> None:
         for words in commands(folder):
             subprocess.run([*RLBOOK, *words], check=True)
         shutil.copyfile(folder / "maze.png", FIGURES / "maze-values.png")
-        photographed(folder / "sums.html", FIGURES / "token-inspector.png")
-    for name in ("maze-values", "token-inspector"):
+        photographed(folder / "sums.html", FIGURES / "token-inspector.png", A_THIRD_OF_THE_WAY)
+        photographed(folder / "play.html", FIGURES / "play-tokens.png", AFTER_AN_UPDATE, (900, 600))
+    for name in ("maze-values", "token-inspector", "play-tokens"):
         shrink(FIGURES / f"{name}.png")
 
 

@@ -99,7 +99,7 @@ function insideOf(i, t) {
   return [
     `token "${named(answer.ids[t])}" (place ${t + 1} of answer ${i + 1}), A = ${digits(A)}`,
     `log π_old = ${digits(answer.logProbs[t])} and log π = ${digits(answer.now[t])} nats`,
-    `ρ = π / π_old = exp(${digits(answer.now[t])} − ${digits(answer.logProbs[t])}) = ${digits(ratio)}`,
+    `ρ = π / π_old = exp(${digits(answer.now[t])} − (${digits(answer.logProbs[t])})) = ${digits(ratio)}`,
     `min(ρ A, clip(ρ, ${digits(low, 1)}, ${digits(high, 1)}) A) = min(${digits(ratio * A)}, ${digits(bounded * A)}) = ${digits(gain)}`,
     stopped ? "The clip holds: this token gives the next update no gradient." : A === 0 ? "A = 0: this token gives no gradient." : `Alone, this token would become ${A > 0 ? "more" : "less"} likely by the next update. The others move the same weights.`,
   ];
