@@ -77,13 +77,13 @@ def lines(function: Callable[..., Any] | str) -> Lines:
     Args:
         function: itself, or where it stands in the library, such as "envs.mdp.TabularMDP.backup".
     """
-    function = inspect.unwrap(found(function) if isinstance(function, str) else function)
-    source = textwrap.dedent(inspect.getsource(function))
+    shown = inspect.unwrap(found(function) if isinstance(function, str) else function)
+    source = textwrap.dedent(inspect.getsource(shown))
     definition: Any = ast.parse(source).body[0]
     kept, body = source.splitlines(), definition.body
     if ast.get_docstring(definition) is not None:
         kept[body[0].lineno - 1 : body[0].end_lineno] = []
-    where = f"# {function.__module__.replace('.', '/')}.py"
+    where = f"# {shown.__module__.replace('.', '/')}.py"
     return Lines("\n".join([where, *kept[definition.lineno - 1 :]]))
 
 

@@ -48,3 +48,9 @@ def test_a_difference_shows_both_functions_whole():
     for function, gone in ((ladder.a2c, "+"), (ladder.ppo, "-")):
         assert [row[1:] for row in rows if row[0] != gone] == repr(lines(function)).splitlines()
     assert shown._repr_markdown_() == f"```diff\n{shown}\n```"
+
+
+def test_a_function_is_found_by_its_place() -> None:
+    from rlbook.envs import TabularMDP
+
+    assert repr(lines("envs.mdp.TabularMDP.backup")) == repr(lines(TabularMDP.backup))

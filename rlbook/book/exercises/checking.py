@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook.book.exercises.exercise import CASES, Exercise, exercises, shown
+from rlbook.book.exercises.exercise import CASES, Exercise, agree, exercises, shown
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import Outcome, run_program
 
-TOLERANCE = 1e-6
 LONGEST = 100_000                            # bytes of a file with an answer
 SECONDS, MEMORY_MB = 10.0, 4_096
 RUNNER = """
@@ -147,11 +146,11 @@ def compared(item: Exercise, cases: list[tuple[Any, ...]], answers: list[Any] | 
     except (TypeError, ValueError, OverflowError):
         return Judgement(FAILED, "it failed: an answer is no number and no array of numbers")
     exact = [np.asarray(item.function(*case), dtype=np.float64) for case in cases]
-    place = next((place for place, pair in enumerate(zip(found, exact, strict=True)) if not _agree(*pair)), None)
+    place = next((place for place, pair in enumerate(zip(found, exact, strict=True)) if not agree(*pair)), None)
     if place is None:
         return Judgement(RIGHT, "right")
     for hint, mistake in item.mistakes.items():
-        if all(_agree(answer, np.asarray(mistake(*case), dtype=np.float64)) for answer, case in zip(found, cases, strict=True)):
+        if all(agree(answer, mistake(*case)) for answer, case in zip(found, cases, strict=True)):
             return Judgement(MISTAKEN, f"not right: {hint}")
     names = inspect.signature(item.function).parameters
     case = ", ".join(f"{name}={shown(value)}" for name, value in zip(names, cases[place], strict=True))
@@ -159,10 +158,6 @@ def compared(item: Exercise, cases: list[tuple[Any, ...]], answers: list[Any] | 
         given, wanted = (list(array.shape) for array in (found[place], exact[place]))
         return Judgement(WRONG, f"not right: the answer has shape {given} and should have {wanted}")
     return Judgement(WRONG, f"not right: {item.name}({case}) is {shown(exact[place])}, and not {shown(found[place])}")
-
-
-def _agree(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and bool(np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE))
 
 
 def _answers_of(outcome: Outcome, seconds: float) -> list[Any] | str:

@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import ArrayLike
 
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
 
 PARTS = ("part_one", "part_one_learning", "part_two", "part_three")
-CASES, SEED = 24, 20
+CASES, SEED, TOLERANCE = 24, 20, 1e-6
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,15 @@ class Exercise:
     def title(self) -> str:
         """The first line of what is asked."""
         return str(inspect.getdoc(self.function)).splitlines()[0]
+
+    def telling_case(self) -> tuple[Any, ...]:
+        """The first case in which the most known mistakes come to another answer than the right one."""
+
+        def told(case: tuple[Any, ...]) -> int:
+            right = self.function(*case)
+            return sum(not agree(mistake(*case), right) for mistake in self.mistakes.values())
+
+        return max(self.drawn(), key=told)
 
     def drawn(self, seed: int = SEED) -> list[tuple[Any, ...]]:
         """Arguments to try the function on."""
@@ -87,9 +97,12 @@ def starter(item: Exercise) -> str:
     """The file that a learner begins with: the signature, what is asked, and one case with its answer."""
     definition: Any = ast.parse(textwrap.dedent(inspect.getsource(item.function))).body[0]
     arguments, returns = (ast.unparse(item).replace("Array", "np.ndarray") for item in (definition.args, definition.returns))
-    case = item.drawn()[0]
-    given = ", ".join(f"{name}={shown(value)}" for name, value in zip(inspect.signature(item.function).parameters, case, strict=True))
-    example = f"Example:\n    {item.name}({given})\n    is {shown(item.function(*case))}"
+    case = item.telling_case()
+    given = [f"{name}={shown(value)}" for name, value in zip(inspect.signature(item.function).parameters, case, strict=True)]
+    call = f"{item.name}({', '.join(given)})"
+    if len(call) > 110:
+        call = f"{item.name}(\n        " + ",\n        ".join(given) + ",\n    )"
+    example = f"Example:\n    {call}\n    is {shown(item.function(*case))}"
     told = textwrap.indent(f"{inspect.getdoc(item.function)}\n\n{example}", "    ")
     return (
         f"# Exercise {item.name}, chapter {item.chapter}. Check it: rlbook exercise check {item.name}.py\n"
@@ -112,6 +125,12 @@ def start(name: str, path: Path) -> None:
         raise RequestError(f"{path} exists already, and may hold your work; choose another --out") from None
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror}") from error
+
+
+def agree(one: ArrayLike, other: ArrayLike) -> bool:
+    """Whether two answers are the same number or array, up to rounding."""
+    found, right = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    return found.shape == right.shape and bool(np.allclose(found, right, rtol=TOLERANCE, atol=TOLERANCE))
 
 
 def shown(value: Any) -> str:

@@ -137,7 +137,10 @@ def _paid(log_prob: Array, reference: Array, score: float) -> Array:
     "it is the sample's standard deviation, with G − 1": lambda R: (R - R.mean()) / (R.std() + 1e-4),
 })  # fmt: skip
 def group_advantages(R: Array) -> Array:
-    """GRPO's advantages of one group: [G]. (R − mean) / (std + 1e-4), with the sample's standard deviation."""
+    """GRPO's advantages of one group: [G]. (R − mean) / (std + 1e-4), with the sample's standard deviation.
+
+    That one divides by G − 1. R [G] are the group's returns.
+    """
     return advantages.group_advantage(tensor(R), len(R)).numpy()
 
 

@@ -181,6 +181,6 @@ def conservative_gap(q: Array, actions: Array) -> Array:
 def refitted_mean(plans: Array, G: Array, best: int) -> Array:
     """The mean from which the cross-entropy method draws next: [H].
 
-    plans [N, H] were tried and had the returns G [N]; the best so many are kept.
+    plans [N, H] were tried and had the returns G [N]. Those with the largest returns are kept, as many as `best` says.
     """
     return plans[np.argsort(-G)[:best]].mean(axis=0)
