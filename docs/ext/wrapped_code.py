@@ -1,4 +1,8 @@
-"""Long lines of code, where they go on below on a narrow page: behind their own indentation, so that Python still reads as Python."""
+"""Code on narrow pages: nothing is cut, nothing is scrolled sideways, and Python still reads as Python.
+
+A long line goes on below, behind its own indentation. A drawing made of text stays whole and becomes smaller. A long name in a table may
+be broken behind a point, a stroke or an equals sign, and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,48 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-BLOCK = re.compile(r'(<div class="highlight"><pre>)(.*?)(</pre>)', flags=re.DOTALL)
+BLOCK = re.compile(r'(<div class="highlight-([\w-]+)[^"]*"><div class="highlight">)<pre>(.*?)(</pre>)', flags=re.DOTALL)
+TABLE = re.compile(r"<table.*?</table>", flags=re.DOTALL)
+NAME = re.compile(r'(?<=<span class="pre">)[^<]{13,}(?=</span>)')
 SHORT = 40                                   # characters that have room on every page
+DRAWING = 64                                 # characters up to which a drawing can be read where it is made to fit
 FURTHER = 4                                  # characters by which the rest of a line is set in
 
 
-def with_hanging_lines(body: str) -> str:
-    """The HTML of a page, each long line of its code in a block of its own. The text of the code stays what it was."""
-    return BLOCK.sub(lambda block: block[1] + "".join(map(_hanging, block[2].splitlines(keepends=True))) + block[3], body)
+def fitted(body: str) -> str:
+    """The HTML of a page. The text of its code stays what it was."""
+    return TABLE.sub(lambda table: NAME.sub(_breakable, table[0]), BLOCK.sub(_block, body))
+
+
+def _block(found: re.Match[str]) -> str:
+    head, language, code, end = found.groups()
+    columns = max(map(len, _text(code).splitlines()), default=0)
+    if language == "text" and SHORT < columns <= DRAWING:
+        return f'{head}<pre class="drawing" style="--columns: {columns}">{code}{end}'
+    return f"{head}<pre>{''.join(map(_hanging, code.splitlines(keepends=True)))}{end}"
+
+
+def _text(code: str) -> str:
+    return html.unescape(re.sub(r"<[^>]+>", "", code))
 
 
 def _hanging(line: str) -> str:
-    text = html.unescape(re.sub(r"<[^>]+>", "", line)).rstrip("\n")
+    text = _text(line).rstrip("\n")
     if len(text) <= SHORT:
         return line
     indent = len(text) - len(text.lstrip(" ")) + FURTHER
     return f'<span class="hanging" style="--in: {indent}ch">{line}</span>'
 
 
-def wrap(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+def _breakable(name: re.Match[str]) -> str:
+    return re.sub(r"(?<=[_./=,])(?=\w)", "<wbr>", name[0])
+
+
+def fit(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     if "body" in context:
-        context["body"] = with_hanging_lines(context["body"])
+        context["body"] = fitted(context["body"])
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.connect("html-page-context", wrap)
+    app.connect("html-page-context", fit)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""A long line of code goes on behind its own indentation, and its text stays what it was."""
+"""Code fits narrow pages, and its text stays what it was."""
 
 from __future__ import annotations
 
@@ -18,15 +18,39 @@ sys.modules["wrapped_code"] = wrapped_code
 spec.loader.exec_module(wrapped_code)
 
 
-def test_long_lines_hang_by_their_indentation_and_nothing_is_lost() -> None:
+def block(code: str, language: str) -> str:
+    """As Sphinx writes it."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
-    from pygments.lexers import PythonLexer
+    from pygments.lexers import get_lexer_by_name
 
-    long = "    value = reward + gamma * (1.0 - terminated) * next_value  # \"<&>\""
+    return f'<div class="highlight-{language} notranslate">{highlight(code, get_lexer_by_name(language), HtmlFormatter())}</div>'
+
+
+def text(page: str) -> str:
+    return html.unescape(re.sub(r"<[^>]+>", "", page)).strip("\n")
+
+
+def test_long_lines_hang_by_their_indentation_and_nothing_is_lost() -> None:
+    long = '    value = reward + gamma * (1.0 - terminated) * next_value  # "<&>"'
     code = f'def target():\n    """A text\n    of two lines."""\n\n{long}\n    return value\n'
-    page = highlight(code, PythonLexer(), HtmlFormatter())
-    found = wrapped_code.with_hanging_lines(page)
-    assert html.unescape(re.sub(r"<[^>]+>", "", found)).strip("\n") == code.strip("\n")
+    found = wrapped_code.fitted(block(code, "python"))
+    assert text(found) == code.strip("\n")
     assert re.findall(r'style="--in: (\d+)ch"', found) == ["8"], "four of its own, and four further"
     assert found.count("<span") == found.count("</span>")
+
+
+def test_a_drawing_stays_whole_and_long_pseudocode_is_wrapped() -> None:
+    drawing = "+----------------------------------------------+\n|  1   -- right -->   2                        |\n"
+    found = wrapped_code.fitted(block(drawing, "text"))
+    assert '<pre class="drawing" style="--columns: 48">' in found and "hanging" not in found and text(found) == drawing.strip("\n")
+    assert "hanging" in wrapped_code.fitted(block("x" * 80 + "\n", "text"))
+
+
+def test_a_long_name_in_a_table_is_broken_only_at_its_joints() -> None:
+    name = '<code><span class="pre">{}</span></code>'
+    long, short = name.format("actor.kl_loss_coef"), name.format("gae_lambda")
+    page = f"<table><td>{long}</td><td>{short}</td></table>{long}"
+    found = wrapped_code.fitted(page)
+    assert found.replace("<wbr>", "") == page
+    assert found.count("<wbr>") == 3 and "actor.<wbr>kl_<wbr>loss_<wbr>coef" in found
