@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from rlbook.checks import nearest
 from rlbook.cli.options import Flag, Number, Word, integer, parse, word
-from rlbook.cli.output import Result, aligned, filled, width
+from rlbook.cli.output import Result, filled, width
 from rlbook.errors import RequestError
 
 ACTIONS = ("list", "show", "run", "answer")
@@ -64,10 +64,14 @@ def bug(words: Sequence[str]) -> tuple[bool, Result]:
 
 
 def _listed() -> Result:
-    from rlbook.book.bugs.exhibit import exhibits
+    from rlbook.book.bugs.exhibit import PARTS, exhibits
 
     facts = [{"name": item.name, "part": item.part, "symptom": item.title} for item in exhibits().values()]
-    lines = [aligned([(fact["name"], fact["symptom"], fact["part"]) for fact in facts]), "", "  rlbook bug show NAME"]
+    wide = max(len(fact["name"]) for fact in facts)
+    lines = []
+    for part in PARTS:
+        lines += [f"{part}:", *(f"  {fact['name']:<{wide}}  {fact['symptom']}" for fact in facts if fact["part"] == part), ""]
+    lines.append("  rlbook bug show NAME")
     return {"bugs": facts}, "\n".join(lines)
 
 

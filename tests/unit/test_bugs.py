@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from rlbook.book.bugs import charts, planted
 from rlbook.book.bugs.curves import mean_curve, recorded, trained
 from rlbook.book.bugs.exhibit import PACKAGE, exhibits, place_of
 from rlbook.cli.main import main
+from rlbook.cli.train import parse_train
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(exhibits())
@@ -57,10 +59,22 @@ def test_every_line_stands_in_its_file_once_and_the_other_one_is_python() -> Non
         assert changed == [exhibit.number] and exhibit.old.strip() == exhibit.old, exhibit.name
 
 
+def test_no_exhibit_is_without_words() -> None:
+    for exhibit in exhibits().values():
+        told = (exhibit.title, exhibit.symptom, exhibit.question, exhibit.why, exhibit.notice, exhibit.seen, exhibit.shown.unit)
+        assert min(map(len, told)) > 15 and (exhibit.shown.known is None or exhibit.shown.known_is), exhibit.name
+        assert (ROOT / exhibit.test.split("::")[0]).is_file()
+
+
 def test_a_line_that_has_gone_or_is_there_twice_is_refused() -> None:
     for source in ("x = 1\n", "y = 2\n  y = 2\n"):
         with pytest.raises(ValueError, match="once"):
             place_of("y = 2", source, "file.py")
+
+
+def test_there_are_twenty_four_of_all_three_kinds() -> None:
+    assert len(NAMES) >= 24
+    assert {exhibit.part for exhibit in exhibits().values()} == {"tables", "networks", "language models"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,6 +88,16 @@ def test_the_recorded_curves_show_the_bug(name: str) -> None:
     without, with_it = ends.values()
     assert abs(axes.up(without) - axes.up(with_it)) > 0.1
     assert "<svg" in charts.as_svg(exhibit, curves)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_asks_for_what_is_shown(name: str) -> None:
+    shown = exhibits()[name].shown
+    asked = parse_train(shlex.split(exhibits()[name].command)[2:])
+    given = {key: (*value,) if isinstance(value, tuple) else value for key, value in (asked.options | asked.hyperparameters).items()}
+    wanted = {key: (*value,) if isinstance(value, list) else value for key, value in shown.settings.items()}
+    assert {key: str(given[key]) for key in wanted} == {key: str(value) for key, value in wanted.items()}
+    assert (asked.algorithm, asked.env, asked.env_kwargs) == (shown.algorithm, shown.env, dict(shown.env_kwargs))
 
 
 def test_each_has_its_page_and_no_page_is_left_over() -> None:

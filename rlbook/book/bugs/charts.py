@@ -13,7 +13,7 @@ from rlbook.book.bugs.training import Curve
 
 MARKS = {WITHOUT: "o", WITH: "x"}
 HEIGHT = 12                                  # lines of a chart in text
-ACROSS, DOWN, LEFT, BELOW = 640.0, 260.0, 64.0, 28.0
+ACROSS, DOWN, LEFT, BELOW = 640.0, 260.0, 84.0, 28.0
 """Of the SVG, in its own units: the picture, and the margins of its numbers."""
 
 
@@ -93,7 +93,7 @@ def as_svg(exhibit: Exhibit, curves: Curves) -> str:
         parts += [_line_of(axes, curve, f"{kind} seed") for curve in of if len(of) > 1]
         parts.append(_line_of(axes, mean_curve(of), kind))
     for value, height in ((axes.high, 14.0), (axes.low, DOWN - BELOW)):
-        parts.append(f'<text x="{LEFT - 8}" y="{height}" text-anchor="end">{value:.4g}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{height}" text-anchor="end">{value:.3g}</text>')
     parts.append(f'<text x="{LEFT}" y="{DOWN - 8}">0</text>')
     parts.append(f'<text x="{ACROSS - 8}" y="{DOWN - 8}" text-anchor="end">{axes.last:,.0f} {exhibit.shown.along}</text>')
     title = html.escape(f"{exhibit.shown.unit}, with the bug and without")

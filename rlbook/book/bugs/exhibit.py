@@ -6,6 +6,7 @@ trains (`training`) or runs the test that must notice it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -90,8 +91,9 @@ class Exhibit:
     @property
     def command(self) -> str:
         """The run without the bug, as it is typed."""
-        words = [f"--{_spelled(name)}{_value(value)}" for name, value in self.shown.settings.items()]
-        words += [f"--env.{name}{_value(value)}" for name, value in self.shown.env_kwargs.items()]
+        words = [_option(name.replace("_", "-"), value) for name, value in self.shown.settings.items()]
+        for name, value in self.shown.env_kwargs.items():
+            words.append(f"--env.{name} {str(value).lower() if isinstance(value, bool) else value}")
         return " ".join(["rlbook train", self.shown.algorithm, self.shown.env, *words])
 
 
@@ -103,16 +105,11 @@ def place_of(line: str, source: str, file: str) -> int:
     return places[0]
 
 
-def _spelled(name: str) -> str:
-    return name.replace("_", "-")
-
-
-def _value(value: object) -> str:
+def _option(name: str, value: object) -> str:
     if isinstance(value, bool):
-        return "" if value else " false"
-    if isinstance(value, list | tuple):
-        return " " + " ".join(map(str, value))
-    return f" '{value}'" if isinstance(value, str) and "(" in value else f" {value}"
+        return f"--{name}" if value else f"--no-{name}"
+    words = [str(item) for item in value] if isinstance(value, list) else [str(value)]
+    return shlex.join([f"--{name}", *words])
 
 
 @cache
