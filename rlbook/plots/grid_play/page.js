@@ -2,13 +2,13 @@
 
 const find = (id) => document.getElementById(id);
 const SLIDERS = {
-  gamma: ["γ", "discount: what a reward one step later counts", [0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99]],
-  alpha: ["α", "step size: how far an update moves", [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1]],
-  epsilon: ["ε", "how often an action is random", [0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1]],
-  lambda: ["λ", "how slowly traces fade", [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1]],
-  planning: ["n", "remembered steps after each step", [0, 1, 2, 5, 10, 20, 50]],
-  simulations: ["N", "simulations before a move", [10, 20, 50, 100, 200, 500, 1000]],
-  slip: ["slip", "how often a move goes sideways", [0, 0.05, 0.1, 0.2, 0.3, 0.5, 2 / 3, 0.8, 1]],
+  gamma: ["γ", "discount", "what a reward one step later counts", [0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99]],
+  alpha: ["α", "step size", "how far an update moves", [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1]],
+  epsilon: ["ε", "exploration", "how often an action is random", [0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1]],
+  lambda: ["λ", "traces", "how slowly they fade", [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1]],
+  planning: ["n", "planning", "remembered steps after each step", [0, 1, 2, 5, 10, 20, 50]],
+  simulations: ["N", "simulations", "how many before a move", [10, 20, 50, 100, 200, 500, 1000]],
+  slip: ["", "slip", "how often a move goes sideways", [0, 0.05, 0.1, 0.2, 0.3, 0.5, 2 / 3, 0.8, 1]],
 };
 const TOOLS = {
   look: ["look", "Click a cell to see its numbers. Drag S to move the start."],
@@ -202,6 +202,8 @@ function reached(world) {
   return found;
 }
 
+const count = (amount, thing) => `${amount} ${thing}${amount === 1 ? "" : "s"}`;
+
 // How far V is from V* and what its greedy policy is worth, both exact.
 function quality(known, reachable) {
   const { world, method } = run;
@@ -213,7 +215,7 @@ function quality(known, reachable) {
 
 function showQuality(known, reachable) {
   const { method, world } = run, { kind } = METHODS[method], found = quality(known, reachable), { unit } = WORDS[method];
-  const done = kind === "planner" ? `${unit} ${run.memory.sweep}` : `${run.steps} ${unit}s, ${run.returns.length} episodes finished; this one is at step ${run.time}`;
+  const done = kind === "planner" ? `${unit} ${run.memory.sweep}` : `${count(run.steps, unit)}, ${count(run.returns.length, "episode")} finished; this one is at step ${run.time}`;
   const solved = found.greedyReturn !== null && found.greedyReturn >= found.optimalReturn - 1e-6;
   const facts = [["so far", done]];
   facts.push(["greedy episode", method === "mcts"
@@ -249,7 +251,7 @@ function showCommand() {
 function showSliders() {
   const shown = [...WORDS[run.method].uses, "slip"];
   for (const [name, { label, input, output }] of Object.entries(sliders)) {
-    const value = name === "slip" ? description.slip : settings[name], values = SLIDERS[name][2];
+    const value = name === "slip" ? description.slip : settings[name], values = SLIDERS[name].at(-1);
     label.hidden = !shown.includes(name);
     label.style.display = label.hidden ? "none" : "";
     input.value = values.reduce((nearest, item, place) => Math.abs(item - value) < Math.abs(values[nearest] - value) ? place : nearest, 0);

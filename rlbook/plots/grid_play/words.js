@@ -135,7 +135,7 @@ function tellRound(run, last, world, selected) {
   return `<p>Round ${sweep}. In ${placeOf(world, state)} the policy went ${ACTIONS[last.before[state]]}, and the solved V agrees with itself:</p>`
     + now(`V(${placeOf(world, state)}) = ${backupTerms(world, V, gamma, state, last.before[state])} = <b>${number(V[state], 3)}</b>`)
     + `<p>Improvement looks at all four actions:</p>${tellActions(run, V, state)}`
-    + `<p>${last.before[state] === actions[state] ? `It stays ${ACTIONS[actions[state]]}.` : `It becomes <b>${ACTIONS[actions[state]]}</b>.`} ${last.changed === 0 ? "No cell changed: the policy is optimal." : `${last.changed} cells changed in this round.`}</p>`;
+    + `<p>${last.before[state] === actions[state] ? `It stays ${ACTIONS[actions[state]]}.` : `It becomes <b>${ACTIONS[actions[state]]}</b>.`} ${last.changed === 0 ? "No cell changed: the policy is optimal." : `In this round the policy changed in ${count(last.changed, "cell")}.`}</p>`;
 }
 
 function tellSearch(run, last, world) {
@@ -143,7 +143,7 @@ function tellSearch(run, last, world) {
   const rows = ACTIONS.map((name, action) => {
     const bonus = root.count[action] ? span * C * Math.sqrt(Math.log(root.visits) / root.count[action]) : Infinity;
     const score = root.count[action] ? `Q + bonus = ${number(root.mean[action])} + ${number(bonus)} = ${number(root.mean[action] + bonus)}` : "not tried yet: it goes first";
-    return `<tr class="${mostVisited(root).includes(action) ? "best" : ""}"><th>${name}</th><td>N = ${root.count[action]}</td><td>${score}</td></tr>`;
+    return `<tr class="${mostVisited(root).includes(action) ? "best" : ""}"><th>${name}</th><td class="count">N = ${root.count[action]}</td><td>${score}</td></tr>`;
   });
   const table = `<p>At the root ${placeOf(world, root.state)}, c = ${C}, returns scaled by their range ${number(span)}:</p><table>${rows.join("")}</table>`;
   if (last.searched) return `<p>${tree.simulations} simulations are done. It makes the move it tried most: <b>${ACTIONS[last.action]}</b>.</p>${tellMove(run, last, world)}${table}`;
@@ -155,6 +155,7 @@ function rulesOf(world) {
   const cells = world.cells, has = (cell) => cells.includes(cell);
   const parts = [`A step pays ${short(world.step)}. A bump into a wall or the edge pays ${short(world.bump)}, and the agent stays where it is.`];
   if (has(GOAL)) parts.push(`Entering the goal G pays ${short(world.goal)} and ends the episode.`);
+  if (!reached(world).some((is, state) => is && cells[state] === GOAL)) parts.push("No goal can be reached from the start.");
   if (has(PIT)) parts.push(`A pit P pays ${short(world.pit)} and ends it, too.`);
   if (has(CLIFF)) parts.push(`The cliff C pays ${short(world.cliff)} and puts the agent back to the start; the episode goes on.`);
   if (Object.keys(world.rewards).length) parts.push("A cell with a number pays that number instead, whenever it is entered.");
