@@ -260,7 +260,7 @@ def test_the_fall_of_plain_dpo_is_shown():
 
 
 def test_every_page_is_in_the_book():
-    listed = "\n".join((DOCS / name).read_text() for name in ("index.md", "environments/index.md"))
+    listed = "\n".join((DOCS / name).read_text() for name in ("index.md", "environments/index.md", "bugs/index.md"))
     for page in PAGES:
         if page.name != "index.md" or page.parent != DOCS:
             assert page.stem in listed, page

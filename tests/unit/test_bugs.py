@@ -102,6 +102,8 @@ def test_the_command_asks_for_what_is_shown(name: str) -> None:
 
 def test_each_has_its_page_and_no_page_is_left_over() -> None:
     pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "bugs").glob("*.md") if path.stem != "index"}
+    contents = (ROOT / "docs" / "bugs" / "index.md").read_text(encoding="utf-8").split(":hidden:")[1].split("```")[0]
+    assert contents.split() == [*exhibits()]
     assert pages == {name: f"# {exhibit.title}\n\n```{{bug}} {name}\n```\n" for name, exhibit in exhibits().items()}
 
 
