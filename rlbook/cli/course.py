@@ -153,7 +153,8 @@ def _facts(rows: Sequence[Row], asked: Sequence[Week], files: Sequence[Path]) ->
     return {
         "students": [
             {"student": row.student, "points": row.points(), "late": row.late, "missing": row.missing, "hints": row.hints,
-             "weeks": {str(week.number): row.points(week.number) for week in asked}, "marks": [vars(mark) for mark in row.marks]}
+             "unread": [*row.unread], "weeks": {str(week.number): row.points(week.number) for week in asked},
+             "marks": [vars(mark) for mark in row.marks]}
             for row in rows
         ],
         "of": sum(len(week.write) for week in asked), "files": [str(file) for file in files],
@@ -184,8 +185,10 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
 
     lines = [for_terminal("1 right, 0 not right, h a known mistake (the hint is counted), ! it did not run, - nothing handed in"), ""]
     failed = [mark for row in rows for mark in row.marks if mark.mark == FAILED]
-    if failed:
-        lines += [*(for_terminal(f"{mark.student}: {mark.exercise}: {mark.said}") for mark in failed), ""]
+    said = [f"{mark.student}: {mark.exercise}: {mark.said}" for mark in failed]
+    said += [f"{row.student}: {sentence}" for row in rows for sentence in row.unread]
+    if said:
+        lines += [*map(for_terminal, said), ""]
     known = mistakes(rows)
     if known:
         lines += [*(for_terminal(f"{count} × {exercise}: {said}") for exercise, said, count in known), ""]

@@ -12,7 +12,7 @@ import pytest
 from rlbook.book.course import chosen, start, weeks
 from rlbook.book.exercises.checking import checked, functions_in
 from rlbook.book.exercises.exercise import exercises
-from rlbook.book.exercises.grading import deadline, students
+from rlbook.book.exercises.grading import deadline, grade, students
 from rlbook.cli.commands import COMMANDS
 from rlbook.cli.main import main
 from rlbook.errors import RequestError
@@ -81,6 +81,7 @@ def test_a_class_is_graded_whatever_it_hands_in(
     os.utime(bob / "importance_weights.py", (2e9, 2e9))
     (eve / "first_visit.py").write_text(FORGED)
     (eve / "importance_weights.py").write_text("def importance_weights(:\n")
+    (zoe / "notes.py").write_bytes(b"\xff\xfe")
     (eve / "two_averages.py").write_text("def two_averages(G, weight):\n    while True: pass\n")
     options = ["--due", "2030-01-01", "--seconds", "1", "--jobs", "2", "--details", "said.csv"]
     assert main(["course", "grade", "class", "--weeks", "3", *options]) == 0
@@ -89,7 +90,8 @@ def test_a_class_is_graded_whatever_it_hands_in(
         assert line in shown
     for said in (
         "did not end within 1 seconds", "an answer is no number", "defines no function 'two_averages'; it has 'two_average'",
-        "importance_weights.py cannot be read as Python", "1 × importance_weights: not right: it is the target's",
+        "importance_weights.py cannot be read as Python", "zoe: cannot read notes.py",
+        "1 × importance_weights: not right: it is the target's",
     ):  # fmt: skip
         assert said in shown
     head, *rows = csv.reader(Path("marks.csv").read_text().splitlines())
@@ -139,6 +141,14 @@ def test_programs_that_mean_harm_are_named_and_the_others_graded(
     for name, (_, said) in harm.items():
         assert said is None or (said in found[name]["said"] and found[name]["mark"] == "failed"), found[name]
     assert found["nothing"]["mark"] == "not begun"
+
+
+def test_a_file_that_does_not_parse_is_named_for_each_function_in_it(tmp_path: Path) -> None:
+    (tmp_path / "ann").mkdir()
+    (tmp_path / "ann" / "all.py").write_text(FIRST_VISIT + WEIGHTS + "x = (\n")
+    (row,) = grade(tmp_path, chosen("3"))
+    assert [mark.mark for mark in row.marks] == ["failed", "failed", "missing"] and not row.unread
+    assert "all.py cannot be read as Python: '(' was never closed (line 6)" in row.marks[0].said
 
 
 def test_who_is_a_student(tmp_path: Path) -> None:

@@ -51,6 +51,4 @@ def test_a_difference_shows_both_functions_whole():
 
 
 def test_a_function_is_found_by_its_place() -> None:
-    from rlbook.envs import TabularMDP
-
     assert repr(lines("envs.mdp.TabularMDP.backup")) == repr(lines(TabularMDP.backup))

@@ -105,7 +105,7 @@ def functions_in(path: Path) -> tuple[str, list[str]]:
     Raises:
         RequestError: no such file, or it is no Python.
     """
-    text = _text_of(path)
+    text = text_of(path)
     try:
         with warnings.catch_warnings(action="ignore"):
             return text, [item.name for item in ast.parse(text).body if isinstance(item, ast.FunctionDef)]
@@ -181,7 +181,8 @@ def printable(text: str, most: int = 300) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
-def _text_of(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What a file of at most `LONGEST` bytes says. Raises RequestError where it cannot be read."""
     try:
         if path.stat().st_size > LONGEST:
             raise RequestError(f"{path} is larger than {LONGEST:,} bytes, which no answer is")

@@ -9,15 +9,16 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, time
 from pathlib import Path
 
 from rlbook.book.course import Week
-from rlbook.book.exercises.checking import EMPTY, FAILED, MISTAKEN, RIGHT, WRONG, Judgement, functions_in, judged, printable
+from rlbook.book.exercises.checking import EMPTY, FAILED, MISTAKEN, RIGHT, WRONG, Judgement, functions_in, judged, printable, text_of
 from rlbook.book.exercises.exercise import named
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
@@ -51,6 +52,8 @@ class Row:
 
     student: str
     marks: tuple[Mark, ...]
+    unread: tuple[str, ...] = ()
+    """Files that are no Python, and in which no exercise that counts was recognised; a sentence each."""
 
     def points(self, week: int | None = None) -> int:
         """Of a week, or of all."""
@@ -135,10 +138,12 @@ def grade(
         RequestError: as `students`.
     """
     marks: dict[str, list[Mark | None]] = {}
+    unread: dict[str, tuple[str, ...]] = {}
     waiting: list[tuple[str, int, Mark, str]] = []
     for student, files in students(folder).items():
         marks[student] = []
-        for place, (mark, text) in enumerate(_collected(student, folder, files, asked, due)):
+        found, unread[student] = _collected(student, folder, files, asked, due)
+        for place, (mark, text) in enumerate(found):
             marks[student].append(mark if text is None else None)
             if text is not None:
                 waiting.append((student, place, mark, text))
@@ -149,45 +154,58 @@ def grade(
 
         running = [pool.submit(run, mark, text) for _, _, mark, text in waiting]
         try:
-            for done, (found, (student, place, mark, _)) in enumerate(zip(running, waiting, strict=True), start=1):
-                answer = found.result()
+            for done, (task, (student, place, mark, _)) in enumerate(zip(running, waiting, strict=True), start=1):
+                answer = task.result()
                 points = int(answer.mark == RIGHT)
                 marks[student][place] = dataclasses.replace(mark, mark=answer.mark, points=points, said=answer.said)
                 on_mark(done, len(waiting))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [Row(printable(student), tuple(mark for mark in row if mark)) for student, row in marks.items()]
+    return [Row(printable(student), tuple(mark for mark in row if mark), unread[student]) for student, row in marks.items()]
 
 
 def _collected(
     student: str, folder: Path, files: Sequence[Path], asked: Sequence[Week], due: datetime | None
-) -> Iterator[tuple[Mark, str | None]]:
-    """For each exercise what will be its mark, and the text of the answer if there is one to run."""
+) -> tuple[list[tuple[Mark, str | None]], tuple[str, ...]]:
+    """For each exercise what will be its mark, and the text of the answer if there is one to run; and what is said of other files."""
     texts: dict[Path, str] = {}
     holds: dict[str, list[Path]] = {}
     unread: dict[str, tuple[Path, str]] = {}
+    broken: dict[Path, str] = {}
     for path in files:
         try:
             texts[path], names = functions_in(path)
         except RequestError as error:
-            unread[path.stem] = path, str(error).replace(str(path), path.name)
+            broken[path] = printable(str(error).replace(str(path), path.name))
+            unread |= dict.fromkeys((path.stem, *_defined_in(path)), (path, broken[path]))
             continue
         for name in dict.fromkeys(names):
             holds.setdefault(name, []).append(path)
         if path.stem not in names:
             close = f"; it has {printable(match)!r}" if (match := nearest(path.stem, names)) else ""
-            unread[path.stem] = path, f"{path.name} defines no function {path.stem!r}{close}"
+            unread[path.stem] = path, printable(f"{path.name} defines no function {path.stem!r}{close}")
+    found: list[tuple[Mark, str | None]] = []
     for week in asked:
         for name in week.write:
             mark = Mark(printable(student), week.number, name, "", MISSING, 0, "not handed in", False)
-            if found := sorted(holds.get(name, []), key=lambda path: path.stem != name):
-                yield _of_file(mark, found[0], folder, due), texts[found[0]]
+            if there := sorted(holds.get(name, []), key=lambda path: path.stem != name):
+                found.append((_of_file(mark, there[0], folder, due), texts[there[0]]))
             elif name in unread:
                 path, why = unread[name]
-                yield dataclasses.replace(_of_file(mark, path, folder, due), mark=FAILED, said=printable(why)), None
+                broken.pop(path, None)
+                found.append((dataclasses.replace(_of_file(mark, path, folder, due), mark=FAILED, said=why), None))
             else:
-                yield mark, None
+                found.append((mark, None))
+    return found, tuple(broken.values())
+
+
+def _defined_in(path: Path) -> list[str]:
+    """The functions that a file which is no Python seems to define."""
+    try:
+        return re.findall(r"^def (\w+)\(", text_of(path), flags=re.MULTILINE)
+    except RequestError:
+        return []
 
 
 def _of_file(mark: Mark, path: Path, folder: Path, due: datetime | None) -> Mark:
