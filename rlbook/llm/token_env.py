@@ -16,7 +16,7 @@ from rlbook.checks import check, one_of, optional, positive_int
 from rlbook.interaction.guards import METRICS
 from rlbook.llm.rewards import Asked
 from rlbook.llm.tasks import AdditionTask, ReverseTask
-from rlbook.llm.tasks.task import Task
+from rlbook.llm.tasks.task import Task, built
 from rlbook.llm.token_rows import TokenRows, TokenRules
 from rlbook.llm.tokenizer import Codec
 
@@ -279,14 +279,14 @@ class Addition(TokenEnv):
     """
 
     def __init__(self, *, digits: int = 2, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(AdditionTask(digits), **kwargs)
+        super().__init__(built(AdditionTask, digits), **kwargs)
 
 
 class AdditionVector(TokenVectorEnv):
     """`Addition` for N environments."""
 
     def __init__(self, num_envs: int = 1, *, digits: int = 2, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(AdditionTask(digits), num_envs, **kwargs)
+        super().__init__(built(AdditionTask, digits), num_envs, **kwargs)
 
 
 class Reverse(TokenEnv):
@@ -296,11 +296,11 @@ class Reverse(TokenEnv):
     """
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(ReverseTask(), **kwargs)
+        super().__init__(built(ReverseTask), **kwargs)
 
 
 class ReverseVector(TokenVectorEnv):
     """`Reverse` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(ReverseTask(), num_envs, **kwargs)
+        super().__init__(built(ReverseTask), num_envs, **kwargs)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,22 +38,17 @@ class TokenRules:
         self.texts = task.prompts(split)
         built_in = model is None or model == NEW
         self.codec: Codec = character_codec(task.characters, task.words) if built_in else folder_codec(str(model))
-        self.answers = [task.answer(text) for text in self.texts]
-        self.columns = [task.columns(text) for text in self.texts]
-        self.judges = [partial(task.score, text) for text in self.texts]
-        self.demonstrations = [task.demonstration(text) for text in self.texts]
-        for text in (*self.answers, *self.demonstrations):
-            self.codec.check_text(text)
+        known = (_known if isinstance(task, Hashable) else _known.__wrapped__)(task, split, self.codec)
+        self.answers, self.columns, self.judges, self.demonstrations = known.answers, known.columns, known.judges, known.demonstrations
         if not built_in:
             self._take_the_folders_view(str(model))
-        self.max_new_tokens = max_new_tokens or self._default_limit()
-        ids = _prompt_ids(self.codec, self.texts)
-        self.prompt_lengths = np.array([len(row) for row in ids], dtype=np.int64)
-        self.context_length = self._longest_prompt() + self.max_new_tokens
+        # room for the longest demonstration, its EOS, and one token too many: running over the end is then a state like any other
+        self.max_new_tokens = max_new_tokens or known.longest_demonstration + 1
+        self.prompts, self.prompt_lengths = known.prompts, known.prompt_lengths
+        self.context_length = known.longest_prompt + self.max_new_tokens
         if self.codec.context is not None and self.context_length > self.codec.context:
             needed = f"a prompt and its completion need {self.context_length}"
             raise ValueError(f"model: {str(model)!r} reads {self.codec.context} tokens, and {needed}")
-        self.prompts = padded(ids, self.codec.pad)
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
 
     def _take_the_folders_view(self, model: str) -> None:
@@ -61,17 +56,7 @@ class TokenRules:
         strange = next((text for text in (*self.texts, *self.answers, *self.demonstrations) if not self.codec.writes(text)), None)
         if strange is not None:
             raise ValueError(f"model: the tokenizer in {str(model)!r} must have tokens for {strange!r}")
-        self.answers = [self.codec.decode(self.codec.encode_answer(answer)[:-1]).strip() for answer in self.answers]
-
-    def _default_limit(self) -> int:
-        """Room for the longest demonstration, its EOS, and one token too many: running over the end is then a state like any other."""
-        texts = {self.task.demonstration(text) for text in (*self.task.train, *self.task.held_out)}
-        longest = sorted(texts, key=len)[-100:]
-        return max(len(self.codec.encode_answer(text)) for text in longest) + 1
-
-    def _longest_prompt(self) -> int:
-        """Over all prompts of the task, so that training and evaluation have one observation space."""
-        return max(len(row) for texts in (self.task.train, self.task.held_out) for row in _prompt_ids(self.codec, texts))
+        self.answers = tuple(self.codec.decode(self.codec.encode_answer(answer)[:-1]).strip() for answer in self.answers)
 
     def prompt_ids(self, index: int) -> np.ndarray:
         """The ids of prompt `index`: int64 [L]."""
@@ -93,6 +78,40 @@ class TokenRules:
         text = self.codec.decode(written[:-1] if ended else written).strip()
         facts = self.columns[prompt], None, written, self.judges[prompt], self.max_new_tokens
         return Completion(self.texts[prompt], self.answers[prompt], text, ended, *facts)
+
+
+class _Known(NamedTuple):
+    """What follows from a task, a split and a tokenizer: P prompts, and what the task says of each."""
+
+    answers: tuple[str, ...]
+    columns: tuple[Mapping[str, object], ...]
+    judges: tuple[Callable[[str], float], ...]
+    demonstrations: tuple[str, ...]
+    prompts: np.ndarray                      # [P, longest prompt of the split], read-only
+    prompt_lengths: np.ndarray               # [P], read-only
+    longest_prompt: int                      # tokens, of both splits, so that training and evaluation have one observation space
+    longest_demonstration: int               # tokens with EOS, of both splits
+
+
+@lru_cache(maxsize=16)
+def _known(task: Task, split: str, codec: Codec) -> _Known:
+    """Worked out once, however many environments show the same task: nothing in one changes.
+
+    Raises:
+        ValueError: a character without a token.
+    """
+    texts = task.prompts(split)
+    answers, demonstrations = tuple(map(task.answer, texts)), tuple(map(task.demonstration, texts))
+    for text in (*answers, *demonstrations):
+        codec.check_text(text)
+    ids = {name: _prompt_ids(codec, task.prompts(name)) for name in ("train", "held_out")}
+    prompts, lengths = padded(ids[split], codec.pad), np.array([len(row) for row in ids[split]], dtype=np.int64)
+    prompts.flags.writeable = lengths.flags.writeable = False
+    longest = sorted({task.demonstration(text) for text in (*task.train, *task.held_out)}, key=len)[-100:]
+    return _Known(
+        answers, tuple(map(task.columns, texts)), tuple(partial(task.score, text) for text in texts), demonstrations, prompts, lengths,
+        max(len(row) for rows in ids.values() for row in rows), max(len(codec.encode_answer(text)) for text in longest),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=16)

@@ -74,7 +74,14 @@ class Task(ABC):
         return self.train if split == "train" else self.held_out
 
 
-@functools.lru_cache(maxsize=32, typed=True)
 def built(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
     """A task with these arguments. Nothing in one changes, so that all environments of a process share it."""
+    try:
+        return _built(kind, *arguments, **named)
+    except TypeError:                        # a list is no key; the task says what it wants instead
+        return kind(*arguments, **named)
+
+
+@functools.lru_cache(maxsize=32, typed=True)
+def _built(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
     return kind(*arguments, **named)
