@@ -56,9 +56,9 @@ class ChunkedInteraction(SingleInteraction, ABC):
 
     def advance(self, agent: TableAgent, budget: Budget) -> Totals:
         """Acts and learns up to the next mark of the budget, or for `CHUNK` steps. Returns what was logged: name → (total, count)."""
-        agent.make_room(CHUNK)
-        before = self.steps
-        error, updates = self._run(agent, self._clock(budget, agent.progress))
+        before, clock = self.steps, self._clock(budget, agent.progress)
+        agent.make_room(clock.last_step - before)
+        error, updates = self._run(agent, clock)
         agent.progress = budget.progress(self.steps, self.episodes)
         taken = self.steps - before
         rates: Totals = {name: (value * taken, taken) for name, value in agent.rates().items()}

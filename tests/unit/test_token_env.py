@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 from rlbook.llm.rewards import Completion, edit, exact, prefix
 from rlbook.llm.tasks import AdditionTask, ReverseTask, Task
+from rlbook.llm.tasks.task import built
 from rlbook.llm.token_env import Addition, AdditionVector, Reverse, ReverseVector, TokenEnv, TokenVectorEnv
 from rlbook.llm.tokenizer import IDS, character_codec, character_tokenizer
 
@@ -91,6 +92,21 @@ def test_the_vocabulary_comes_from_the_task() -> None:
     assert codec.decode(codec.encode_prompt("7-12=")) == "<bos>7-12="
     with pytest.raises(ValueError, match=r"no token for '\*' in '7\*12='"):
         codec.encode_prompt("7*12=")
+
+
+def test_environments_of_one_task_share_what_follows_from_it_and_nobody_can_change_it() -> None:
+    one, other, held_out = (TokenEnv(built(AdditionTask), split=split).rules for split in ("train", "train", "held_out"))
+    assert one.prompts is other.prompts and one.answers is other.answers and held_out.answers != one.answers
+    with pytest.raises(ValueError, match="read-only"):
+        one.prompts[0, 0] = 0
+
+
+def test_a_task_that_is_no_key_is_read_each_time() -> None:
+    class Compared(Subtraction):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Compared)
+
+    assert TokenEnv(Compared()).rules.answers == TokenEnv(Subtraction()).rules.answers
 
 
 def test_a_task_that_writes_outside_its_vocabulary_is_refused() -> None:
