@@ -16,7 +16,7 @@ BLOCK = re.compile(r'(<div class="highlight-([\w-]+)[^"]*"><div class="highlight
 TABLE = re.compile(r"<table.*?</table>", flags=re.DOTALL)
 NAME = re.compile(r'(?<=<span class="pre">)[^<]{13,}(?=</span>)')
 SHORT = 40                                   # characters that have room on every page
-DRAWING = 64                                 # characters up to which a drawing can be read where it is made to fit
+FITTING = 64                                 # characters up to which a plain text is made smaller instead; what has boxes in it, always
 FURTHER = 4                                  # characters by which the rest of a line is set in
 
 
@@ -28,7 +28,7 @@ def fitted(body: str) -> str:
 def _block(found: re.Match[str]) -> str:
     head, language, code, end = found.groups()
     columns = max(map(len, _text(code).splitlines()), default=0)
-    if language == "text" and SHORT < columns <= DRAWING:
+    if language == "text" and columns > SHORT and (columns <= FITTING or "+--" in code):
         return f'{head}<pre class="drawing" style="--columns: {columns}">{code}{end}'
     return f"{head}<pre>{''.join(map(_hanging, code.splitlines(keepends=True)))}{end}"
 
