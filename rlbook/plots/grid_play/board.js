@@ -70,7 +70,7 @@ function drawCell(cell, state, world, view, roomy) {
   drawArrows(cell.arrows, alone || unknown ? [0, 0, 0, 0] : view.arrows[state], ink);
 }
 
-// The arrow of each action, as strong as its share; one alone is larger.
+// The arrow of each action, as strong as its share; one alone is larger. Shares below 1/20 are not shown.
 function drawArrows(group, shares, ink) {
   const key = shares.join() + ink;
   if (group.dataset.key === key) return;
@@ -78,7 +78,7 @@ function drawArrows(group, shares, ink) {
   group.replaceChildren();
   const alone = shares.filter((share) => share > 0.05).length === 1;
   shares.forEach((share, action) => {
-    if (share <= 0.02) return;
+    if (share <= 0.05) return;
     const path = alone ? "M-14 -2.5H3V-8L14 0L3 8V2.5H-14Z" : "M5 -1.8H12V-6L20 0L12 6V1.8H5Z";
     make("path", { d: path, fill: ink, opacity: alone ? 1 : 0.25 + 0.75 * share, transform: `translate(0 -4) rotate(${[-90, 90, 180, 0][action]})` }, group);
   });
