@@ -217,8 +217,11 @@ def test_learning_curves_stand_on_a_page_with_the_commands_that_draw_them(name):
     pages = [page.read_text() for page in PAGES if f"figures/curves-{name}.png)" in page.read_text()]
     assert pages
     assert (DOCS / "figures" / f"curves-{name}.png").stat().st_size < 80_000
+    home = (DOCS / "index.md").read_text()
+    explained = [page for page in pages if page != home]         # the home page shows it and leads to where the commands are
+    assert explained and (home not in pages or f"]({name}.md)" in home)
     for command in measure.curve_commands(name):
-        assert all(f"\n{command}\n" in page for page in pages), command
+        assert all(f"\n{command}\n" in page for page in explained), command
 
 
 def test_an_ablation_becomes_a_table(monkeypatch):
