@@ -70,7 +70,7 @@ def answered(program: str, source: str | None = None, **asked: Any) -> Any:
     """What a program says, put behind the page's own scripts and told some values."""
     told = json.dumps(asked | {"book": book_data(), "file": str(WEIGHTS / "addition.safetensors")})
     whole = (engine() if source is None else source) + START + program
-    done = subprocess.run([str(NODE), "-e", whole], input=told, capture_output=True, encoding="utf-8", timeout=300)
+    done = subprocess.run([str(NODE), "-e", whole], input=told, capture_output=True, encoding="utf-8", timeout=1800)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -289,10 +289,10 @@ say({ before, after: share() });
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_updates_on_the_page_raise_the_share_of_right_sums(seed: int) -> None:
-    """Of 512 held-out sums, from 52 % to more than 58 % in 30 updates of 8 groups of 8."""
-    found = answered(LEARN, seed=seed, updates=30, prompts=8)
+    """Of 512 held-out sums, from 52 % to more than 56 % in 20 updates of 8 groups of 8: seeds 0, 1, 2 came to 60, 65, 58."""
+    found = answered(LEARN, seed=seed, updates=20, prompts=8)
     assert found["before"] == pytest.approx(266 / 512)
-    assert found["after"] > 0.58
+    assert found["after"] > 0.56
 
 
 def test_the_page_holds_everything_it_needs() -> None:
