@@ -55,8 +55,8 @@ def as_markdown(names: list[str]) -> str:
             who = f"`{algorithms[name]}`: " if several and name in algorithms else ""
             lines.append(f"| {who}{known[name]['what']} | {known[name]['result']} | {_commands(known[name]['commands'])} |")
     for name, grid in grids.items():
-        where = ", ".join(f"`{command}`" if command.split()[0] in ("rlbook", "python") else command for command in known[name]["commands"])
-        lines += ["", f"{known[name]['what']} ({where}):", "", *grid]
+        where, what = ", ".join(f"`{command}`" for command in known[name]["commands"]), known[name]["what"]
+        lines += ["", f"{what[0].upper()}{what[1:]} ({where}):", "", *grid]
     return "\n".join(lines).strip() + f"\n\nMeasured with `make measure` on {machine()}."
 
 
