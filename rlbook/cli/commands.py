@@ -183,13 +183,28 @@ def plot(words: Sequence[str]) -> int:
         show(options.json, ({"folders": folders, "written": written}, written[0]))
         return 0
     if not options.values:
-        written.append(out or str(Path(folders[0]) / "curve.png"))
+        written.append(out or (str(Path(folders[0]) / "curve.png") if len(folders) == 1 else "curves.png"))
         plot_curves(folders, written[0])
-    if options.values or (out is None and len(runs) == 1 and has_map(read_curve(runs[0]))):
+    if options.values:
         written.append(out or str(Path(folders[0]) / "value_map.png"))
         plot_value_map(runs[0], out=written[-1])
+    elif out is None and len(runs) == 1 and has_map(read_curve(runs[0])):
+        written += _drawn_map(runs[0])
     show(options.json, ({"folders": folders, "written": written}, "\n".join(written)))
     return 0
+
+
+def _drawn_map(folder: Path) -> list[str]:
+    """The file with the value map, which nobody asked for: where the agent cannot be loaded there is the curve alone."""
+    from rlbook.plots import plot_value_map
+
+    path = folder / "value_map.png"
+    try:
+        plot_value_map(folder, out=path)
+    except (RequestError, TrainingError) as error:
+        note(f"note: the value map was not drawn: {error}")
+        return []
+    return [str(path)]
 
 
 def inspect(words: Sequence[str]) -> int:
@@ -223,10 +238,10 @@ def compare(words: Sequence[str]) -> int:
 
 
 def _drawn_curves(folders: Sequence[str], out: str | None) -> list[str]:
-    """The file with the curves of runs; where none was asked for, compare.png in the first folder, if it can be drawn."""
+    """The file with the curves of runs; where none was asked for, compare.png in the working directory, if it can be drawn."""
     from rlbook.plots import plot_curves
 
-    path = out or str(Path(folders[0]) / "compare.png")
+    path = out or "compare.png"
     try:
         plot_curves(folders, path)
     except RequestError as error:

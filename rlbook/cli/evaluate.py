@@ -86,6 +86,9 @@ def _episodes(run: Run, folder: str, explore: bool, sampling: dict[str, float], 
         f"episodes      {len(returns)}, {'exploring' if explore and not sampling else how}\n"
         f"mean length   {facts['mean_length']:.4g} steps"
     )
+    if result.unfinished:
+        facts["unfinished"] = result.unfinished
+        text += f"\n{result.unfinished} of {len(returns)} episodes did not finish: they were cut after {result.limit:,} steps"
     return facts, text
 
 

@@ -164,7 +164,7 @@ class Plot:
     folders: Positional[Folders]  # one run's folder, or several, or one of several seeds
     values: Flag = False  # draw the value map instead of curves, with the policy as arrows, numbers or letters
     tree: File = None  # of an mcts run: the .svg of its search at the start, or the .html that plays it, instead of curves
-    out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the first folder; value_map.png too for one run on a grid)
+    out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the run's folder; curves.png here for several)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
 
@@ -194,7 +194,7 @@ class Compare:
     """
 
     folders: Positional[Folders]  # run folders, or folders of several seeds; runs that differ only in their seed become one row
-    out: File = None  # the .png, .svg or .pdf to draw the curves into (default: compare.png in the first folder)
+    out: File = None  # the .png, .svg or .pdf to draw the curves into (default: compare.png here)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
 

@@ -30,6 +30,8 @@ class Unprinted(Exception):
 
 def trained(run: Run, folder: Path, seconds: float) -> Result:
     """What a finished run has come to."""
+    from rlbook.runs.closing import happened
+
     returns = run.episode_returns[-100:]
     evaluated = next((report["eval_return"] for report in reversed(run.metrics) if report.get("eval_return") is not None), None)
     request = run.request
@@ -48,7 +50,9 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     whole = sum(run.seconds.values())
     if whole:
         lines.append("time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items()))
-    trust = () if request.recipe.module is None else ("--allow-import",)
+    facts["happened"] = happened(run)
+    lines += map(for_terminal, facts["happened"])
+    trust = ("--allow-import",) if request.recipe.module is not None or ":" in request.algorithm else ()
     return facts, "\n".join([*lines, "", *(f"  {command}" for command in further(run, folder, *trust))])
 
 

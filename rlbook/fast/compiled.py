@@ -35,7 +35,7 @@ def available() -> bool:
 @contextmanager
 def told(what: str) -> Iterator[None]:
     """Around the first call of a compiled loop: says on standard error what is being waited for, where it takes long."""
-    message = f"compiling {what} for the first time; it is kept on disk (RLBOOK_PLAIN=1 does without)"
+    message = f"note: compiling {what} once; the next run starts at once"
     timer = threading.Timer(PATIENCE, print, [message], {"file": sys.stderr, "flush": True})
     timer.daemon = True
     timer.start()

@@ -99,9 +99,9 @@ class TableInteraction(ChunkedInteraction):
         env.observation_space = spaces.Discrete(model.num_states)
         super().__init__(env, rng)
         self.model, self.limit, self.compiled = model, time_limit or ENDLESS, available() if compiled is None else compiled
-        how = "compiled" if self.compiled else "in plain Python; rlbook[fast] compiles it"
-        how = "one at a time" if plain_only() else how
-        self.note = f"steps: sampled from the model's tables, {how}"
+        how = "by compiled code" if self.compiled else "in plain Python; rlbook[fast] compiles it"
+        how = "one at a time, as RLBOOK_PLAIN asks" if plain_only() else how
+        self.note = f"training steps are sampled from the model's tables of probabilities, {how}; the results are the same, sooner"
         self.world_rng = np.random.default_rng(0)
         outcomes = self._outcomes = model.outcomes
         self.noisy = bool((outcomes.reward_std > 0).any())
@@ -177,16 +177,15 @@ class EnvInteraction(ChunkedInteraction):
     Where no wrapper changes what happens, the loop steps the environment itself, and the wrappers are told afterwards.
     """
 
-    def __init__(self, env: AdaptedEnv, rng: np.random.Generator) -> None:
-        super().__init__(env, rng)
+    def __init__(self, env: AdaptedEnv, rng: np.random.Generator, longest: int = ENDLESS) -> None:
+        super().__init__(env, rng, longest=longest)
         chain = list(_wrappers(env))
         self._named: Totals = {}             # sums and counts of the environment's named numbers in this chunk
         plain = all(type(item) in PLAIN_WRAPPERS and not _replaced(item) for item in chain)
         self._bare = plain and env.adaptation.act is None and env.adaptation.observe is None
         self._limits = [item for item in chain if isinstance(item, TimeLimit)]
         self._recorder: Any = next(item for item in chain if isinstance(item, ResumableEnv))
-        if self._bare:
-            self.limit = _time_limit(env) or ENDLESS
+        self.limit = min(longest, (_time_limit(env) or ENDLESS) if self._bare else ENDLESS)
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
         choose, update = agent.functions()
@@ -247,17 +246,23 @@ def _reaching(mark: int, marks: int, budget: int | None) -> int:
     return count
 
 
-def interaction_for(agent: Agent, env: AdaptedEnv, recipe: Recipe, rng: np.random.Generator) -> SingleInteraction:
-    """The fastest interaction for this agent: with the environment's model, in chunks, or step by step."""
+def interaction_for(
+    agent: Agent, env: AdaptedEnv, recipe: Recipe, rng: np.random.Generator, longest: int = ENDLESS
+) -> SingleInteraction:
+    """The fastest interaction for this agent: with the environment's model, in chunks, or step by step.
+
+    An episode is cut after `longest` steps, or by the time limit before.
+    """
     numbered = agent.observations in ("index", "numbers") and isinstance(env.observation_space, spaces.Discrete)
     model = _sampled(env) if numbered else None
     if model is not None and model.num_states != env.observation_space.n:  # type: ignore[attr-defined]
         model = None
-    found = SingleInteraction(env, rng)
+    found = SingleInteraction(env, rng, longest=longest)
     if isinstance(agent, TableAgent):
         unseen = env.unwrapped.render_mode is None         # steps that are to be shown are taken
         sampled = agent.sampled_model(model if agent.config.simulate and unseen else None)
-        found = EnvInteraction(env, rng) if sampled is None else TableInteraction(sampled, rng, _time_limit(env) or recipe.time_limit)
+        limit = min(longest, _time_limit(env) or recipe.time_limit or ENDLESS)
+        found = EnvInteraction(env, rng, longest) if sampled is None else TableInteraction(sampled, rng, limit)
     found.model = model
     return found
 

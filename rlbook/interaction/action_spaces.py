@@ -41,7 +41,7 @@ def adapt_actions(space: spaces.Space, agent: type[Agent], action_bins: int, not
     if isinstance(space, spaces.Box) and agent.actions in ("scaled", "scaled box"):
         return _scaled(space, notes)
     if isinstance(space, spaces.Box):
-        notes.append("action: Gaussian, clipped to the environment's bounds")
+        notes.append("action: drawn from a Gaussian, and clipped to the environment's bounds")
         return _clipped(space)
     raise RequestError(f"{type(space).__name__} actions are neither discrete nor a box of numbers")
 
@@ -62,7 +62,7 @@ def _scaled(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise RequestError("this algorithm's actions lie between bounds, and an unbounded box has none")
-    notes.append(f"action: [-1, 1] scaled to {interval(low, high)}")
+    notes.append(f"action: the network's numbers from -1 to 1 are scaled to {interval(low, high)}")
     middle, half, (_, clipped) = (low + high) / 2, (high - low) / 2, _clipped(space)
     return spaces.Box(-1.0, 1.0, (low.size,), np.float32), lambda a: clipped(middle + half * np.asarray(a))
 

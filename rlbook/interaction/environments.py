@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -27,10 +27,18 @@ register()
 PERMISSION = "allow_import"   # the argument of an environment whose other arguments may name modules to import
 UNLIMITED = -1                # gymnasium's max_episode_steps for no time limit
 MODEL, MODEL_LIMIT = "TabularMDP", 1_000    # what an environment made of a model is called, and its time limit in environment steps
+ALWAYS_END = ("rlbook/", "Blackjack-")      # beginnings of ids: where such an environment has no time limit, its episodes end by themselves
 EnvLike: TypeAlias = "str | gymnasium.Env | TabularMDP"
 """An environment as a user names it: an id, an environment, or a model to draw episodes from."""
 Made = TypeVar("Made")
 FAMILIES = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
+
+
+def _wrappers(env: gymnasium.Env | None) -> Iterator[gymnasium.Wrapper]:
+    """From the outermost to the innermost."""
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
 
 
 def environments() -> dict[str, EnvSpec]:
@@ -158,6 +166,15 @@ class Recipe:
             return None if self.instance is None or self.instance.spec is None else self.instance.spec.max_episode_steps
         limit = self.kwargs.get("max_episode_steps", gymnasium.registry[self.id].max_episode_steps)
         return None if limit == UNLIMITED else limit
+
+    @property
+    def may_never_end(self) -> bool:
+        """Whether nothing is known to end an episode: there is no time limit, and it is none of the worlds that always come to an end."""
+        if self.time_limit is not None:
+            return False
+        if self.id is not None and gymnasium.registry[self.id].max_episode_steps is None and self.id.startswith(ALWAYS_END):
+            return False
+        return not any(isinstance(item, gymnasium.wrappers.TimeLimit) for item in _wrappers(self.instance))
 
     def for_evaluation(self) -> Recipe:
         """The same environment as evaluation wants it: it may name arguments to replace (`evaluation_kwargs`: held-out prompts)."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 from gymnasium import spaces
 
 from rlbook.agent import Agent
+from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.loop import act_step_reset, nothing
@@ -23,6 +24,7 @@ from rlbook.seeding import rng_for
 
 MAX_ENVS = 512             # episodes played side by side
 LONGEST = 10_000              # steps; an episode without a time limit is cut here, since a greedy policy may walk in circles for ever
+SHORTEST = 1_000              # steps; an evaluation that is shortened cuts no episode before
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,12 @@ class Evaluation:
 
     returns: np.ndarray    # [E], in reward units
     lengths: np.ndarray    # [E], in environment steps
+    limit: int = field(default=ENDLESS, kw_only=True)          # steps after which an episode was cut, where the environment has no limit
+
+    @property
+    def unfinished(self) -> int:
+        """How many episodes were cut."""
+        return int((self.lengths >= self.limit).sum())
 
     @property
     def mean(self) -> float:
@@ -52,9 +60,13 @@ def t_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def play(
-    agent: Agent, recipe: Recipe, episodes: int, seed: int, *, explore: bool = False, workers: Workers | None = None
+    agent: Agent, recipe: Recipe, episodes: int, seed: int, *, explore: bool = False, workers: Workers | None = None,
+    effort: int | None = None,
 ) -> Evaluation:
     """Episodes in a fresh environment; see `evaluate`. An agent that takes many has `workers` step them, where there are some.
+
+    Where an episode may never end it is cut after 10 000 steps. With an `effort` it is cut after as many steps as that, but no sooner than
+    after 1 000, and an agent that takes one environment begins no further episode after so many in all.
 
     Raises:
         RequestError: the agent does not act, or not in such an environment.
@@ -68,32 +80,54 @@ def play(
         agent.begin()
     with single_threaded():
         if agent.batched:
-            result = _play_many(agent, recipe, episodes, base, explore, workers)
+            result = _play_many(agent, recipe, episodes, base, explore, workers, effort)
         else:
-            result = _play_one(agent, recipe, episodes, base, explore)
+            result = _play_one(agent, recipe, episodes, base, explore, effort)
     if not np.isfinite(result.returns).all():
         raise TrainingError(f"the return of an evaluation episode is not finite: {result.returns[~np.isfinite(result.returns)][0]}")
     return result
 
 
-def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool) -> Evaluation:
+def training_limit(recipe: Recipe) -> int:
+    """Steps after which a training episode is cut that might never end."""
+    return LONGEST if recipe.may_never_end else ENDLESS
+
+
+def _longest(recipe: Recipe, effort: int | None) -> int:
+    """Steps after which an episode of an evaluation is cut."""
+    if effort is None or not recipe.may_never_end:
+        return max(recipe.time_limit or 0, LONGEST)
+    return min(max(effort, SHORTEST), LONGEST)
+
+
+def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool, effort: int | None) -> Evaluation:
     raw = recipe.make()
     env = AdaptedEnv(raw, adapt_to(type(agent), raw, agent.config))
     check_spaces(agent, recipe, env.adaptation)
     agent = agent.bind_env(env)
-    longest = max(recipe.time_limit or 0, LONGEST)
+    longest, most = _longest(recipe, effort), ENDLESS if effort is None or not recipe.may_never_end else max(effort, SHORTEST)
     interaction = SingleInteraction(env, seeds=range(base, base + episodes), longest=longest)
+    played = 0
     for _ in act_step_reset(interaction, partial(agent.act, explore=explore), nothing):
-        pass
+        if interaction.episodes > played and interaction.steps >= most:
+            break
+        played = interaction.episodes
     _, returns, lengths = zip(*interaction.finished, strict=True)
-    return Evaluation(np.array(returns), np.array(lengths))
+    return Evaluation(np.array(returns), np.array(lengths), limit=_told(recipe, longest))
 
 
-def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool, workers: Workers | None) -> Evaluation:
+def _told(recipe: Recipe, longest: int) -> int:
+    """The limit that an evaluation tells of: none where the environment has its own, or ends by itself."""
+    return longest if recipe.may_never_end else ENDLESS
+
+
+def _play_many(
+    agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool, workers: Workers | None, effort: int | None
+) -> Evaluation:
     env = adapted_vector(type(agent), recipe, min(episodes, MAX_ENVS), agent.config, workers)
     check_spaces(agent, recipe, env.adaptation)
     agent = agent.bind_env(env)
-    returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), max(recipe.time_limit or 0, LONGEST)
+    returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), _longest(recipe, effort)
     for first in range(0, episodes, env.num_envs):
         count = min(env.num_envs, episodes - first)
         seeds = range(base + first, base + first + env.num_envs)
@@ -104,7 +138,7 @@ def _play_many(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: 
         returns[first : first + count], lengths[first : first + count] = interaction.returns[:count], interaction.lengths[:count]
     if workers is not None:
         env.close()
-    return Evaluation(returns, lengths)
+    return Evaluation(returns, lengths, limit=_told(recipe, longest))
 
 
 def check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:

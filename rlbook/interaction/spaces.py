@@ -156,20 +156,20 @@ def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
     if isinstance(space, spaces.Discrete):
         n, start = int(space.n), int(space.start)
         eye = np.eye(n, dtype=np.float32) if n <= 4096 else None
-        notes.append("observation: one-hot")
+        notes.append("observation: one-hot (for each state a vector with one 1 and zeros else)")
         return n, lambda x: eye[np.asarray(x) - start] if eye is not None else _one_hot((np.asarray(x) - start)[..., None], np.array([n]))
     if isinstance(space, spaces.MultiDiscrete):
         radix, start, dims = space.nvec.reshape(-1), space.start.reshape(-1), space.nvec.ndim
-        notes.append("observation: each component one-hot")
+        notes.append("observation: each component one-hot (a vector with one 1 and zeros else)")
         return int(radix.sum()), lambda x: _one_hot(_flat(x, dims) - start, radix)
     if isinstance(space, (spaces.Box, spaces.MultiBinary)):
         dims = len(space.shape)
         if dims != 1:
-            notes.append(f"observation: {space.shape} flattened")
+            notes.append(f"observation: an array of shape {space.shape}, read as one vector")
         return math.prod(space.shape), lambda x: _flat(x, dims).astype(np.float32, copy=False)
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = [(key, *_vector(part, notes)) for key, part in _parts(space)]
-        notes.append("observation: parts concatenated")
+        notes.append("observation: its parts joined into one vector")
         return sum(size for _, size, _ in parts), lambda x: np.concatenate([code(x[key]) for key, _, code in parts], axis=-1)
     raise RequestError(f"{type(space).__name__} observations have no fixed length that an MLP could take")
 
@@ -218,7 +218,7 @@ def _digits(space: spaces.Space, bins: int, notes: list[str]) -> tuple[list[int]
         return [2] * math.prod(space.shape), lambda x: _flat(x, dims).astype(np.int64)
     if isinstance(space, spaces.Box):
         low, high = _range(space)
-        notes.append(f"observation: {bins} bins for each of {low.size} dimensions, over {interval(low, high)}")
+        notes.append(f"observation: {bins} bins for each of {low.size} dimensions, over {interval(low, high)}; each combination is a state")
         return [bins] * low.size, _binner(low, high, bins, len(space.shape))
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = [(key, *_digits(part, bins, notes)) for key, part in _parts(space)]

@@ -19,9 +19,11 @@ import numpy as np
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
+from rlbook.plots.curve_axes import Evaluations, follow, plain_ticks, tick_text
 from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.optimum import optimal_return
 from rlbook.plots.token_curves import Band, draw_panel, panels_of
+from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.comparison import labels, named_world
 from rlbook.runs.folder import run_folders
 from rlbook.runs.glossary import GLOSSARY
@@ -38,6 +40,7 @@ RESAMPLES = 2_000
 POINTS = 200                                 # of a curve that is the mean of several
 ROUNDING = 1e-9                              # reward units; a smaller error is none
 TWO_COLUMNS = 36                             # letters of a label up to which two of them stand side by side
+FEWEST = 3                                   # points that a panel below the returns must have; two say nothing
 DOTTED = 40                                  # sweeps up to which each has a dot
 PAGE = "logged-numbers.html"                 # of the book's site; what an SVG or a PDF that lies beside it links to
 
@@ -60,6 +63,7 @@ class Curve:
     returns: np.ndarray                      # [R]: mean return of the training episodes since the report before, in reward units
     eval_steps: np.ndarray                   # [E]
     eval_returns: np.ndarray                 # [E]: mean return of greedy episodes, in reward units
+    unfinished: np.ndarray                   # [E]: the share of them that was cut, since it did not end
     tokens: dict[str, Points]                # of a token run: rewards by name, KL, entropy, length, silent groups
     errors: dict[str, Points]                # what was measured against the exact answer: `value_error`, `policy_regret`
 
@@ -178,8 +182,11 @@ def read_curve(run: Run | str | Path) -> Curve:
     settings = {"num_envs": config.get("num_envs"), **(config.get("hyperparameters") or {})}
     env = str(config["env"]).removeprefix("rlbook/")
     unit = "environment steps" if quantity == "return" else "sweeps"
-    evaluations = _points(metrics, "eval_return") if quantity == "return" else (np.zeros(0), np.zeros(0))
-    errors = {name: points for name in EXACT_METRICS if (points := _points(metrics, name))[0].size and quantity == "return"}
+    evaluated = [report | {"cut": report.get("eval_unfinished") or 0.0} for report in metrics if report.get("eval_return") is not None]
+    if quantity != "return":
+        evaluated = []
+    evaluations = *_points(evaluated, "eval_return"), _points(evaluated, "cut")[1]
+    errors = {name: points for name in EXACT_METRICS if (points := _points(metrics, name))[0].size >= FEWEST and quantity == "return"}
     tokens = _token_points(metrics) if unit == "environment steps" and _is_text(env) else {}
     kwargs = config.get("env_kwargs") or {}
     return Curve(str(config["algorithm"]), env, kwargs, settings, unit, steps, returns, *evaluations, tokens, errors)
@@ -196,7 +203,7 @@ def _is_text(env: str) -> bool:
 def _token_points(metrics: list[dict[str, Any]]) -> dict[str, Points]:
     names = dict.fromkeys(name for report in metrics for name in report)
     drawn = [name for panel in panels_of(list(names)) for name in panel.names]
-    return {name: points for name in drawn if (points := _points(metrics, name))[0].size}
+    return {name: points for name in drawn if (points := _points(metrics, name))[0].size >= FEWEST}
 
 
 def _read_log(folder: Path) -> list[dict[str, Any]]:
@@ -259,24 +266,32 @@ def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mean:
 
 def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
     """An environment's curves and its optimum."""
-    groups = _groups(curves)
+    groups, planning = _groups(curves), curves[0].unit == "sweeps"
+    shown: list[np.ndarray] = []
+    evaluations = []
     for index, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
-        _draw_group(axes, group, label, fraction_rgb(CURVES[index % len(CURVES)]), dashed=index >= len(CURVES))
-    if any(curve.eval_steps.size for curve in curves):
-        axes.plot([], [], "o", color=fraction_rgb(GREY), markersize=4.5, markerfacecolor="white", label="greedy episodes")
-    planning = curves[0].unit == "sweeps"
-    if not planning:                         # a planner's value is discounted, the optimum is not
-        _draw_optimum(axes, curves[0])
+        colour = fraction_rgb(CURVES[index % len(CURVES)])
+        mean = _draw_group(axes, group, label, colour, dashed=index >= len(CURVES))
+        shown += [mean.low, mean.high]
+        evaluations.append(_evaluations(group, colour))
+    optimum = None if planning else _draw_optimum(axes, curves[0])         # a planner's value is discounted, the optimum is not
+    follow(axes, shown, evaluations, optimum)
     axes.set_title(curves[0].world + (_seeds(groups[0]) if _alike(groups) else ""), **words(fontsize=11, pad=18))
     _name_panel(axes, _quantity_of(curves[0].unit))
     axes.set_xlabel(curves[0].unit, **words())
     axes.set_ylabel("value of the start (reward units)" if planning else "return of an episode (reward units)", **words())
-    axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
-    axes.locator_params(axis="x", nbins=6)
     axes.margins(x=0.02)
+    plain_ticks(axes)
     columns = 2 if max(map(len, axes.get_legend_handles_labels()[1])) <= TWO_COLUMNS else 1
     text = {"prop": {"family": words()["family"], "size": 9}, "labelcolor": words()["color"]}
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns, columnspacing=1.8, **text)
+
+
+def _evaluations(group: list[Curve], colour: tuple[float, float, float]) -> Evaluations:
+    """The mean of the greedy episodes that came to their end, and where a run's did not."""
+    ended = [(curve.eval_steps[kept], curve.eval_returns[kept]) for curve in group if (kept := curve.unfinished <= 0.0).any()]
+    mean = mean_curve(ended or [(np.zeros(0), np.zeros(0))])
+    return Evaluations(mean.steps, mean.mean, np.concatenate([curve.eval_steps[curve.unfinished > 0.0] for curve in group]), colour)
 
 
 def _groups(curves: list[Curve]) -> list[list[Curve]]:
@@ -285,10 +300,28 @@ def _groups(curves: list[Curve]) -> list[list[Curve]]:
     return [[curve for curve in curves if curve.kind == kind] for kind in kinds]
 
 
-def _name_panel(axes: Axes, name: str) -> None:
+def _name_panel(axes: Axes, name: str, meaning: str = "") -> None:
     """The number's name and what it is, above a panel; in an SVG or a PDF a link to its entry in the glossary."""
     url = f"{PAGE}#metric-{name.replace('_', '-')}"
-    axes.text(0, 1.02, f"{name}: {GLOSSARY[name].short}", transform=axes.transAxes, url=url, **words(fontsize=8.5))
+    axes.text(0, 1.02, f"{name}: {meaning or GLOSSARY[name].short}", transform=axes.transAxes, url=url, **words(fontsize=8.5))
+
+
+def _reference(curves: list[Curve]) -> str:
+    """What values were compared with, where one of the curves is an on-policy learner's: it learns the values of its own policy."""
+    own = dict.fromkeys(curve.algorithm for curve in curves if _on_policy(curve))
+    others = dict.fromkeys(curve.algorithm for curve in curves if not _on_policy(curve))
+    if not own:
+        return ""
+    if not others:
+        return "distance from the values of its own policy, exploration included"
+    return f"distance from V*; of {', '.join(own)} from V of its own policy"
+
+
+def _on_policy(curve: Curve) -> bool:
+    """Whether the values that the run learned are those of its own policy; see `ControlAgent.own_policy`."""
+    if curve.algorithm not in ALGORITHMS or curve.settings.get("exploration") == "ucb":
+        return False
+    return bool(getattr(agent_class(curve.algorithm), "on_policy", False))
 
 
 def _quantity_of(unit: str) -> str:
@@ -315,31 +348,31 @@ def _draw_errors(axes: Axes, name: str, curves: list[Curve], above: Axes) -> Non
     else:                                    # 0 has a place too, below the smallest number that is not
         axes.set_yscale("symlog", linthresh=min((value for value in shown if value > ROUNDING), default=1.0))
         axes.set_ylim(bottom=0.0)
+    plain_ticks(axes)
     axes.set_ylabel(EXACT_METRICS[name], **words(fontsize=9))
-    _name_panel(axes, name)
+    _name_panel(axes, name, _reference([group[0] for _, group in known]) if name == "value_error" else "")
     axes.set_xlabel(curves[0].unit, **words(fontsize=9))
 
 
-def _draw_group(axes: Axes, group: list[Curve], label: str, colour: tuple[float, float, float], *, dashed: bool = False) -> None:
+def _draw_group(axes: Axes, group: list[Curve], label: str, colour: tuple[float, float, float], *, dashed: bool = False) -> Mean:
     mean = mean_curve([(curve.steps, curve.returns) for curve in group])
     dots = len(mean.steps) == 1 or (group[0].unit == "sweeps" and len(mean.steps) <= DOTTED)
     style, marker = "--" if dashed else "-", "o" if dots else ""
     axes.plot(mean.steps, mean.mean, style, color=colour, linewidth=1.8, marker=marker, markersize=4, label=label)
     if len(group) > 1:
         axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
-    if all(curve.eval_steps.size for curve in group):
-        greedy = mean_curve([(curve.eval_steps, curve.eval_returns) for curve in group])
-        places = np.linspace(0, len(greedy.steps) - 1, min(len(greedy.steps), 12)).round().astype(int)
-        axes.plot(greedy.steps[places], greedy.mean[places], "o", color=colour, markersize=4.5, markerfacecolor="white")
+    return mean
 
 
-def _draw_optimum(axes: Axes, curve: Curve) -> None:
+def _draw_optimum(axes: Axes, curve: Curve) -> float | None:
+    """A dashed line at the best return, and that return, where it is known."""
     try:
         best = optimal_return(Recipe(find(curve.env).id, curve.env_kwargs))
     except RequestError:                     # registered elsewhere; the curve can be drawn all the same
-        return
+        return None
     if best is not None:
-        axes.axhline(best, color=fraction_rgb(GREY), linestyle=(0, (5, 3)), linewidth=1.2, label=f"optimum {best:.4g}")
+        axes.axhline(best, color=fraction_rgb(GREY), linestyle=(0, (5, 3)), linewidth=1.2, label=f"optimum {tick_text(round(best, 4))}")
+    return best
 
 
 def _labels(groups: list[list[Curve]]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
+from rlbook.plots.curve_axes import plain_ticks
 from rlbook.plots.figure import plain_axes, words
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ def draw_panel(axes: Axes, panel: Panel, bands: Mapping[str, Band]) -> None:
     axes.set_title(panel.title + alone, loc="left", **words(fontsize=9))
     axes.set_ylabel(panel.unit, **words(fontsize=8))
     axes.tick_params(labelsize=8)
-    axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
-    axes.locator_params(axis="x", nbins=5)
+    plain_ticks(axes, most=5)
     if panel.unit == "share":
         axes.set_ylim(-0.03, 1.03)
     elif min(float(bands[name][1].min()) for name in panel.names) >= 0.0:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
 
-def evaluated(agent: Agent, request: Request, exact: ExactEvaluation | None, step: int, workers: Workers | None = None) -> Metrics:
+def evaluated(
+    agent: Agent, request: Request, exact: ExactEvaluation | None, step: int, workers: Workers | None = None, *, effort: int | None = None
+) -> Metrics:
     """`eval_return` of an agent that seeks it, and how far its table is from the exact one, where that is known.
 
     Args:
@@ -23,6 +25,8 @@ def evaluated(agent: Agent, request: Request, exact: ExactEvaluation | None, ste
         exact: the answer that a table is compared with.
         step: for the message of an error.
         workers: step the environments, where there are some.
+        effort: environment steps of training since the evaluation before; one whose episodes might never end takes
+            about as many. None: it is not shortened.
 
     Raises:
         TrainingError: a return or an observation is not finite, or the environment failed.
@@ -31,9 +35,10 @@ def evaluated(agent: Agent, request: Request, exact: ExactEvaluation | None, ste
     if not agent.seeks_return or not agent.plays():
         return found
     try:
-        mean = play(agent, request.recipe.for_evaluation(), request.eval_episodes, request.seed, workers=workers).mean
+        result = play(agent, request.recipe.for_evaluation(), request.eval_episodes, request.seed, workers=workers, effort=effort)
     except FloatingPointError as error:
         raise TrainingError(f"an observation of the evaluation at step {step} is not finite: {error}") from None
     except TrainingError as error:
         raise TrainingError(f"{error} (evaluation at step {step})") from None
-    return {"eval_return": mean} | found
+    cut = {"eval_unfinished": result.unfinished / len(result.returns)} if result.unfinished else {}
+    return {"eval_return": result.mean} | cut | found

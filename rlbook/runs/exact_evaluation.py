@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,9 +38,16 @@ class ExactEvaluation:
         )
 
     def evaluate(self, agent: Any) -> Metrics:
-        """`value_error`, and of an agent that seeks the best policy `policy_regret`."""
-        error = (agent.values() - self.exact)[self.counted]
-        found = {"value_error": float(np.sqrt(np.mean(error**2)))}
+        """`value_error`, and of an agent that seeks the best policy `policy_regret`.
+
+        An on-policy agent learns the values of its own policy, exploration included, and is compared with those.
+        """
+        own = agent.own_policy() if self.target is None and hasattr(agent, "own_policy") else None
+        found: Metrics = {}
+        with contextlib.suppress(ValueError):                  # γ is 1 and its own policy may walk in circles
+            exact = self.exact if own is None else self.model.policy_values(own, self.gamma)
+            values = agent.values() if own is None else (own * agent.action_values()).sum(axis=1)
+            found = {"value_error": float(np.sqrt(np.mean((values - exact)[self.counted] ** 2)))}
         if self.target is not None:
             return found
         try:

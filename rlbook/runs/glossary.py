@@ -36,6 +36,8 @@ COMMON: dict[str, str] = {
     "true_return": "mean return of the same episodes in the environment's own reward, where a reward model pays in its place",
     "reward/NAME": "mean of each of several rewards, where it applies; only on token tasks, and only where several were asked for",
     "eval_return": "mean return of greedy episodes in an environment of their own; only on the lines where the agent was evaluated",
+    "eval_unfinished": "share of those episodes that were cut because they did not end, in an environment without a time limit; not where "
+    "it is 0",
 }
 """What every run logs."""
 
@@ -68,6 +70,12 @@ GLOSSARY: dict[str, Entry] = {
         REWARD,
         "rises with return, and ends above it",
         "far below return: the most probable action is wrong somewhere, and sampling gets out of it",
+    ),
+    "eval_unfinished": Entry(
+        "greedy episodes that did not finish",
+        SHARE,
+        "not there: all of them finished",
+        "above 0: the greedy policy walks in circles; eval_return then says when the episodes were cut, not how good the policy is",
     ),
     "accuracy": Entry(
         "pairs in the right order",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 Report = Callable[["Run"], None]
+BAR = 20                                     # characters that the bar has at least
 
 
 @contextlib.contextmanager
@@ -46,7 +50,7 @@ def recent_return(run: Run) -> float | None:
 
 
 class _Bar:
-    """A tqdm bar."""
+    """A tqdm bar: the return first and whole, the bar, and behind it what the width leaves room for."""
 
     def __init__(self) -> None:
         self.bar: Any = None
@@ -56,18 +60,49 @@ class _Bar:
 
         done, total, unit = done_and_total(run)
         if self.bar is None:
+            print(f"{run.request.algorithm} on {run.request.recipe.name}", file=sys.stderr)
             for note in run.notes:
-                tqdm.write(f"note: {note}", file=sys.stderr)
-            name = f"{run.request.algorithm} {run.request.recipe.name}"
-            self.bar = tqdm(total=total, unit=f" {unit}", desc=name, file=sys.stderr, dynamic_ncols=True, mininterval=0.05)
+                print(_note(note), file=sys.stderr)
+            self.bar = tqdm(total=total, file=sys.stderr, dynamic_ncols=True, mininterval=0.05)
         mean = recent_return(run)
-        if mean is not None:
-            self.bar.set_postfix_str(f"return {mean:.2f}", refresh=False)
+        head = "" if mean is None else f"return {mean:.2f} "
+        behind = "" if total is None else f" {_short(min(done, total))} of {_short(total)} {unit}"
+        self.bar.bar_format = bar_format(head, behind, total is not None, columns())
         self.bar.update((done if total is None else min(done, total)) - self.bar.n)
 
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
+
+
+def columns() -> int:
+    """The terminal's, as wide as the bar may be."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return shutil.get_terminal_size().columns
+
+
+def bar_format(head: str, behind: str, ends: bool, width: int) -> str:
+    """tqdm's format of a line: the return, the bar, and what stands behind it where the bar keeps its 20 characters."""
+    if not ends:
+        return head + "{n_fmt} done, {elapsed}"
+    left = " {remaining} left"
+    fixed = len(head) + len("100%||") + len(" 00:00 left") + 1
+    return head + "{percentage:3.0f}%|{bar}|" + (behind + "," if fixed + len(behind) + 1 + BAR <= width else "") + left
+
+
+def _short(count: int) -> str:
+    """A count in at most five characters: 500, 12.5k, 2M."""
+    for scale, letter in ((1e6, "M"), (1e3, "k")):
+        if count >= 10 * scale or (count >= scale and count % (scale / 10) == 0):
+            return f"{count / scale:.1f}".removesuffix(".0") + letter
+    return str(count)
+
+
+def _note(text: str) -> str:
+    """A note within the terminal's width."""
+    return textwrap.fill(f"note: {text}", max(40, min(100, columns() - 1)), subsequent_indent="  ", break_long_words=False)
 
 
 class _Lines:

@@ -35,6 +35,7 @@ from rlbook.runs.state_check import check_alike, check_report, check_shown
 from rlbook.runs.state_encoding import StateError, encode
 
 if TYPE_CHECKING:
+    from rlbook.envs.mdp import TabularMDP
     from rlbook.runs.token_record import Recorder
 
 REPORTS = 100          # in a run; a planner reports every sweep
@@ -110,6 +111,11 @@ class Run:
     def steps(self) -> int:
         """Environment steps taken; for a planner, sweeps; for recorded data, minibatches."""
         return self._source.steps
+
+    @property
+    def model(self) -> TabularMDP | None:
+        """The environment's exact model, where it is known."""
+        return self._source.model
 
     @property
     def passes(self) -> float:
@@ -382,11 +388,13 @@ class Run:
         if self.request.eval_every == 0:
             return {}
         with self._interrupts.at_once():     # half an evaluation is dropped; it begins anew when the run goes on
-            return evaluated(self.agent, self.request, self._exact_evaluation, self.steps, self.workers)
+            before = next((report["step"] for report in reversed(self.metrics) if "eval_return" in report), 0)
+            since = self.steps - before if isinstance(self._source, EnvironmentSource) else None
+            return evaluated(self.agent, self.request, self._exact_evaluation, self.steps, self.workers, effort=since)
 
     @cached_property
     def _exact_evaluation(self) -> ExactEvaluation | None:
-        return exact_evaluation_of(self.agent, self._source.model)
+        return exact_evaluation_of(self.agent, self.model)
 
     def _write(self, found: Metrics) -> bool:
         """Logs what happened since the last report. True where the evaluation is the best so far."""

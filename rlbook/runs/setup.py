@@ -14,12 +14,13 @@ from gymnasium.spaces import Dict
 from gymnasium.vector import VectorEnv
 
 from rlbook.agent import Agent, Data, Parts, Planner
+from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError
 from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.table_interaction import interaction_for
 from rlbook.interaction.advice import AdvisedVectorEnv, check_advisable, check_expert
 from rlbook.interaction.learned_reward import PaidEnv, PaidVectorEnv, model_weight
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.playing import adapted_vector, training_limit
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.vector import VectorInteraction
@@ -178,11 +179,13 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     agent = kind(env, request.config, request.seed, **given)
     if source == "data":
         return Ready(agent, DataSource(lambda: _data(request, env, parts)), notes)
-    rng = rng_for(request.seed, "environment")
+    rng, longest = rng_for(request.seed, "environment"), training_limit(request.recipe)
     if isinstance(env, AdaptedEnv):
-        interaction = interaction_for(agent, env, request.recipe, rng)
+        interaction = interaction_for(agent, env, request.recipe, rng, longest)
     else:
-        interaction = VectorInteraction(env, rng, rollout=agent.rollout, group_size=agent.group_size)
+        interaction = VectorInteraction(env, rng, rollout=agent.rollout, group_size=agent.group_size, longest=longest)
+    if longest < ENDLESS:
+        notes += (f"{request.recipe.name} has no time limit; a training episode is cut after {longest:,} steps",)
     return Ready(agent, EnvironmentSource(interaction), notes + ((interaction.note,) if interaction.note else ()))
 
 

@@ -187,14 +187,15 @@ def test_an_environment_with_its_own_policy_shows_it_the_observation_itself() ->
 @pytest.mark.parametrize(
     ("algorithm", "env", "notes"),
     [
-        ("ppo", "Maze-v0", ["observation: one-hot"]),
+        ("ppo", "Maze-v0", ["observation: one-hot (for each state a vector with one 1 and zeros else)"]),
         ("ppo", "CartPole-v1", []),
-        ("ppo", "Pendulum-v1", ["action: Gaussian, clipped to the environment's bounds"]),
-        ("sac", "Pendulum-v1", ["action: [-1, 1] scaled to [-2, 2]"]),
+        ("ppo", "Pendulum-v1", ["action: drawn from a Gaussian, and clipped to the environment's bounds"]),
+        ("sac", "Pendulum-v1", ["action: the network's numbers from -1 to 1 are scaled to [-2, 2]"]),
         ("dqn", "Pendulum-v1", ["action: 5 values for each of 1 dimensions, over [-2, 2]"]),
         ("q_learning", "Blackjack-v1", []),
         ("q_learning", "CartPole-v1",
-         ["observation: 8 bins for each of 4 dimensions, over [-4.8, 4.8], [-3, 3], [-0.4189, 0.4189], [-3, 3]"]),
+         ["observation: 8 bins for each of 4 dimensions, over [-4.8, 4.8], [-3, 3], [-0.4189, 0.4189], [-3, 3]; "
+          "each combination is a state"]),
     ],
 )  # fmt: skip
 def test_the_run_says_what_was_done(algorithm: str, env: str, notes: list[str]) -> None:

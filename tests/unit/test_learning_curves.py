@@ -15,6 +15,7 @@ from matplotlib.collections import PolyCollection
 
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
+from rlbook.plots.curve_axes import tick_text
 from rlbook.plots.curves import bootstrap_band, mean_curve, plot_curves, read_curve, save_curve
 from rlbook.plots.optimum import horizon_values, optimal_return
 
@@ -160,6 +161,69 @@ def test_what_was_judged_against_the_exact_answer_has_panels_below(tmp_path: Pat
     np.testing.assert_allclose(axes[1].lines[0].get_ydata()[[0, -1]], [(1 + 3) / 2, (1 / 3 + 3) / 2])
     assert len([part for part in axes[1].collections if isinstance(part, PolyCollection)]) == 1
     assert len(plot_curves(write_run(tmp_path / "2", rising(0))).axes) == 1                # nothing judged, no panels
+
+
+def test_an_evaluation_that_was_cut_is_marked_and_does_not_flatten_the_curve(tmp_path: Path) -> None:
+    """Training returns lie between 1 and 3, the optimum is 3: the axis ends a little beyond, whatever -10 000 an evaluation says."""
+    reports = [*rising(0), {"step": 150, "eval_return": -10_000.0, "eval_unfinished": 1.0}, {"step": 300, "eval_return": 2.5}]
+    axes = plot_curves(write_run(tmp_path / "a", reports)).axes[0]
+    bottom, top = axes.get_ylim()
+    assert 0.5 < bottom < 1.0 and 3.0 < top < 3.5
+    shown = lines(axes.figure)
+    assert shown["greedy episodes: did not finish"].get_marker() == "x" and "greedy episodes" in shown
+    crosses = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    assert [line.get_xdata().tolist() for line in crosses] == [[150.0]]
+    circle = next(line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1)
+    assert circle.get_ydata().tolist() == [2.5]
+
+
+def test_an_evaluation_far_below_training_stands_at_the_edge(tmp_path: Path) -> None:
+    axes = plot_curves(write_run(tmp_path / "a", [*rising(0), {"step": 300, "eval_return": -500.0}])).axes[0]
+    assert axes.get_ylim()[0] > 0.5 and lines(axes.figure)["greedy episodes below the axis"].get_marker() == "v"
+
+
+def test_of_several_runs_only_what_came_to_its_end_is_averaged(tmp_path: Path) -> None:
+    ended = [*rising(0), {"step": 300, "eval_return": 3.0}]
+    cut = [*rising(0), {"step": 300, "eval_return": -1_000.0, "eval_unfinished": 0.5}]
+    axes = plot_curves([write_run(tmp_path / str(seed), each, seed=seed) for seed, each in enumerate((ended, cut))]).axes[0]
+    marks = {line.get_marker(): line.get_ydata().tolist() for line in axes.lines if line.get_marker() in "ox" and len(line.get_xdata())}
+    assert marks["o"] == [3.0] and len(marks["x"]) == 1
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (0.0, "0"), (0.5, "0.5"), (200.0, "200"), (-9_999.0, "−9999"), (10_000.0, "10k"), (-12_500.0, "−12.5k"), (1_500_000.0, "1.5M"),
+    (0.001, "0.001"), (3e9, "3G"),
+])  # fmt: skip
+def test_ticks_are_numbers_as_people_write_them(value: float, text: str) -> None:
+    assert tick_text(value) == text
+
+
+def test_no_axis_has_an_offset_or_a_power_of_ten(tmp_path: Path) -> None:
+    numbers = [{"return": 1e6 + step, "value_error": 10.0**-step, "policy_regret": 5.0 - step} for step in range(1, 6)]
+    reports = [{"step": 10**6 * place} | report for place, report in enumerate(numbers, 1)]
+    figure = plot_curves(write_run(tmp_path / "a", reports, env="Elsewhere-v0"), tmp_path / "a.png")
+    texts = [label.get_text() for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for label in axis.get_majorticklabels()]
+    assert {"2M", "0.01", "0.001"} <= set(texts) and not any("e" in text or "$" in text for text in texts)
+    assert not any(axes.yaxis.get_offset_text().get_visible() for axes in figure.axes)
+
+
+def test_a_panel_of_fewer_than_three_points_is_left_out(tmp_path: Path) -> None:
+    reports = [report | ({"value_error": 1.0} if place else {}) for place, report in enumerate(rising(0))]
+    assert len(plot_curves(write_run(tmp_path / "two", reports)).axes) == 1
+    assert len(plot_curves(write_run(tmp_path / "three", [report | {"value_error": 1.0} for report in reports])).axes) == 2
+    text = write_run(tmp_path / "text", [report | ({"entropy": 1.0} if place else {}) for place, report in enumerate(rising(0))], **TEXT)
+    assert len(plot_curves(text).axes) == 1
+
+
+@pytest.mark.parametrize(("algorithms", "said"), [
+    (["q_learning"], "value_error: distance of the values from the exact ones"),
+    (["sarsa"], "value_error: distance from the values of its own policy, exploration included"),
+    (["sarsa", "q_learning"], "value_error: distance from V*; of sarsa from V of its own policy"),
+])  # fmt: skip
+def test_the_panel_says_whose_values_an_on_policy_learner_is_compared_with(tmp_path: Path, algorithms: list[str], said: str) -> None:
+    reports = [report | {"value_error": 1.0} for report in rising(0)]
+    figure = plot_curves([write_run(tmp_path / name, reports, algorithm=name) for name in algorithms])
+    assert said in [text.get_text() for text in figure.axes[1].texts]
 
 
 TITLES = [

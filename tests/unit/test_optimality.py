@@ -53,6 +53,43 @@ def test_values_of_a_given_policy_are_judged_against_that_policy() -> None:
     assert evaluation.evaluate(Fixed([1.5, 4, 0, 0], [0, 0, 0, 0])) == {"value_error": pytest.approx(0.0)}
 
 
+class OnPolicy(Fixed):
+    """Its own policy takes action 1 in state 0 with probability ¼."""
+
+    def own_policy(self) -> np.ndarray:
+        return np.array([[0.75, 0.25], [0.5, 0.5], [0.5, 0.5], [0.5, 0.5]])
+
+    def action_values(self) -> np.ndarray:
+        return np.array([[1.0, 2.0], [4.0, 4.0], [0.0, 0.0], [0.0, 0.0]])
+
+
+def test_an_on_policy_agent_is_judged_against_its_own_policy() -> None:
+    """γ = .5: V^π(1) = 4, V^π(0) = ¾ · 1 + ¼ · .5 · 4 = 1.25, and Σ_a π(a|0) Q(0, a) = ¾ · 1 + ¼ · 2 = 1.25: no error."""
+    found = ExactEvaluation(two_states(), 0.5).evaluate(OnPolicy([2, 4, 0, 0], [1, 0, 0, 0]))
+    assert found == {"value_error": pytest.approx(0.0), "policy_regret": pytest.approx(0.0)}
+
+
+@pytest.mark.parametrize(("name", "options", "error"), [
+    ("expected_sarsa", {"alpha": "inverse(1.0, 0.6)", "epsilon": 0.3, "episodes": 400, "simulate": False}, 0.05),
+    pytest.param("sarsa", {"alpha": "inverse(1.0, 0.8)", "epsilon": 0.3, "episodes": 3_000}, 0.3, marks=pytest.mark.slow),
+    pytest.param("mc_control", {"epsilon": 0.3, "episodes": 3_000}, 0.3, marks=pytest.mark.slow),
+    pytest.param("semi_gradient_sarsa", {"alpha": 0.02, "epsilon": 0.3, "episodes": 1_000}, 0.5, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_the_values_of_an_on_policy_learner_come_near_those_of_its_own_policy(name: str, options: dict[str, Any], error: float) -> None:
+    """On a walk of three cells to the goal. V* is off by more than 1: it knows of no random steps."""
+    env = rlbook.make("Maze-v0", layout="S..G")
+    run = rlbook.train(name, env, gamma=0.9, seed=0, **options)
+    exact = exact_evaluation_of(run.agent, TabularMDP.from_env(env))
+    assert exact is not None and run.metrics[-1]["value_error"] < error
+    np.testing.assert_allclose(run.agent.own_policy().sum(axis=1), 1.0)
+    assert float(np.sqrt(np.mean((run.agent.values() - exact.exact)[exact.counted] ** 2))) > 1.0
+
+
+def test_an_upper_confidence_bound_is_no_policy_to_compare_with() -> None:
+    assert rlbook.train("sarsa", "Maze-v0", steps=10, eval_every=0, exploration="ucb").agent.own_policy() is None
+    assert rlbook.train("q_learning", "Maze-v0", steps=10, eval_every=0).agent.own_policy() is None
+
+
 def test_a_policy_that_walks_in_circles_has_no_regret_at_gamma_one() -> None:
     model = TabularMDP.from_env(rlbook.make("Maze-v0"))
     found = ExactEvaluation(model, 1.0).evaluate(Fixed(np.zeros(25), np.zeros(25, dtype=int)))

@@ -56,4 +56,5 @@ class ExpectedSarsa(ControlAgent):
     """Expected SARSA on a table. Acts in one environment; learns at every step."""
 
     Config = ExpectedSarsaConfig
+    on_policy = True
     update = staticmethod(expected_sarsa_update)

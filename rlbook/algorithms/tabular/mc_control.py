@@ -130,6 +130,7 @@ class MCControl(EpisodeAgent, ControlAgent):
     memory: MCMemory
     settings: MCSettings
     Config = MCControlConfig
+    on_policy = True
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
         "td_error": "mean of |G - Q(s, a)| over an episode's updates, in reward units",
     }

@@ -131,6 +131,7 @@ class NStepSarsa(ControlAgent):
     memory: NStepMemory
     settings: NStepSettings
     Config = NStepSarsaConfig
+    on_policy = True
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
         "td_error": "mean of |G - Q(s, a)|, in reward units; what is learned at an episode's end "
         "counts as one",

@@ -74,6 +74,7 @@ class Sarsa(ControlAgent):
 
     memory: SarsaMemory
     Config = SarsaConfig
+    on_policy = True
     choose = staticmethod(take_pending)
     update = staticmethod(sarsa_update)
 

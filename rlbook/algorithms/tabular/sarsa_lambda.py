@@ -96,6 +96,7 @@ class SarsaLambda(ControlAgent):
     memory: TrueOnlineSarsaMemory
     settings: TracedControlSettings
     Config = SarsaLambdaConfig
+    on_policy = True
     choose = staticmethod(take_pending)
     update = staticmethod(sarsa_lambda_update)
 

@@ -31,6 +31,7 @@ from rlbook.algorithms.tabular.exploration import (
     UCB,
     WAYS,
     explore,
+    probability,
     settled,
 )
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Memory, Settings
@@ -240,6 +241,8 @@ class ControlAgent(TableAgent):
     memory: ControlMemory
     settings: ControlSettings
     choose = staticmethod(explore)
+    on_policy: ClassVar[bool] = False
+    """Whether Q(s, a) are the values of the policy that acts, exploration included."""
     METRICS: ClassVar[dict[str, str]] = {
         "td_error": "mean of |δ|, how far the table was from its targets, in reward units",
         "epsilon": "probability of a random action (ε-greedy; not with a 1/N schedule, which "
@@ -310,3 +313,16 @@ class ControlAgent(TableAgent):
     def action_values(self) -> np.ndarray:
         """Q(s, a): [S, A], in reward units."""
         return self.memory.q.copy()
+
+    def own_policy(self) -> np.ndarray | None:
+        """π(a|s), [S, A]: how an on-policy agent acts now, exploration included.
+
+        None of an off-policy agent, and of UCB, which is no distribution.
+        """
+        if not self.on_policy or self.settings.exploration == UCB:
+            return None
+        self.memory.clock[0] = self.progress
+        return np.array([
+            [probability(self.memory, self.settings, state, action) for action in range(self.num_actions)]
+            for state in range(self.num_states)
+        ])  # fmt: skip

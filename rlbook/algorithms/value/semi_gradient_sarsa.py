@@ -56,6 +56,7 @@ class SemiGradientSarsa(SemiGradientAgent):
     """Semi-gradient SARSA, n-step or with traces. Acts in one environment."""
 
     Config = SemiGradientSarsaConfig
+    on_policy = True
     METRICS: ClassVar[dict[str, str]] = LinearAgent.METRICS | {
         "td_error": "mean of |δ|, how far q was from its targets, in reward units",
         "epsilon": "probability of a random action",
@@ -117,6 +118,13 @@ class SemiGradientSarsa(SemiGradientAgent):
     def action_values(self) -> NDArray[np.float64]:
         """q(s, a): [S, A], in reward units, where states can be counted."""
         return linear(self.weights, self.features(self.states()))
+
+    def own_policy(self) -> NDArray[np.float64]:
+        """π(a|s), [S, A]: how the agent acts now, exploration included."""
+        values = self.action_values()
+        best = values == values.max(axis=1, keepdims=True)
+        epsilon = self.config.epsilon(self.progress)
+        return epsilon / self.num_actions + (1.0 - epsilon) * best / best.sum(axis=1, keepdims=True)
 
     def greedy_policy(self) -> NDArray[np.int64]:
         """[S]: the action taken without exploration."""

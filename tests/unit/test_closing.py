@@ -1,0 +1,93 @@
+"""What is said while a run trains, and when it is over."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tqdm import tqdm
+
+import rlbook
+from rlbook.runs.closing import happened
+from rlbook.runs.progress import bar_format
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("value", [0.5, -12.34, -10_000.0])
+def test_the_return_stands_first_and_whole_and_the_bar_has_room(width: int, value: float) -> None:
+    layout = bar_format(f"return {value:.2f} ", " 225k of 500k steps", True, width)
+    line = tqdm.format_meter(225, 500, 60.0, ncols=width, bar_format=layout)
+    assert line.startswith(f"return {value:.2f} ") and len(line) <= width
+    bar = re.search(r"\|(.*)\|", line)
+    assert bar is not None and len(bar.group(1)) >= 20
+    assert ("225k of 500k steps" in line) == (width >= 80)
+
+
+def test_without_an_end_there_is_no_bar() -> None:
+    assert bar_format("", "", False, 60) == "{n_fmt} done, {elapsed}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [60, 80])
+def test_in_a_terminal_no_line_is_wider_than_it(columns: int, tmp_path: Path) -> None:
+    parent, child = pty.openpty()
+    termios.tcsetwinsize(child, (40, columns))
+    command = [sys.executable, "-m", "rlbook", "train", "q_learning", "FrozenLake-v1", "--episodes", "300", "--simulate", "false"]
+    with subprocess.Popen(command, stdout=child, stderr=child, cwd=tmp_path, env=os.environ | {"TERM": "xterm"}) as running:
+        os.close(child)
+        shown = b""
+        try:
+            while block := os.read(parent, 65_536):
+                shown += block
+        except OSError:                      # the terminal is closed
+            pass
+        assert running.wait(timeout=120) == 0
+    text = shown.decode()
+    lines = [line for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)) if line.strip()]
+    assert max(map(len, lines)) <= columns
+    assert any(line.startswith("return 0.") and "100%" in line for line in lines)
+
+
+def said(algorithm: str, env: Any, **options: Any) -> list[str]:
+    return happened(rlbook.train(algorithm, env, **options))
+
+
+def test_greedy_play_is_set_beside_the_optimum() -> None:
+    assert said("q_learning", "Maze-v0", steps=20_000, epsilon=0.2, alpha=0.5)[-1] == "greedy play solves it: 3.00 of 3.00"
+    assert said("q_learning", "Maze-v0", steps=50)[-1].startswith("greedy play does not solve it yet: ")
+    assert said("value_iteration", "Maze-v0", eval_every=1) == ["greedy play solves it: 3.00 of 3.00"]
+    assert len(said("q_learning", "Blackjack-v1", steps=200)) == 1, "nobody knows the optimum"
+
+
+def test_few_episodes_are_counted() -> None:
+    assert said("q_learning", "Maze-v0", episodes=3, eval_every=0) == [
+        "3 episodes finished, too few to learn much from; give more --steps or --episodes"
+    ]
+    assert said("q_learning", "Maze-v0", steps=3, eval_every=0) == ["no episode finished in 3 steps; give more --steps"]
+
+
+def test_rewards_that_were_all_0_are_named() -> None:
+    """FrozenLake pays 1 or nothing, so a return of 0 has no other reading. Where rewards may cancel, only the returns are known."""
+    assert said("q_learning", "FrozenLake8x8-v1", episodes=2, eval_every=0, seed=0) == [
+        "2 episodes finished, and every reward was 0: nothing told a good action from a bad one"
+    ]
+
+
+def test_episodes_that_were_cut_are_told() -> None:
+    (last,) = [line for line in said("q_learning", "CliffWalking-v1", steps=300) if line.startswith("greedy")]
+    assert last == "greedy play did not finish: 100% of its episodes were cut, since the environment has no time limit"
+
+
+def test_evaluation_that_takes_most_of_the_time_is_told() -> None:
+    run = rlbook.train("q_learning", "Maze-v0", episodes=20, eval_every=0)
+    run.seconds = {"learn": 1.0, "evaluate": 9.0}
+    assert happened(run)[-1] == "evaluation took 90% of the time; --eval-episodes 5 makes it shorter, --eval-every 0 leaves it out"
+    run.seconds = {"learn": 9.0, "evaluate": 9.0 - 1e-9}
+    assert not any("evaluation" in line for line in happened(run))
