@@ -53,20 +53,20 @@ clean:  ## remove .venv and everything that was built
 
 .venv/.runtime: $(DEPENDS) | .venv/bin/python
 	@echo "Installing rlbook (a few minutes the first time)"
-	@$(PIP) -e .
+	@$(PIP) -e ".[games]"
 	@touch $@
 
 .venv/.dev: $(DEPENDS) | .venv/bin/python
 	@echo "Installing rlbook and what its tests need (a few minutes the first time)"
-	@$(PIP) -e ".[dev,log,fast,data,lora]"
+	@$(PIP) -e ".[dev,games,log,fast,data,lora]"
 	@touch $@ .venv/.runtime
 
 .venv/.docs: $(DEPENDS) | .venv/bin/python
 	@echo "Installing rlbook and what its site needs (a few minutes the first time)"
-	@$(PIP) -e ".[docs]"
+	@$(PIP) -e ".[docs,games]"
 	@touch $@ .venv/.runtime
 
 .venv/.bench: .venv/.dev
 	@echo "Installing the peers to measure against"
-	@$(PIP) -e ".[dev,log,fast,data,lora,peers]"
+	@$(PIP) -e ".[dev,games,log,fast,data,lora,peers]"
 	@touch $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.plots.colours import INK, PAPER, RED, readable_on
 from rlbook.plots.figure import FONT, save_bytes
+from rlbook.plots.played_board import picture_of, stage_for
 from rlbook.plots.playing import Frame, play_frames, render_modes
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ WIDEST = 600                                 # pixels; larger pictures are shrun
 def save_gif(agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 1, seed: int = 0) -> Path:
     """Writes greedy episodes as a GIF: an episode of n steps has n + 1 frames.
 
-    Environments that draw pixels are shown so, others by their text.
+    Environments with a board (toy text) are shown on it, with the agent's values and arrows; others by the pixels that they draw, or by
+    their text.
 
     Args:
         agent: who acts.
@@ -44,14 +47,18 @@ def save_gif(agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 
     path = Path(path)
     if path.suffix.lower() != ".gif":
         raise RequestError(f"the name of an animation must end in .gif, got {str(path)!r}")
-    modes = render_modes(recipe)
-    if not modes:
+    stage = stage_for(agent, recipe)
+    modes = [] if stage is not None else render_modes(recipe)
+    if stage is None and not modes:
         raise RequestError(f"{recipe.name} cannot be drawn here: {_why_not(recipe)}")
-    mode = "rgb_array" if "rgb_array" in modes else modes[0]
+    mode = None if stage is not None else "rgb_array" if "rgb_array" in modes else modes[0]
     frames = list(_limited(play_frames(agent, recipe, mode, episodes=episodes, seed=seed)))
+    if stage is not None:
+        frames = [replace(frame, picture=picture_of(moment), note=moment.note) for frame in frames for moment in [stage.at(frame.obs)]]
     pace = round(1000 / float(recipe.make().metadata.get("render_fps") or 4))
     durations = [LAST if frame.over else pace for frame in frames]
-    return save_bytes(path, encode_gif([picture(frame) for frame in _same_size(frames)], durations))
+    pictures = [picture(frame) for frame in _same_size(frames)]
+    return save_bytes(path, encode_gif(pictures, durations, None if stage is None else shared_palette(pictures, 256)))
 
 
 def encode_gif(pictures: list[Image.Image], durations: list[int], palette: Image.Image | None = None) -> bytes:
@@ -62,16 +69,28 @@ def encode_gif(pictures: list[Image.Image], durations: list[int], palette: Image
     return buffer.getvalue()
 
 
+def shared_palette(pictures: list[Image.Image], colours: int) -> Image.Image:
+    """One picture that has the colours of some of them in it: with one palette, what stays the same takes no room in the file."""
+    from PIL import Image
+
+    chosen = pictures[:: max(1, len(pictures) // 6)]
+    whole = Image.new("RGB", (chosen[0].width, sum(picture.height for picture in chosen)))
+    for place, picture in enumerate(chosen):
+        whole.paste(picture, (0, place * picture.height))
+    rare = Image.Quantize.MAXCOVERAGE if colours == 256 else Image.Quantize.MEDIANCUT       # a small disc keeps its colour
+    return whole.quantize(colours, method=rare, dither=Image.Dither.NONE)
+
+
 def picture(frame: Frame) -> Image.Image:
     """What the environment drew, with a line below it: the step and the return so far. So no two frames of an episode are alike."""
     from PIL import Image, ImageDraw
 
     drawn = _text_picture(frame.picture) if isinstance(frame.picture, str) else Image.fromarray(np.asarray(frame.picture, dtype=np.uint8))
     drawn.thumbnail((WIDEST, WIDEST))
-    width = max(drawn.width, 200)
+    width = max(drawn.width, 320 if frame.note else 200)
     whole = Image.new("RGB", (width, drawn.height + 26), PAPER)
     whole.paste(drawn, ((width - drawn.width) // 2, 0))
-    caption = f"step {frame.step}   return {frame.episode_return:.4g}".replace("-", "−")
+    caption = f"step {frame.step}   return {frame.episode_return:.4g}".replace("-", "−") + (f"   {frame.note}" if frame.note else "")
     ImageDraw.Draw(whole).text((8, drawn.height + 5), caption, fill=INK, font=font(13))
     return whole
 
@@ -95,8 +114,6 @@ def _limited(frames: Iterator[Frame]) -> Iterator[Frame]:
 
 def _same_size(frames: list[Frame]) -> list[Frame]:
     """Texts filled up to one size, above and to the right: a GIF's frames have one, and what moves in them stays in its place."""
-    from dataclasses import replace
-
     if not isinstance(frames[0].picture, str):
         return frames
     texts = [frame.picture.strip("\n").split("\n") for frame in frames]

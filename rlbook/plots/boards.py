@@ -17,6 +17,7 @@ from rlbook.envs.maze import Maze
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.random_walk import RandomWalk
 from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.ten_armed_testbed import TenArmedTestbed
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 DIRECTIONS = {
-    "up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1), "stay": (0, 0),
+    "up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1), "stay": (0, 0), "pick up": (0, 0), "drop off": (0, 0),
     "up left": (-1, -1), "up right": (-1, 1), "down left": (1, -1), "down right": (1, 1),
 }  # fmt: skip
 """What an action is called, and where its arrow points: (rows down, columns right)."""
@@ -119,7 +120,8 @@ def _kinds() -> list[tuple[type, Any]]:
     from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
     return [
-        (RandomWalk, _walk), (Gambler, _gambler), (CarRental, _rental), (FrozenLakeEnv, _lake), (CliffWalkingEnv, _cliff),
+        (RandomWalk, _walk), (Gambler, _gambler), (CarRental, _rental), (TenArmedTestbed, _machines),
+        (FrozenLakeEnv, _lake), (CliffWalkingEnv, _cliff),
         (BlackjackEnv, _blackjack),
     ]  # fmt: skip
 
@@ -173,6 +175,14 @@ def _walk(env: RandomWalk) -> list[Board]:
     shown = states if env.views is None else env.views
     walls = np.zeros((1, count), dtype=bool)
     return [Board(walls, played(model), shown, tuple(env.action_names), texts, model, across="state" if line else "", line=line)]
+
+
+def _machines(env: TenArmedTestbed) -> list[Board]:
+    """The arms of a bandit side by side; which of them looks best is marked."""
+    count = len(env.means)
+    walls, names = np.zeros((1, count), dtype=bool), tuple(map(str, range(count)))
+    common = {"across": "machine", "columns_named": names}
+    return [Board(walls, np.ones(count, dtype=bool), np.zeros(count, dtype=int), ("best",), ("",) * count, **common)]
 
 
 def _gambler(env: Gambler) -> list[Board]:

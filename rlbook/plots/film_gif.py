@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.plots.animation import LAST, encode_gif, font
+from rlbook.plots.animation import LAST, encode_gif, font, shared_palette
 from rlbook.plots.colours import GREY, INK, PAPER, mixed, readable_on
 from rlbook.plots.film import EMPTY, Cell, Film, arrow_outline, arrows_in
 
@@ -22,30 +22,27 @@ def gif_of(film: Film, frames_per_second: float) -> bytes:
     """The film, its last picture held for longer; endless."""
     pictures = [_picture(film, cells, still.caption) for cells, still in zip(film.cells(), film.stills, strict=True)]
     pace = round(1000 / frames_per_second)
-    return encode_gif(pictures, [*[pace] * (len(pictures) - 1), LAST], palette=_colours_of(pictures))
+    return encode_gif(pictures, [*[pace] * (len(pictures) - 1), LAST], palette=shared_palette(pictures, 160))
 
 
-def _colours_of(pictures: list[Image.Image]) -> Image.Image:
-    """One picture that has the colours of the film in it: with one palette, what stays the same takes no room in the file."""
-    from PIL import Image
+def board_image(film: Film, cells: list[Cell]) -> tuple[int, Image.Image]:
+    """The side of a cell in pixels, and the cells of a moment, drawn `FINER` times larger than they are shown."""
+    from PIL import Image, ImageDraw
 
-    chosen = pictures[:: max(1, len(pictures) // 6)]
-    whole = Image.new("RGB", (chosen[0].width, sum(picture.height for picture in chosen)))
-    for place, picture in enumerate(chosen):
-        whole.paste(picture, (0, place * picture.height))
-    return whole.quantize(160, dither=Image.Dither.NONE)
+    columns, rows = film.size
+    side = FINER * max(6, min(LARGEST_CELL, (WIDEST - 2 * MARGIN) // columns, WIDEST // rows))
+    board = Image.new("RGB", (side * columns, side * rows), PAPER)
+    pencil = ImageDraw.Draw(board)
+    for cell, (column, row) in zip(cells, film.places, strict=True):
+        _draw_cell(pencil, cell, film.moves, side * column, side * row, side)
+    return side, board
 
 
 def _picture(film: Film, cells: list[Cell], caption: str) -> Image.Image:
     from PIL import Image, ImageDraw
 
-    columns, rows = film.size
-    side = max(6, min(LARGEST_CELL, (WIDEST - 2 * MARGIN) // columns, WIDEST // rows))
-    board = Image.new("RGB", (FINER * side * columns, FINER * side * rows), PAPER)
-    pencil = ImageDraw.Draw(board)
-    for cell, (column, row) in zip(cells, film.places, strict=True):
-        _draw_cell(pencil, cell, film.moves, FINER * side * column, FINER * side * row, FINER * side)
-    board = board.resize((side * columns, side * rows), Image.Resampling.LANCZOS)
+    _, large = board_image(film, cells)
+    board = large.resize((large.width // FINER, large.height // FINER), Image.Resampling.LANCZOS)
     words = font(14), font(13)
     longest = max([words[0].getlength(film.title), *(words[1].getlength(still.caption) for still in film.stills)])
     width = 2 * MARGIN + max(board.width, round(longest))

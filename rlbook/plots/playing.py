@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +35,7 @@ class Frame:
     reward: float                            # what it was paid, in reward units
     episode_return: float                    # so far, undiscounted
     over: bool                               # the last one of its episode
+    note: str = ""                           # what the picture does not show
 
 
 def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int, seed: int) -> Iterator[Frame]:
@@ -48,6 +51,8 @@ def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int
     Raises:
         RequestError: something that the environment needs for drawing is not installed.
     """
+    if mode == "rgb_array":
+        hide_windows()
     env = with_mode(recipe, mode).make()
     shown = ResumableEnv(env)                # which remembers the observation as the environment shows it
     interaction = SingleInteraction(
@@ -58,6 +63,13 @@ def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int
         yield from _frames(agent.bind_env(env), env, shown, interaction)
     finally:
         env.close()
+
+
+def hide_windows() -> None:
+    """Lets pygame draw into memory where there is no display; where there is one, nothing is changed. Call it before it draws pixels."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")             # what a package prints is no result
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def with_mode(recipe: Recipe, mode: str | None) -> Recipe:
@@ -109,6 +121,7 @@ def render_modes(recipe: Recipe) -> list[str]:
     if recipe.id is None:
         assert recipe.instance is not None
         return [recipe.instance.render_mode] if recipe.instance.render_mode else []
+    hide_windows()
     for mode in recipe.make().unwrapped.metadata.get("render_modes", []):
         if mode not in ("ansi", "rgb_array"):
             continue

@@ -11,6 +11,7 @@ from typing import TextIO
 import numpy as np
 
 from rlbook.envs.layouts import MOVES
+from rlbook.envs.rendering import AGENT, COLOURS
 from rlbook.plots.boards import GOALS, HOLES
 from rlbook.plots.colours import GREEN, GREY, INK, PALE, PAPER, RED, Colour, mixed, ramp, readable_on
 from rlbook.plots.value_map import ValueMap, number
@@ -45,6 +46,11 @@ class Terminal:
     def arrows(self) -> str:
         """Up, down, left, right; the four between them; staying."""
         return ARROWS if self._can_write(ARROWS) else PLAIN_ARROWS
+
+    @property
+    def agent(self) -> str:
+        """What stands for the agent."""
+        return "●" if self._can_write("●") else "A"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -117,16 +123,16 @@ def visible_length(text: str) -> int:
 # Mazes
 
 
-def value_map_text(chart: ValueMap, terminal: Terminal) -> str:
+def value_map_text(chart: ValueMap, terminal: Terminal, agent: int | None = None) -> str:
     """A value map as text: in each cell the greedy action and the value, or the action alone where the map is too wide for more.
 
-    Without colour, walls are blocks of #.
+    Without colour, walls are blocks of #. `agent` is the cell in which the agent is to be seen.
     """
     width = 7
-    if chart.board.columns * width > terminal.size[0]:
-        rows = [_compact_row(chart, row, terminal) for row in _rows(chart)]
+    if chart.board.columns * width > terminal.size[0] or 3 * chart.board.rows + 2 > terminal.size[1]:
+        rows = [_compact_row(chart, row, terminal, agent) for row in _rows(chart)]
         return "\n".join(rows)
-    lines = [line for row in _rows(chart) for line in _tall_row(chart, row, width, terminal)]
+    lines = [line for row in _rows(chart) for line in _tall_row(chart, row, width, terminal, agent)]
     low, high = chart.range
     return "\n".join([*lines, terminal.faint(f"{chart.meaning}, from {_number(low)} to {_number(high)}")])
 
@@ -140,12 +146,13 @@ def _number(value: float) -> str:
     return number(value).replace("−", "-")
 
 
-def _tall_row(chart: ValueMap, row: int, width: int, terminal: Terminal) -> list[str]:
+def _tall_row(chart: ValueMap, row: int, width: int, terminal: Terminal, agent: int | None) -> list[str]:
     """Three lines, the last one empty: cells look square then."""
     lines, shares = ["", "", ""], chart.shares()
     for state in range(row * chart.board.columns, (row + 1) * chart.board.columns):
         for index, text in enumerate(_cell(chart, state, width, terminal.arrows)):
-            lines[index] += _painted(chart, shares, state, text, terminal)
+            shown = terminal.agent.center(width) if state == agent and index == 0 else text
+            lines[index] += _painted(chart, shares, state, shown, terminal, here=state == agent)
     return lines
 
 
@@ -170,17 +177,20 @@ def _action(chart: ValueMap, state: int, arrows: str) -> str:
     return arrows[ARROWED.index(tuple(chart.board.moves[action].tolist()))]
 
 
-def _compact_row(chart: ValueMap, row: int, terminal: Terminal) -> str:
+def _compact_row(chart: ValueMap, row: int, terminal: Terminal, agent: int | None) -> str:
     """One line, two characters a cell."""
     cells, shares = [], chart.shares()
     for state in range(row * chart.board.columns, (row + 1) * chart.board.columns):
         inside = _action(chart, state, terminal.arrows) if chart.decided[state] else chart.board.texts[state]
+        inside = terminal.agent if state == agent else inside
         text = "##" if chart.board.walls.flat[state] else f"{inside:<2}"
-        cells.append(_painted(chart, shares, state, text, terminal))
+        cells.append(_painted(chart, shares, state, text, terminal, here=state == agent))
     return "".join(cells)
 
 
-def _painted(chart: ValueMap, shares: np.ndarray, state: int, text: str, terminal: Terminal) -> str:
+def _painted(chart: ValueMap, shares: np.ndarray, state: int, text: str, terminal: Terminal, *, here: bool = False) -> str:
+    if here:
+        return terminal.paint(text, ink=PAPER, paper=COLOURS[AGENT], bold=True)
     if chart.board.walls.flat[state]:
         return terminal.paint(text, ink=INK, paper=INK)
     if chart.decided[state]:

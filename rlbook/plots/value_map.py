@@ -27,6 +27,7 @@ Observations: TypeAlias = np.ndarray | tuple[np.ndarray, ...]
 CHUNK = 1_024                                # states that a network sees at once
 ROUNDING = 1e-12                             # a learner's action values that differ by no more are equal, relative to the largest
 VALUES = "value V(s) (reward units)"
+ESTIMATES = "estimate Q(a) (reward units)"
 RETURNS = "return of the greedy policy (reward units)"
 
 
@@ -102,6 +103,9 @@ def maps_on(boards: list[Board], agent: Agent, recipe: Recipe, name: str) -> lis
         recipe: the environment.
         name: the agent's, for the title.
     """
+    estimates = getattr(agent, "action_values", None)
+    if not hasattr(agent, "values") and not agent.batched and estimates is not None:
+        return [_estimates(boards[0], estimates(), f"{name} on {recipe.name}")]
     if not (hasattr(agent, "values") and hasattr(agent, "greedy_policy")) and not agent.batched:
         raise RequestError(f"{name} keeps no values, so there is no map of them")
     arguments = ", ".join(f"{key}={value}" for key, value in recipe.kwargs.items() if isinstance(value, str | int | float))
@@ -110,6 +114,13 @@ def maps_on(boards: list[Board], agent: Agent, recipe: Recipe, name: str) -> lis
 
 
 # What is shown
+
+
+def _estimates(board: Board, values: np.ndarray, title: str) -> ValueMap:
+    """What a bandit thinks of each machine; the best one has its mark."""
+    best = values == values.max()
+    chosen = np.where(np.arange(len(values)) == values.argmax(), 0, -1)
+    return ValueMap(board, values.astype(float), chosen, best[:, None], ESTIMATES, title)
 
 
 def _map_on(board: Board, agent: Agent, recipe: Recipe, title: str) -> ValueMap:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -13,8 +14,9 @@ from numpy.typing import ArrayLike
 from rlbook.checks import check, non_negative_int, optional, positive_int
 from rlbook.envs.layouts import FREE, GOAL, START, WALL
 from rlbook.errors import RequestError
+from rlbook.plots.played_board import Stage, stage_for
 from rlbook.plots.playing import Frame, play_frames, render_modes
-from rlbook.plots.terminal import Terminal, picture_text
+from rlbook.plots.terminal import Terminal, picture_text, value_map_text
 from rlbook.runs.inspecting import action_names
 
 if TYPE_CHECKING:
@@ -89,12 +91,18 @@ def _watch_writing(agent: Agent, recipe: Recipe, terminal: Terminal, prompts: in
 
 
 def _watch_playing(agent: Agent, recipe: Recipe, terminal: Terminal, episodes: int, seed: int, pause: float | None) -> list[float]:
-    mode = _mode(render_modes(recipe), terminal)
+    stage = stage_for(agent, recipe)
+    modes = render_modes(recipe)
+    if stage is not None and "ansi" in modes and not terminal.colour:
+        stage = None                         # gymnasium's own text says where the agent stands in fewer lines
+    mode = None if stage is not None else _mode(modes, terminal)
     names, maze = action_names(recipe), _is_maze(recipe.make().unwrapped)
+    if names is None and stage is not None:
+        names = stage.actions
     wait = _pace(recipe) if pause is None and terminal.is_terminal else pause or 0.0
     returns = []
     for frame in play_frames(agent, recipe, mode, episodes=episodes, seed=seed):
-        terminal.redraw(frame_text(frame, terminal, names, maze=maze))
+        terminal.redraw(frame_text(_staged(frame, stage, terminal), terminal, names, maze=maze))
         ends = frame.over or frame.step == 0
         time.sleep(max(wait, RESET_PAUSE) if ends and wait else wait)
         if frame.over:
@@ -102,6 +110,14 @@ def _watch_playing(agent: Agent, recipe: Recipe, terminal: Terminal, episodes: i
             terminal.write(terminal.bold(f"episode {frame.episode}: return {frame.episode_return:.4g} in {frame.step} steps"))
             terminal.write()
     return returns
+
+
+def _staged(frame: Frame, stage: Stage | None, terminal: Terminal) -> Frame:
+    """The same moment on the environment's board, where it has one."""
+    if stage is None:
+        return frame
+    moment = stage.at(frame.obs)
+    return replace(frame, picture=value_map_text(moment.chart, terminal, moment.state), note=moment.note)
 
 
 def _mode(modes: Sequence[str], terminal: Terminal) -> str | None:
@@ -128,7 +144,7 @@ def frame_text(frame: Frame, terminal: Terminal, names: Sequence[str] | None = N
     parts = [f"step {frame.step}"]
     if frame.step:
         parts += [f"action {_action(frame.action, names)}", f"reward {frame.reward:.4g}"]
-    parts.append(f"return {frame.episode_return:.4g}")
+    parts += [f"return {frame.episode_return:.4g}", *([frame.note] if frame.note else [])]
     caption = terminal.faint("   ".join(parts))
     if isinstance(frame.picture, str):
         text = frame.picture.strip("\n")

@@ -12,11 +12,16 @@ import pytest
 from PIL import Image
 
 import rlbook
+from rlbook.agent import Planner
+from rlbook.algorithms.planning.table_planner import TablePlanner
+from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.algorithms.value.linear import LinearAgent
 from rlbook.errors import RequestError
 from rlbook.plots import animate, animate_learning, animate_planning
 from rlbook.plots.film import EMPTY, GOAL, HOLE, WALL, arrow_outline
 from rlbook.plots.filming import thinned
 from rlbook.plots.value_map import number
+from rlbook.registry import ALGORITHMS, agent_class
 
 
 def data_of(page: Path) -> dict[str, Any]:
@@ -154,3 +159,26 @@ def test_planners_and_learners_are_not_taken_for_each_other(tmp_path: Path) -> N
         animate_planning("q_learning", "Maze-v0", out=tmp_path / "a.gif")
     with pytest.raises(RequestError, match="animate_planning"):
         animate_learning("value_iteration", "Maze-v0", out=tmp_path / "a.gif")
+
+
+TABLES = [name for name in ALGORITHMS if issubclass(agent_class(name), TableAgent | TablePlanner | LinearAgent)] + ["certainty_equivalence"]
+
+
+@pytest.mark.parametrize("algorithm", [*TABLES, "bandit", "mcts"])
+def test_every_tabular_method_has_its_animation(algorithm: str, tmp_path: Path) -> None:
+    env = "TenArmedTestbed-v0" if algorithm == "bandit" else "Maze-v0"
+    plans = issubclass(agent_class(algorithm), Planner)
+    options: dict[str, Any] = {"simulations": 5} if algorithm == "mcts" else {"frames": 4} | ({} if plans else {"steps": 60})
+    page = animate(algorithm, env, out=tmp_path / "page.html", **options).read_text()
+    assert page.startswith("<!doctype html>") and (algorithm in page or algorithm == "mcts")
+
+
+def test_a_bandits_film_shows_its_estimates() -> None:
+    from rlbook.interaction.environments import Recipe
+    from rlbook.plots.boards import boards_of
+    from rlbook.plots.value_map import maps_on
+
+    run = rlbook.train("bandit", "TenArmedTestbed-v0", steps=200, eval_every=0)
+    (chart,) = maps_on(boards_of(Recipe("rlbook/TenArmedTestbed-v0")), run.agent, run.request.recipe, "bandit")
+    np.testing.assert_array_equal(chart.values, run.agent.action_values())
+    assert chart.policy.argmax() == chart.values.argmax() and (chart.policy == 0).sum() == 1

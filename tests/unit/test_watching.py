@@ -198,3 +198,102 @@ def test_a_registered_environment_without_render_modes_is_refused_too(tmp_path: 
             watch(run, gif=tmp_path / "film.gif")
     finally:
         gymnasium.registry.pop("Countdown-v0")
+
+
+# Boards
+
+
+TOY = ["FrozenLake-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1"]
+
+
+@pytest.mark.parametrize("env", TOY)
+def test_toy_text_is_drawn_on_its_board_with_the_agent_in_its_cell(env: str, tmp_path: Path) -> None:
+    """The disc stands where the environment says that the agent is, and no other cell has its colour in the middle."""
+    from rlbook.envs.rendering import AGENT, COLOURS
+    from rlbook.plots.played_board import picture_of, stage_for
+
+    run = rlbook.train("q_learning", env, steps=50, eval_every=0, simulate=False)
+    stage = stage_for(run.agent, run.request.recipe)
+    assert stage is not None
+    here = {"FrozenLake-v1": (5, 5, 16), "CliffWalking-v1": (36, 36, 48), "Taxi-v4": (((2 * 5 + 3) * 5 + 4) * 4 + 1, 13, 25)}
+    obs, state, count = here.get(env, ((15, 10, 0), 3 * 10 + 9, 100))
+    moment = stage.at(obs)
+    assert moment.state == state and moment.chart.board.num_states == count
+    picture, board = picture_of(moment), moment.chart.board
+    side = picture.shape[0] // board.rows
+    row, column = divmod(state, board.columns)
+    row = board.rows - 1 - row if board.upward else row
+    middle = picture[row * side + side // 2, column * side + side // 2]
+    assert np.abs(middle.astype(int) - COLOURS[AGENT]).max() <= 2
+    path = save_gif(run.agent, Recipe(run.request.recipe.id, {"max_episode_steps": 5}), tmp_path / "a.gif", seed=2)
+    frames, _ = frames_of(path)
+    assert 2 <= len(frames) <= 6 and len({frame.shape for frame in frames}) == 1
+
+
+def test_taxi_says_who_waits_where_and_has_its_walls() -> None:
+    from rlbook.plots.played_board import stage_for
+
+    run = rlbook.train("value_iteration", "Taxi-v4")
+    stage = stage_for(run.agent, run.request.recipe)
+    assert stage is not None and stage.actions[4] == "pick up"
+    moment = stage.at(((0 * 5 + 0) * 5 + 4) * 4 + 2)            # in the upper left corner, the passenger on board, to Y
+    assert moment.note == "passenger in the taxi, wants to Y" and moment.state == 0
+    assert moment.barriers == ((0, 1), (1, 1), (3, 0), (3, 2), (4, 0), (4, 2))
+    assert moment.chart.board.texts[0] == "R" and moment.chart.policy[20] == 5                # at Y: drop off
+    assert moment.chart.values[20] == pytest.approx(20.0), "the passenger is paid for, and the episode is over"
+
+
+def test_blackjack_shows_the_board_of_the_ace_and_nothing_below_12() -> None:
+    from rlbook.plots.played_board import stage_for
+
+    run = rlbook.train("q_learning", "Blackjack-v1", steps=50, eval_every=0)
+    stage = stage_for(run.agent, run.request.recipe)
+    assert stage is not None
+    soft, low = stage.at((18, 1, 1)), stage.at((8, 7, 0))
+    assert soft.chart.board.title == "usable ace" and soft.note == "player 18, dealer ace, usable ace"
+    assert (low.state, low.note, low.chart.board.title) == (None, "player 8, dealer 7", "no usable ace")
+
+
+def test_the_terminal_shows_the_board_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    run = rlbook.train("value_iteration", "FrozenLake-v1", env_kwargs={"is_slippery": False})
+    stream = FakeTerminal()
+    assert watch(run, stream=stream, pause=0.0) == [1.0]
+    assert stream.getvalue().count("●") == 7 and "action down" in stream.getvalue()          # six steps, and the start
+
+
+def test_an_agent_without_values_is_watched_as_before() -> None:
+    from rlbook.plots.played_board import stage_for
+
+    run = rlbook.train("mcts", "FrozenLake-v1", steps=1, simulations=2, eval_every=0)
+    assert stage_for(run.agent, run.request.recipe) is None
+    assert stage_for(solved().agent, Recipe(MAZE)) is None, "the maze draws itself"
+
+
+@pytest.mark.parametrize(("display", "driver"), [("", "dummy"), (":0", None)])
+def test_windows_are_hidden_only_where_there_is_no_display(display: str, driver: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+    import sys
+
+    from rlbook.plots.playing import hide_windows
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("SDL_VIDEODRIVER", "WAYLAND_DISPLAY"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DISPLAY", display)
+    hide_windows()
+    assert os.environ.get("SDL_VIDEODRIVER") == driver
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"])
+def test_classic_control_becomes_a_gif(env: str, tmp_path: Path) -> None:
+    pytest.importorskip("pygame")
+    run = rlbook.train("ppo", env, steps=8, num_envs=2, eval_every=0)
+    frames, _ = frames_of(save_gif(run.agent, Recipe(env, {"max_episode_steps": 4}), tmp_path / "a.gif"))
+    assert len(frames) == 5 and len({frame.tobytes() for frame in frames}) == 5
+
+
+def test_the_demos_environment_has_what_classic_control_is_drawn_with() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    assert '-e ".[games]"' in makefile.split(".venv/.runtime:")[1].split("\n\n")[0]
