@@ -63,8 +63,8 @@ clean:  ## remove .venv and everything that was built
 
 .venv/.docs: $(DEPENDS) | .venv/bin/python
 	@echo "Installing rlbook and what its site needs (a few minutes the first time)"
-	@$(PIP) -e ".[docs,games]"
-	@touch $@ .venv/.runtime
+	@$(PIP) -e ".[docs]"
+	@touch $@
 
 .venv/.bench: .venv/.dev
 	@echo "Installing the peers to measure against"

@@ -30,7 +30,7 @@ class Unprinted(Exception):
 
 def trained(run: Run, folder: Path, seconds: float) -> Result:
     """What a finished run has come to."""
-    from rlbook.runs.closing import happened
+    from rlbook.plots.closing import happened
 
     returns = run.episode_returns[-100:]
     evaluated = next((report["eval_return"] for report in reversed(run.metrics) if report.get("eval_return") is not None), None)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +12,8 @@ import numpy as np
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.plots.colours import INK, PAPER, RED, readable_on
-from rlbook.plots.figure import FONT, save_bytes
+from rlbook.plots.figure import save_bytes
+from rlbook.plots.gif import LAST, encode_gif, font, shared_palette
 from rlbook.plots.played_board import picture_of, stage_for
 from rlbook.plots.playing import Frame, play_frames, render_modes
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from rlbook.agent import Agent
 
-LAST = 1_200                                 # milliseconds that the end of an episode stays
 LONGEST = 2_000                              # frames
 WIDEST = 600                                 # pixels; larger pictures are shrunk
 
@@ -61,26 +59,6 @@ def save_gif(agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 
     return save_bytes(path, encode_gif(pictures, durations, None if stage is None else shared_palette(pictures, 256)))
 
 
-def encode_gif(pictures: list[Image.Image], durations: list[int], palette: Image.Image | None = None) -> bytes:
-    """Pictures of one size as an endless GIF; each stays for its duration, in milliseconds. Without a `palette` each has its own."""
-    buffer = io.BytesIO()
-    first, *rest = [image.quantize(128, palette=palette, dither=0) for image in pictures]  # type: ignore[arg-type]
-    first.save(buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=False)
-    return buffer.getvalue()
-
-
-def shared_palette(pictures: list[Image.Image], colours: int) -> Image.Image:
-    """One picture that has the colours of some of them in it: with one palette, what stays the same takes no room in the file."""
-    from PIL import Image
-
-    chosen = pictures[:: max(1, len(pictures) // 6)]
-    whole = Image.new("RGB", (chosen[0].width, sum(picture.height for picture in chosen)))
-    for place, picture in enumerate(chosen):
-        whole.paste(picture, (0, place * picture.height))
-    rare = Image.Quantize.MAXCOVERAGE if colours == 256 else Image.Quantize.MEDIANCUT       # a small disc keeps its colour
-    return whole.quantize(colours, method=rare, dither=Image.Dither.NONE)
-
-
 def picture(frame: Frame) -> Image.Image:
     """What the environment drew, with a line below it: the step and the return so far. So no two frames of an episode are alike."""
     from PIL import Image, ImageDraw
@@ -93,16 +71,6 @@ def picture(frame: Frame) -> Image.Image:
     caption = f"step {frame.step}   return {frame.episode_return:.4g}".replace("-", "−") + (f"   {frame.note}" if frame.note else "")
     ImageDraw.Draw(whole).text((8, drawn.height + 5), caption, fill=INK, font=font(13))
     return whole
-
-
-@cache
-def font(size: int, *, mono: bool = False) -> ImageFont.FreeTypeFont:
-    """DejaVu, which ships with matplotlib, at `size` pixels."""
-    import matplotlib
-    from PIL import ImageFont
-
-    name = FONT.replace(" ", "") + ("Mono" if mono else "")
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{name}.ttf"), size)
 
 
 def _limited(frames: Iterator[Frame]) -> Iterator[Frame]:

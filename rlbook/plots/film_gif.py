@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.plots.animation import LAST, encode_gif, font, shared_palette
 from rlbook.plots.colours import GREY, INK, PAPER, mixed, readable_on
 from rlbook.plots.film import EMPTY, Cell, Film, arrow_outline, arrows_in
+from rlbook.plots.gif import LAST, encode_gif, font, shared_palette
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw

@@ -15,7 +15,7 @@ import pytest
 from tqdm import tqdm
 
 import rlbook
-from rlbook.runs.closing import happened
+from rlbook.plots.closing import happened
 from rlbook.runs.progress import bar_format
 
 

@@ -322,7 +322,6 @@ class ControlAgent(TableAgent):
         if not self.on_policy or self.settings.exploration == UCB:
             return None
         self.memory.clock[0] = self.progress
-        return np.array([
-            [probability(self.memory, self.settings, state, action) for action in range(self.num_actions)]
-            for state in range(self.num_states)
-        ])  # fmt: skip
+        actions, states = range(self.num_actions), range(self.num_states)
+        memory, settings = self.memory, self.settings
+        return np.array([[probability(memory, settings, s, a) for a in actions] for s in states])

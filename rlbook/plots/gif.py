@@ -1,0 +1,45 @@
+"""Pictures as a GIF, and the letters in them."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlbook.plots.figure import FONT
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageFont
+
+LAST = 1_200                                 # milliseconds that the end of an episode stays
+
+
+def encode_gif(pictures: list[Image.Image], durations: list[int], palette: Image.Image | None = None) -> bytes:
+    """Pictures of one size as an endless GIF; each stays for its duration, in milliseconds. Without a `palette` each has its own."""
+    buffer = io.BytesIO()
+    first, *rest = [image.quantize(128, palette=palette, dither=0) for image in pictures]  # type: ignore[arg-type]
+    first.save(buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=False)
+    return buffer.getvalue()
+
+
+def shared_palette(pictures: list[Image.Image], colours: int) -> Image.Image:
+    """One picture that has the colours of some of them in it: with one palette, what stays the same takes no room in the file."""
+    from PIL import Image
+
+    chosen = pictures[:: max(1, len(pictures) // 6)]
+    whole = Image.new("RGB", (chosen[0].width, sum(picture.height for picture in chosen)))
+    for place, picture in enumerate(chosen):
+        whole.paste(picture, (0, place * picture.height))
+    rare = Image.Quantize.MAXCOVERAGE if colours == 256 else Image.Quantize.MEDIANCUT       # a small disc keeps its colour
+    return whole.quantize(colours, method=rare, dither=Image.Dither.NONE)
+
+
+@cache
+def font(size: int, *, mono: bool = False) -> ImageFont.FreeTypeFont:
+    """DejaVu, which ships with matplotlib, at `size` pixels."""
+    import matplotlib
+    from PIL import ImageFont
+
+    name = FONT.replace(" ", "") + ("Mono" if mono else "")
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{name}.ttf"), size)
