@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from rlbook.checks import nearest
 from rlbook.cli.options import Flag, Number, Word, integer, parse, word
-from rlbook.cli.output import Result, filled, width
+from rlbook.cli.output import Result, filled, note, width
 from rlbook.errors import RequestError
 
 ACTIONS = ("list", "show", "run", "answer")
@@ -94,8 +94,9 @@ def _run(name: str, seeds: int | None) -> Result:
     from rlbook.book.bugs.exhibit import named
 
     item = named(name)
+    count = item.shown.seeds if seeds is None else seeds
+    note(f"training {count} times without the bug and {count} times with it" if count > 1 else "training without the bug and with it")
     curves = trained(item, seeds)
-    count = len(curves.without)
     facts = _facts(item.name, item.title, item.command, numbers(item, curves))
     told = f"{item.command}   ({count} {'seed' if count == 1 else 'seeds'}, without the bug and with it)"
     return facts | {"curves": vars(curves)}, "\n".join([told, "", as_text(item, curves, width())])

@@ -123,6 +123,15 @@ def test_detail_8_a_ratio_outside_the_clip_gains_nothing_more(ready: Make, shift
         assert bool(agent.optimizer.grad.any()) == expected
 
 
+def test_the_ratio_is_to_the_policy_that_acted(ready: Make) -> None:
+    """ρ = e^.3 = 1.35 and A = 1: the loss is -1.35 without a clip and -1.2 with one. A ratio of the policy to itself would give -1."""
+    for clip, loss in ((0.5, -math.exp(0.3)), (0.2, -1.2)):
+        agent, batch = ready(normalize_advantage=False, clip=clip)
+        batch.log_prob -= 0.3
+        batch.advantage = torch.ones(100)
+        assert agent.loss(batch).metrics["policy_loss"].item() == pytest.approx(loss, abs=1e-5)
+
+
 def test_detail_9_the_value_may_be_held_near_its_old_value(ready: Make) -> None:
     """V 1 above V_old and the target far above both: clipped at 0.2, ½ (V_old + .2 - y)² is larger than ½ (V - y)² and has no gradient."""
     for clip_value, expected in ((None, True), (0.2, False), (2.0, True)):

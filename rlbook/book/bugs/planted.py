@@ -18,6 +18,7 @@ from importlib.util import spec_from_file_location
 from types import CodeType, ModuleType
 
 from rlbook.book.bugs.exhibit import Exhibit, named
+from rlbook.errors import RequestError
 from rlbook.fast_forms import PLAIN
 
 
@@ -62,14 +63,19 @@ def plant(exhibit: Exhibit) -> None:
 
 def main(name: str, module: str, *arguments: str) -> None:
     """Runs a module, as `python -m` does, with the bug planted."""
-    plant(named(name))
+    try:
+        plant(named(name))
+    except RequestError as error:
+        print(f"planted: {error}", file=sys.stderr)
+        sys.exit(2)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        print("usage: python -m rlbook.book.bugs.planted NAME MODULE [ARGUMENT ...]", file=sys.stderr)
+        sys.exit(2)
     if not os.environ.get(PLAIN):                # it is read when the package is imported
         os.execve(sys.executable, [sys.executable, "-m", "rlbook.book.bugs.planted", *sys.argv[1:]], {**os.environ, PLAIN: "1"})
-    if len(sys.argv) < 3:
-        sys.exit("usage: python -m rlbook.book.bugs.planted NAME MODULE [ARGUMENT ...]")
     main(*sys.argv[1:])
