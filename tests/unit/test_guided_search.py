@@ -1,6 +1,7 @@
 """Guided search, best of n and the vote: limits in which they are the greedy policy, an exact answer, what they cost, and bad requests."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from rlbook.interaction.playing import play
 from rlbook.llm.choosing import best, most_frequent, written
 from rlbook.llm.outcome_value import OutcomeValue
 from rlbook.llm.rewards import Completion
+from rlbook.llm.tokenizer import character_codec
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +192,24 @@ def test_the_value_of_outcomes_learns_what_every_beginning_of_a_text_came_to(add
         assert judged == pytest.approx(found.reward, abs=0.2)
     tree = searched(adder, 2, search="mcts", simulations=2, judge=value)
     assert tree.judge == "a learned judge" and tree.tokens > 0
+
+
+@pytest.mark.slow
+def test_a_reward_models_run_is_searched_for_what_it_scores_highest(adder: rlbook.Run, tmp_path: Path) -> None:
+    """The environment pays what the reward model says, so that the return tells whether the search has listened to it."""
+    folder = str(tmp_path / "judge")
+    judge: Any = rlbook.train("reward_model", "Addition-v0", steps=20, learning_rate=3e-3, eval_every=0, folder=folder).agent
+
+    def said(completion: Completion) -> float:
+        prompt = character_codec().encode_prompt(completion.prompt)
+        tokens = np.array([[*prompt, *completion.ids]])
+        text = {"tokens": tokens, "length": np.array([tokens.shape[1]])}
+        return float(judge.judged(text, tokens[:, -1], text, np.ones(1, dtype=bool))[0][0])
+
+    paid: dict[str, Any] = {"env": "Addition-v0", "env_kwargs": {"split": "held_out", "reward": said}}
+    greedy = searched(adder, **paid)
+    one, eight = (searched(adder, **paid, search="best_of_n", samples=n, judge=folder) for n in (1, 8))
+    tree = searched(adder, **paid, search="mcts", simulations=32, judge=folder)
+    assert eight.judge == tree.judge == "a learned judge"
+    assert eight.mean > one.mean and tree.mean > greedy.mean
+    assert tree.tokens > greedy.lengths.mean() + 7 and eight.tokens > one.tokens
