@@ -102,7 +102,7 @@ def traced(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[Look]]
 
     def watch(run: Run) -> None:
         stage = Path(run.folder or "").name
-        if stage in STAGES and run.metrics[-1]["step"] >= len(seen.setdefault(stage, [])) * run.steps / looks:
+        if stage in STAGES and run.metrics[-1]["step"] >= len(seen.setdefault(stage, [])) * (run.request.options.steps or 0) / looks:
             seen[stage].append(look(run, float(run.metrics[-1]["step"])))
 
     run_recipe(recipe, folder, on_report=watch)

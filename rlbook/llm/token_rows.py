@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ class TokenRules:
         self.texts = task.prompts(split)
         built_in = model is None or model == NEW
         self.codec: Codec = character_codec(task.characters, task.words) if built_in else folder_codec(str(model))
-        known = (_known if isinstance(task, Hashable) else _known.__wrapped__)(task, split, self.codec)
+        known = (_known if task.shared else _known.__wrapped__)(task, split, self.codec)
         self.answers, self.columns, self.judges, self.demonstrations = known.answers, known.columns, known.judges, known.demonstrations
         if not built_in:
             self._take_the_folders_view(str(model))
@@ -95,7 +95,7 @@ class _Known(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _known(task: Task, split: str, codec: Codec) -> _Known:
-    """Worked out once, however many environments show the same task: nothing in one changes.
+    """Worked out once for a task that is shared, however many environments show it: nothing in one changes.
 
     Raises:
         ValueError: a character without a token.

@@ -28,17 +28,25 @@ import json, os, sys, numpy, pytest, torch, transformers
 def exit_code(name, tests):
     child = os.fork()
     if not child:
-        if name:
-            from rlbook.book.bugs.planted import named, plant
-            plant(named(name))
-        os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", *tests]))
+        code = 99
+        try:
+            if name:
+                from rlbook.book.bugs.planted import named, plant
+                plant(named(name))
+            loaded = "ignore::pytest.PytestAssertRewriteWarning"
+            code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", "-W", loaded, *tests])
+        finally:
+            os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 codes = {name: exit_code(name, tests) for name, tests in json.loads(sys.argv[1]).items()}
 print()
 print(json.dumps(codes))
 """
-"""Runs tests with one bug, or with none, each time in a copy of a process that has loaded torch and transformers but nothing of ours."""
+"""Runs tests with one bug, or with none, each time in a copy of a process that has loaded torch and transformers but nothing of ours.
+
+These have loaded plugins of pytest too, at which it must not stumble; 99 is a child that came to grief outside its tests.
+"""
 
 
 def exit_codes(asked: dict[str, list[str]]) -> dict[str, int]:

@@ -22,6 +22,7 @@ from rlbook.llm.tasks import (
 )
 from rlbook.llm.tasks.expressions import parse
 from rlbook.llm.tasks.reasoning import final_answer
+from rlbook.llm.tasks.task import built
 from rlbook.llm.token_env import TokenEnv
 from rlbook.llm.tokenizer import IDS, character_codec, character_tokenizer
 
@@ -192,3 +193,11 @@ def test_weights_of_two_digits_are_not_taken_for_others() -> None:
     assert not (two.lm_head.weight == three.lm_head.weight).all()
     new = starting_model(AdditionTask(3), "new", np.random.default_rng(0))
     assert (new.lm_head.weight == three.lm_head.weight).all()
+
+
+def test_a_task_of_ones_own_that_changes_is_read_as_it_is_now() -> None:
+    task = AdditionTask(2)
+    before = TokenEnv(task).rules.answers
+    task.train = task.train[:64]
+    assert TokenEnv(task).rules.answers == before[:64]
+    assert built(AdditionTask, 2).shared and not task.shared

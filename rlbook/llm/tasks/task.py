@@ -37,6 +37,8 @@ class Task(ABC):
     """All that prompts, answers and completions may be written with: the vocabulary. Empty: those of the prompts and the demonstrations."""
     words: tuple[str, ...] = ()
     """What is one token although it has several characters, such as "<think>"."""
+    shared: bool = False
+    """Whether `built` gave it to everybody, so that nothing in it may change."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(SPLIT_SEED)
@@ -84,4 +86,6 @@ def built(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
 
 @functools.lru_cache(maxsize=32, typed=True)
 def _built(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
-    return kind(*arguments, **named)
+    task = kind(*arguments, **named)
+    task.shared = True
+    return task
