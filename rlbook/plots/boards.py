@@ -38,7 +38,8 @@ GOALS, HOLES = ("G", "T"), ("H", "C")
 LAKE_NAMES, CLIFF_NAMES = ("left", "down", "right", "up"), ("up", "right", "down", "left")
 DRAWN = frozenset({
     "Maze-v0", "GridWorld-v0", "WindyGridWorld-v0", "RandomWalk-v0", "DynaMaze-v0", "ShortCorridor-v0", "CarRental-v0", "Gambler-v0",
-    "CliffWalking-v1", "CliffWalkingSlippery-v1", "FrozenLake-v1", "FrozenLake8x8-v1", "Blackjack-v1",
+    "TenArmedTestbed-v0", "CliffWalking-v1", "CliffWalkingSlippery-v1", "FrozenLake-v1", "FrozenLake8x8-v1",
+    "Blackjack-v1",
 })  # fmt: skip
 """Environments whose boards are known here."""
 LONGEST_ROW = 40                             # states of a random walk; longer ones are drawn as a curve
@@ -110,7 +111,8 @@ def boards_of(recipe: Recipe, *, steps: int | None = None) -> list[Board]:
     if isinstance(env, TabularEnv) and env.grid is not None:
         return [_grid(env, env.grid, steps)]
     raise RequestError(
-        f"a value map is drawn of a grid, a random walk, CarRental, Gambler or Blackjack, and {recipe.name} is none of them"
+        "a value map is drawn of a grid, a random walk, CarRental, Gambler, the ten machines or Blackjack, "
+        f"and {recipe.name} is none of them"
     )
 
 

@@ -12,6 +12,7 @@ from rlbook.book import experiments
 from rlbook.envs import TabularMDP
 from rlbook.envs.random_walk import random_walk_model
 from rlbook.functional.schedules import parse_schedule
+from rlbook.interaction.playing import LONGEST
 from rlbook.registry import agent_class
 
 AGENTS: list[tuple[str, dict[str, Any]]] = [
@@ -58,7 +59,7 @@ def test_one_call_for_many_episodes_records_what_asking_after_each_episode_finds
 def test_returns_are_those_of_the_training_episodes() -> None:
     env = rlbook.make("CliffWalking-v1")
     model, kind = TabularMDP.from_env(env), table_agent("q_learning")
-    shown = experiments.returns(kind, kind.Config(), model, episodes=1_500, runs=2, seed=1)
+    shown = experiments.returns(kind, kind.Config(), model, episodes=1_500, runs=2, seed=1, time_limit=LONGEST)
     assert shown.shape == (2, 1_500)
     run = rlbook.train("q_learning", env, episodes=1_500, seed=2, eval_every=0)
     assert shown[1].tolist() == list(run.episode_returns)
