@@ -51,7 +51,7 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     if whole:
         lines.append("time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items()))
     facts["happened"] = happened(run)
-    lines += map(for_terminal, facts["happened"])
+    lines = [for_terminal(line) for line in (*lines, *facts["happened"])]
     trust = ("--allow-import",) if request.recipe.module is not None or ":" in request.algorithm else ()
     return facts, "\n".join([*lines, "", *(f"  {command}" for command in further(run, folder, *trust))])
 

@@ -63,7 +63,8 @@ class _Bar:
             print(f"{run.request.algorithm} on {run.request.recipe.name}", file=sys.stderr)
             for note in run.notes:
                 print(_note(note), file=sys.stderr)
-            self.bar = tqdm(total=total, file=sys.stderr, dynamic_ncols=True, mininterval=0.05)
+            empty = bar_format("", "", total is not None, columns())
+            self.bar = tqdm(total=total, file=sys.stderr, dynamic_ncols=True, mininterval=0.05, bar_format=empty)
         mean = recent_return(run)
         head = "" if mean is None else f"return {mean:.2f} "
         behind = "" if total is None else f" {_short(min(done, total))} of {_short(total)} {unit}"
