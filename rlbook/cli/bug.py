@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import Positional
 
-from rlbook.checks import nearest
-from rlbook.cli.options import Flag, Number, Word, integer, parse, word
+from rlbook.cli.options import Flag, Number, Word, action_of, integer, parse, word
 from rlbook.cli.output import Result, filled, note, width
 from rlbook.errors import RequestError
 
@@ -44,10 +43,7 @@ def bug(words: Sequence[str]) -> tuple[bool, Result]:
         RequestError: one sentence: what, which value, what is allowed.
     """
     options = parse(Bugs, words, "rlbook bug")
-    action, name, seeds = word(options.action) or "list", word(options.name), integer("seeds", options.seeds)
-    if action not in ACTIONS:
-        match = nearest(action, ACTIONS)
-        raise RequestError(f"bug knows no {action!r}{f'; did you mean {match!r}?' if match else ''} (known: {', '.join(ACTIONS)})")
+    action, name, seeds = action_of("bug", options.action, ACTIONS), word(options.name), integer("seeds", options.seeds)
     if seeds is not None and action != "run":
         raise RequestError(f"bug {action} takes no --seeds; they are for run")
     if seeds is not None and seeds < 1:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from tyro.conf import Positional
 
-from rlbook.checks import nearest, whole_number
-from rlbook.cli.options import File, Flag, Number, Word, integer, number, parse, word
+from rlbook.checks import whole_number
+from rlbook.cli.options import File, Flag, Number, Word, action_of, integer, number, parse, word
 from rlbook.cli.output import Result, aligned, filled, for_terminal, note, width
 from rlbook.errors import RequestError
 
@@ -60,10 +60,7 @@ def course(words: Sequence[str]) -> tuple[bool, Result]:
         RequestError: one sentence: what, which value, what is allowed.
     """
     options = parse(Course, words, "rlbook course")
-    action = word(options.action) or "list"
-    if action not in ACTIONS:
-        match = nearest(action, ACTIONS)
-        raise RequestError(f"course knows no {action!r}{f'; did you mean {match!r}?' if match else ''} (known: {', '.join(ACTIONS)})")
+    action = action_of("course", options.action, ACTIONS)
     wanted = {"list": "nothing more", "week": "the number of a week"}.get(action, "one folder")
     if len(options.what) != int(action != "list"):
         raise RequestError(f"course {action} takes {wanted}, got {' '.join(options.what) or 'nothing'}")

@@ -11,7 +11,7 @@ import tyro
 from tyro.conf import Positional
 
 from rlbook.checks import nearest
-from rlbook.cli.options import File, Flag, Word, parse, word
+from rlbook.cli.options import File, Flag, Word, action_of, parse, word
 from rlbook.cli.output import Result, aligned, for_terminal
 from rlbook.errors import RequestError
 
@@ -48,10 +48,7 @@ def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
         RequestError: one sentence: what, which value, what is allowed.
     """
     options = parse(Exercises, words, "rlbook exercise")
-    action = word(options.action) or "list"
-    if action not in ACTIONS:
-        match = nearest(action, ACTIONS)
-        raise RequestError(f"exercise knows no {action!r}{f'; did you mean {match!r}?' if match else ''} (known: {', '.join(ACTIONS)})")
+    action = action_of("exercise", options.action, ACTIONS)
     if action == "list":
         return options.json, _listed(word(options.chapter)), 0
     if not options.what:

@@ -347,6 +347,15 @@ def _sentence(box: str) -> str:
 # Text → values
 
 
+def action_of(command: str, given: Given | str | None, actions: Sequence[str]) -> str:
+    """The first word behind a command that does several things; the first action where there is none. Raises RequestError."""
+    action = word(given) or actions[0]
+    if action not in actions:
+        match = nearest(action, actions)
+        raise RequestError(f"{command} knows no {action!r}{f'; did you mean {match!r}?' if match else ''} (known: {', '.join(actions)})")
+    return action
+
+
 def word(option: Given | str | None) -> str | None:
     """The text of an option that takes one word; None where it was not given."""
     return option.words[0] if isinstance(option, Given) else None
