@@ -91,12 +91,10 @@ rising_pair = Kind("two numbers above 0, the second above the first", lambda val
 
 def one_of(*choices: str) -> Kind:
     """One of these names."""
-
-    def hint(value: object) -> str:
-        name = nearest(value, choices)
-        return f" (did you mean {name!r}?)" if name else ""
-
-    return Kind(f"one of {', '.join(map(repr, choices))}", lambda value: isinstance(value, str) and value in choices, hint)
+    return Kind(
+        f"one of {', '.join(map(repr, choices))}", lambda value: isinstance(value, str) and value in choices,
+        lambda value: did_you_mean(value, choices, " ({})"),
+    )  # fmt: skip
 
 
 def optional(kind: Kind) -> Kind:
@@ -176,6 +174,12 @@ def nearest(name: object, allowed: Iterable[str]) -> str | None:
             return by_lower[plain[synonym]]
     matches = difflib.get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=0.6)
     return by_lower[matches[0]] if matches else None
+
+
+def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> str:
+    """How a refusal of `name` ends, such as "; did you mean 'gamma'?"; "" where no allowed name is alike."""
+    match = nearest(name, allowed)
+    return form.format(f"did you mean {match!r}?") if match else ""
 
 
 def check_memory(name: str, count: int, size: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent
-from rlbook.checks import nearest, whole_number
+from rlbook.checks import did_you_mean, whole_number
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.playing import Evaluation, play
@@ -203,8 +203,8 @@ def _check_options(
     loading = [name for name in inspect.signature(load).parameters if name not in ("folder", "env")]
     for name in options:
         if name not in loading:
-            match = nearest(name, [*inspect.signature(evaluate).parameters, *loading])
-            raise RequestError(f"evaluate has no option {name!r}{f'; did you mean {match!r}?' if match else ''}")
+            hint = did_you_mean(name, [*inspect.signature(evaluate).parameters, *loading])
+            raise RequestError(f"evaluate has no option {name!r}{hint}")
     if env_kwargs and not isinstance(env, str):
         raise RequestError("env_kwargs are arguments for an env that is named by its id; give env too")
     for name, value in options.items():

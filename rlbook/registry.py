@@ -11,7 +11,7 @@ import gymnasium
 from gymnasium.spaces import Discrete
 
 from rlbook.agent import EXPECTED, Agent, Planner, Presets, preset_file, read_presets
-from rlbook.checks import imported, nearest
+from rlbook.checks import did_you_mean, imported
 from rlbook.errors import RequestError
 from rlbook.interaction.advice import check_advisable, check_comparable
 from rlbook.interaction.environments import Recipe, environments
@@ -117,8 +117,7 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
     if ":" in name:
         return _imported(name, allow_import)
     known = (*ALGORITHMS, *ALIASES)
-    match = nearest(name.lower().replace("-", "_"), known)
-    hint = f"; did you mean {match!r}?" if match else ""
+    hint = did_you_mean(name.lower().replace("-", "_"), known)
     raise RequestError(f"unknown algorithm {name!r}{hint} (known: {', '.join(known)})")
 
 

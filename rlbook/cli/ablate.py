@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.cli.options import Given, convert
 from rlbook.cli.output import compared, fail, note, show
 from rlbook.cli.seeds import Facts, cores, facts_of, result_of, seed_commands
@@ -129,8 +129,7 @@ def _variants(training: Training, off: str) -> list[Variant]:
         name, equals, given = part.partition("=")
         name = name.replace("-", "_")
         if name not in kinds:
-            match = nearest(name, list(kinds))
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(name, list(kinds))
             raise RequestError(f"--off: {request.algorithm} has no hyper-parameter {name!r}{hint} (it has: {', '.join(kinds)})")
         held = getattr(request.config, name)
         value = given if equals else _off(name, held, kinds[name])

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import Positional
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.cli.options import File, Flag, Word, action_of, parse, word
 from rlbook.cli.output import Result, aligned, for_terminal
 from rlbook.errors import RequestError
@@ -67,8 +67,7 @@ def _listed(chapter: str | None) -> Result:
     found = [item for item in exercises().values() if chapter in (None, item.chapter)]
     if not found:
         chapters = list(dict.fromkeys(item.chapter for item in exercises().values()))
-        match = nearest(str(chapter), chapters)
-        hint = f"; did you mean {match!r}?" if match else ""
+        hint = did_you_mean(chapter, chapters)
         raise RequestError(f"there are no exercises of a chapter {chapter!r}{hint} (known: {', '.join(chapters)})")
     facts = [{"name": item.name, "chapter": item.chapter, "title": item.title} for item in found]
     return {"exercises": facts}, aligned([(fact["name"], fact["title"]) for fact in facts])

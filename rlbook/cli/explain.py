@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.cli.output import Result, width
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS, agent_class
@@ -69,9 +69,8 @@ def explained(name: str) -> Result:
         return _number(name), _number_as_text(name, width())
     known = (*ALGORITHMS, *ALIASES, *GLOSSARY)
     if name not in known and ":" not in name:
-        match = nearest(name.lower().replace("-", "_"), known)
-        hint = f"did you mean {match!r}?" if match else "rlbook list algorithms names the algorithms"
-        raise RequestError(f"there is no algorithm and no logged number {name!r}; {hint}")
+        hint = did_you_mean(name.lower().replace("-", "_"), known) or "; rlbook list algorithms names the algorithms"
+        raise RequestError(f"there is no algorithm and no logged number {name!r}{hint}")
     facts = explanation(name)
     return facts, as_text(facts, width())
 

@@ -20,12 +20,11 @@ def listing(what: str = "all") -> tuple[dict[str, Any], str]:
     Raises:
         RequestError: another word.
     """
-    from rlbook.checks import nearest
+    from rlbook.checks import did_you_mean
 
     allowed = ("algorithms", "envs", "recipes", "all")
     if what not in allowed:
-        match = nearest(what, allowed)
-        raise RequestError(f"list shows {', '.join(allowed)}, not {what!r}{f'; did you mean {match!r}?' if match else ''}")
+        raise RequestError(f"list shows {', '.join(allowed)}, not {what!r}{did_you_mean(what, allowed)}")
     parts = {"algorithms": _algorithms, "envs": _environments, "recipes": _recipes, "all": _table}
     shown = [what] if what != "all" else list(parts)
     found = [parts[name]() for name in shown]

@@ -83,7 +83,7 @@ def _main(words: list[str]) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    from rlbook.checks import nearest
+    from rlbook.checks import did_you_mean
 
     command, rest = (words[0], words[1:]) if words else ("--help", [])
     if command in ("-h", "--help", "help"):
@@ -95,8 +95,7 @@ def _dispatch(words: list[str]) -> int:
         print(f"rlbook {__version__}")
         return 0
     if command not in COMMANDS:
-        match = nearest(command, COMMANDS)
-        hint = f"; did you mean {match!r}?" if match else ""
+        hint = did_you_mean(command, COMMANDS)
         raise RequestError(f"unknown command {command!r}{hint} (known: {', '.join(COMMANDS)})")
     try:
         return COMMANDS[command](rest)

@@ -22,7 +22,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, PositionalMetavarFromFieldName, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.runs.files import CheckpointError, read_file
 from rlbook.runs.plain_yaml import parse_yaml
@@ -328,8 +328,7 @@ def _unknown(word: str, known: list[str], prog: str) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r} ({prog} --help shows what is allowed)"
     option = word.split("=")[0]
-    match = nearest(option.replace("_", "-"), known)
-    hint = f"; did you mean {match!r}?" if match else ""
+    hint = did_you_mean(option.replace("_", "-"), known)
     return f"unknown option {option!r}{hint} ({prog} --help shows all)"
 
 
@@ -351,8 +350,8 @@ def action_of(command: str, given: Given | str | None, actions: Sequence[str]) -
     """The first word behind a command that does several things; the first action where there is none. Raises RequestError."""
     action = word(given) or actions[0]
     if action not in actions:
-        match = nearest(action, actions)
-        raise RequestError(f"{command} knows no {action!r}{f'; did you mean {match!r}?' if match else ''} (known: {', '.join(actions)})")
+        hint = did_you_mean(action, actions)
+        raise RequestError(f"{command} knows no {action!r}{hint} (known: {', '.join(actions)})")
     return action
 
 

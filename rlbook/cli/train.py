@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.cli.options import CommandOptions, Given, Word, convert, integer, metavar, parse, run_options, scalar, text, word
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
@@ -357,8 +357,7 @@ def _checked(content: object, file: str) -> dict[str, Any]:
     known = ("algorithm", "env", "env_kwargs", "hyperparameters", "digests", *NAMES)
     for key in content:
         if key not in known:
-            match = nearest(key, known)
-            raise RequestError(f"{file} has an unknown entry {str(key)[:80]!r}{f'; did you mean {match!r}?' if match else ''}")
+            raise RequestError(f"{file} has an unknown entry {str(key)[:80]!r}{did_you_mean(key, known)}")
     for name, kind in (("algorithm", str), ("env", str), ("env_kwargs", dict), ("hyperparameters", dict)):
         if not isinstance(content.get(name), kind | None):
             raise RequestError(f"{file}: {name} must be a {'name' if kind is str else 'mapping'}, got {str(content[name])[:80]!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
+from rlbook.checks import did_you_mean
 from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.registration import register
@@ -93,10 +93,7 @@ def _unknown(env_id: str) -> str:
     if other_versions:
         where = "" if known[other_versions[-1]].id.startswith("rlbook/") else f" in gymnasium {gymnasium.__version__}"
         return f"environment {env_id!r} does not exist{where}; use {other_versions[-1]!r}"
-    by_lower = {name.lower(): name for name in known}
-    nearest = difflib.get_close_matches(env_id.lower(), list(by_lower), n=1, cutoff=0.6)
-    hint = f"; did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
-    return f"unknown environment {env_id!r}{hint} (`rlbook list envs` shows all)"
+    return f"unknown environment {env_id!r}{did_you_mean(env_id, known)} (`rlbook list envs` shows all)"
 
 
 def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium.Env:
@@ -258,8 +255,7 @@ class Recipe:
         unknown = [] if open_ended else [key for key in self.kwargs if key not in (*allowed, "max_episode_steps")]
         if not unknown:
             return f"environment {self.name!r}: {error}"
-        nearest = difflib.get_close_matches(unknown[0], allowed, n=1, cutoff=0.6)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(unknown[0], allowed)
         return f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed: {', '.join(allowed) or 'none'})"
 
 

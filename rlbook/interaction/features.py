@@ -28,7 +28,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.checks import at_least, check_fields, finite, nearest, positive_int
+from rlbook.checks import at_least, check_fields, did_you_mean, finite, positive_int
 from rlbook.errors import RequestError
 
 AUTO, TABLE, AGGREGATE, TILES, POLYNOMIAL, FOURIER = NAMES = ("auto", "table", "aggregate", "tiles", "polynomial", "fourier")
@@ -65,8 +65,7 @@ def _plain(features: object) -> FeatureChoice:
         features = features.tolist()
     if isinstance(features, str):
         if features not in NAMES:
-            match = nearest(features, NAMES)
-            raise ValueError(f"{wanted} {features!r}" + (f" (did you mean {match!r}?)" if match else ""))
+            raise ValueError(f"{wanted} {features!r}{did_you_mean(features, NAMES, ' ({})')}")
         return features
     if isinstance(features, tuple | list) and features and all(isinstance(row, tuple | list) for row in features):
         rows = tuple(tuple(row) for row in features)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from rlbook.agent import State
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.llm import causal_lm
 from rlbook.llm.lora import LoraSettings, add_lora, lora_layers
 from rlbook.llm.model_folder import read_json
@@ -125,8 +125,7 @@ def _checked(settings: Mapping[str, object]) -> dict[str, Any]:
     """The settings of an adapter; those that ask for nothing are left out."""
     for name in settings:
         if name not in OWN + PEFT_ONLY:
-            match = nearest(name, OWN + PEFT_ONLY)
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(name, OWN + PEFT_ONLY)
             raise ValueError(f"adapter: {name!r} is no setting of an adapter here{hint} (they are: {', '.join(OWN + PEFT_ONLY)})")
     return {name: value for name, value in settings.items() if not _asks_nothing(name, value)}
 

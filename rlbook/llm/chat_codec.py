@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.data.schemas import Conversation, Example, Message
 from rlbook.llm.conversations import conversation
 from rlbook.llm.tokenizer import Codec
@@ -127,8 +127,7 @@ def _check_arguments(given: Mapping[str, Any], template: str | None) -> None:
             raise ValueError(f"template_arguments: there is no chat template here that would use {name!r}")
         names = set(re.findall(r"[A-Za-z_]\w*", " ".join(re.findall(r"\{[{%](.*?)[%}]\}", template, re.DOTALL))))
         if name in _RESERVED or (name not in names and name != "add_generation_prompt"):
-            match = nearest(name, names - {*_RESERVED})
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(name, names - {*_RESERVED})
             raise ValueError(f"template_arguments: the chat template does not use {name!r}{hint}")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rlbook.checks import check_memory, nearest
+from rlbook.checks import check_memory, did_you_mean
 from rlbook.llm.model_folder import (
     FolderError,
     check_folder,
@@ -125,8 +125,7 @@ def _check_names(sizes: Mapping[str, object], known: PreTrainedConfig, special: 
         if name in special:
             raise FolderError(f"model: {name} comes from the task's own tokens, so it cannot be given")
         if name not in allowed or name.startswith("_"):
-            match = nearest(name, allowed)
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(name, allowed)
             raise FolderError(f"model: a config of model_type {known.model_type!r} has no {str(name)[:60]!r}{hint}")
 
 

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.llm.tokenizer import first_line
 
@@ -61,8 +61,7 @@ def import_model(package: str, folder: str | Path) -> dict[str, Any]:
 def _source(package: str) -> Path:
     """The package's GGUF file; its code is not run to find it."""
     if package not in PACKAGES:
-        match = nearest(package, PACKAGES)
-        hint = f"; did you mean {match!r}?" if match else ""
+        hint = did_you_mean(package, PACKAGES)
         raise RequestError(f"no package with a model is called {package!r}{hint} (known: {', '.join(PACKAGES)})")
     model = PACKAGES[package]
     found = importlib.util.find_spec(model.module)

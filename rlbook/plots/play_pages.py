@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.runs.files import replace_file
 
@@ -30,8 +30,7 @@ def play(page: str = "grid", out: str | Path | None = None) -> Path:
         RequestError: a page that does not exist, or a file that cannot be written.
     """
     if page not in PAGES:
-        match = nearest(page, PAGES)
-        raise RequestError(f"there is no page {page!r}{f'; did you mean {match!r}?' if match else ''} (known: {', '.join(PAGES)})")
+        raise RequestError(f"there is no page {page!r}{did_you_mean(page, PAGES)} (known: {', '.join(PAGES)})")
     path = Path(f"play-{page}.html" if out is None else out)
     if path.suffix != ".html":
         raise RequestError(f"the page is written as .html, got {path}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlbook.checks import check, nearest, one_of, optional
+from rlbook.checks import check, did_you_mean, one_of, optional
 
 FOUR_BIT = "4bit"
 DTYPES = ("float32", "float64", "bfloat16", FOUR_BIT)
@@ -100,12 +100,11 @@ class ModelSpec:
         unknown = [name for name in value if name not in names]
         if not unknown:
             return cls(**value)
+        hint = did_you_mean(unknown[0], names)
         if any(name in names for name in value if name != "dtype"):
-            match = nearest(unknown[0], names)
-            hint = f"; did you mean {match!r}?" if match else ""
             raise ValueError(f"a model has no {unknown[0]!r}{hint} (it has: {', '.join(names)})")
-        if match := nearest(unknown[0], names):
-            raise ValueError(f"a model has no {unknown[0]!r}; did you mean {match!r}?")
+        if hint:
+            raise ValueError(f"a model has no {unknown[0]!r}{hint}")
         return cls(config=value)
 
     @property

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import imported, nearest, whole_number
+from rlbook.checks import did_you_mean, imported, whole_number
 from rlbook.errors import RequestError
 from rlbook.runs.options import NAMES
 from rlbook.runs.recipe_file import SHIPPED, Tree, functions_of_the_book, limit, over, parsed, put, short
@@ -113,8 +113,7 @@ class Recipe:
         shipped = not name.endswith((".yaml", ".yml"))
         path = SHIPPED / f"{name}.yaml" if shipped else Path(name)
         if shipped and path.stem not in (known := [item.stem for item in sorted(SHIPPED.glob("*.yaml"))]):
-            match = nearest(name, known)
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(name, known)
             raise RequestError(f"there is no recipe {name!r}{hint} (known: {', '.join(known)}; or the path of a .yaml file)")
         tree = parsed(path)
         for key, value in (overrides or {}).items():
@@ -133,8 +132,7 @@ class Recipe:
         """The stage of this name."""
         found = {stage.name: stage for stage in self.stages}
         if name not in found:
-            match = nearest(name, found)
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(name, found)
             raise RequestError(f"the recipe {self.name} has no stage {name!r}{hint} (it has: {', '.join(found)})")
         return found[name]
 
@@ -258,8 +256,7 @@ class Recipe:
         for stage in self.stages:
             for name in stage.needs:
                 if name not in earlier:
-                    match = nearest(name, earlier)
-                    hint = f"; did you mean {match!r}?" if match else ""
+                    hint = did_you_mean(name, earlier)
                     raise RequestError(f"stage {stage.name} names {name!r}, and no stage before it has that name{hint}")
             for key, value in (stage.arguments | {stage.kind: stage.what}).items():
                 if stage.kind != "make" and key in NAMEABLE and isinstance(value, Mapping) and set(value) == {"stage"}:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.runs.files import CheckpointError, read_file
 from rlbook.runs.plain_yaml import parse_yaml
@@ -46,8 +46,7 @@ def parsed(path: Path) -> Tree:
         raise RequestError(f"the recipe {path} must hold 'stages', a mapping of names to stages")
     for key in tree:
         if key not in ENTRIES:
-            match = nearest(key, ENTRIES)
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(key, ENTRIES)
             raise RequestError(f"the recipe {path} has an unknown entry {key!r}{hint} (known: {', '.join(ENTRIES)})")
     for key in ("defaults", "measure"):
         if not isinstance(tree.get(key) or {}, dict):
@@ -71,8 +70,7 @@ def put(tree: Tree, path: list[str], value: object) -> None:
     else:
         names = [*tree["stages"], "measure", "defaults"]
         if where not in tree["stages"]:
-            match = nearest(where, names)
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(where, names)
             raise RequestError(f"--{'.'.join(path)}: the recipe has no stage {where!r}{hint} (it has: {', '.join(tree['stages'])})")
         inside = tree["stages"][where]
     keys = ["env_kwargs" if key == "env" and len(keys) > 1 and index == 0 else key for index, key in enumerate(keys)]

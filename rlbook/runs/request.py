@@ -13,7 +13,7 @@ import numpy as np
 import yaml
 
 from rlbook.agent import Agent
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.loop import Budget
@@ -278,8 +278,7 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
     for key in hyperparameters:
         if key not in names:
             refuse_narrowed(algorithm, key)
-            match = nearest(key, names)
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(key, names)
             raise RequestError(f"{algorithm} has no hyper-parameter {key!r}{hint} (it has: {', '.join(names)})")
     try:
         return agent.Config(**{key: tuple(value) if isinstance(value, list) else value for key, value in hyperparameters.items()})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlbook.agent import Agent
-from rlbook.checks import nearest, whole_number
+from rlbook.checks import did_you_mean, whole_number
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import Evaluation, play
@@ -61,8 +61,7 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.name not in SEARCHES:
-            match = nearest(str(self.name), SEARCHES)
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(self.name, SEARCHES)
             raise RequestError(f"search must be one of {', '.join(SEARCHES)}, got {self.name!r}{hint}")
         idle = "samples" if self.name == "mcts" else "simulations"
         if getattr(self, idle) is not None:
@@ -83,8 +82,8 @@ class Search:
             return self.judge
         allowed = f"{', '.join(JUDGES[self.name])}, or the run of a reward model"
         if isinstance(self.judge, str) and not Path(self.judge).exists():
-            match = nearest(self.judge, JUDGES[self.name])
-            raise RequestError(f"judge of {self.name} must be {allowed}, got {self.judge!r}{f'; did you mean {match!r}?' if match else ''}")
+            hint = did_you_mean(self.judge, JUDGES[self.name])
+            raise RequestError(f"judge of {self.name} must be {allowed}, got {self.judge!r}{hint}")
         if callable(getattr(self.judge, "judged", None)):
             return self.judge
         found = agent_of("judge", self.judge, load)

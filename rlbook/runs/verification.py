@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, name_of, presets
 
@@ -39,8 +39,7 @@ class Expected:
             raise RequestError(f"{where}: expected must hold {', '.join(names)}, got {entry!r}"[:300])
         for name in entry:
             if name not in names:
-                match = nearest(str(name), names)
-                raise RequestError(f"{where}: expected has an unknown entry {name!r}{f'; did you mean {match!r}?' if match else ''}")
+                raise RequestError(f"{where}: expected has an unknown entry {name!r}{did_you_mean(name, names)}")
         missing = [name for name in names[:-1] if name not in entry]
         if missing:
             raise RequestError(f"{where}: expected lacks {missing[0]!r}")

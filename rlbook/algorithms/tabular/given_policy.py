@@ -15,7 +15,7 @@ import numpy as np
 
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.algorithms.tabular.tabular_agent import table_shape
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.envs.mdp import TabularMDP
 
 UNIFORM, OPTIMAL, EPSILON_GREEDY = NAMES = ("uniform", "optimal", "epsilon-greedy")
@@ -41,9 +41,7 @@ def plain_policy(policy: object) -> GivenPolicy:
     policy = policy.tolist() if isinstance(policy, np.ndarray) else policy
     if isinstance(policy, str):
         if policy not in NAMES:
-            match = nearest(policy, NAMES)
-            hint = f" (did you mean {match!r}?)" if match else ""
-            raise ValueError(f"{WANTED} {policy!r}{hint}")
+            raise ValueError(f"{WANTED} {policy!r}{did_you_mean(policy, NAMES, ' ({})')}")
         return policy
     if isinstance(policy, tuple | list) and policy:
         if all(_is_whole(item) for item in policy):

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 
 PACKAGE = Path(__file__).parents[2]
@@ -143,7 +143,6 @@ def named(name: str) -> Exhibit:
     """
     known = exhibits()
     if name not in known:
-        match = nearest(name, known)
-        hint = f"; did you mean {match!r}?" if match else ""
+        hint = did_you_mean(name, known)
         raise RequestError(f"the museum has no bug {name!r}{hint} (rlbook bug list shows them)")
     return known[name]

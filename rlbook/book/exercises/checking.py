@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlbook.book.exercises.exercise import CASES, Exercise, agree, exercises, shown
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import Outcome, run_program
 
@@ -92,8 +92,7 @@ def checked(path: Path, *, isolate: bool = True) -> list[Verdict]:
     text, names = functions_in(path)
     asked = [exercises()[name] for name in names if name in exercises()]
     if not asked:
-        match = next((found for name in names if (found := nearest(name, exercises()))), None)
-        hint = f"; did you mean {match!r}?" if match else ""
+        hint = next(filter(None, (did_you_mean(name, exercises()) for name in names)), "")
         raise RequestError(f"{path} defines no exercise's function{hint} (it has: {', '.join(names) or 'none'})")
     found = [(item.name, judged(item, text, isolate=isolate)) for item in asked]
     return [Verdict(name, str(path), answer.mark == RIGHT, answer.said) for name, answer in found]

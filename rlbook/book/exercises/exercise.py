@@ -22,7 +22,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 
 PARTS = ("part_one", "part_one_learning", "part_two", "part_three")
@@ -87,8 +87,7 @@ def named(name: str) -> Exercise:
     """Raises RequestError: no such exercise."""
     known = exercises()
     if name not in known:
-        match = nearest(name, known)
-        hint = f"; did you mean {match!r}?" if match else ""
+        hint = did_you_mean(name, known)
         raise RequestError(f"there is no exercise {name!r}{hint} (rlbook exercise list shows all {len(known)})")
     return known[name]
 

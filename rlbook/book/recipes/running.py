@@ -21,7 +21,7 @@ import numpy as np
 
 import rlbook
 from rlbook.book.recipes.table import rows
-from rlbook.checks import nearest
+from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError, TrainingError
 from rlbook.llm.samples import TOTAL, SampledEvaluation
 from rlbook.runs.exporting import export
@@ -187,8 +187,8 @@ def _of_evaluation(result: rlbook.Evaluation, name: str) -> object:
     if name == "returns" and TOTAL in named:
         return named[TOTAL]
     if name not in named:
-        match = nearest(name, named)
-        raise RequestError(f"an evaluation has no {name!r}{f'; did you mean {match!r}?' if match else ''} (it has: {', '.join(named)})")
+        hint = did_you_mean(name, named)
+        raise RequestError(f"an evaluation has no {name!r}{hint} (it has: {', '.join(named)})")
     return named[name]
 
 

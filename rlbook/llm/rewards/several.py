@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.checks import Kind, at_least, boolean, check, finite, nearest, non_negative, one_of, optional, positive, positive_int
+from rlbook.checks import Kind, at_least, boolean, check, did_you_mean, finite, non_negative, one_of, optional, positive, positive_int
 from rlbook.interaction.guards import BadAnswer
 from rlbook.llm.rewards.answers import boxed, is_number, numeric, tagged
 from rlbook.llm.rewards.code import code
@@ -262,8 +262,7 @@ def _check_options(name: str, function: Callable[..., Any], options: Mapping[str
     known = [item.name for item in given]
     for option, value in options.items():
         if option not in known:
-            match = nearest(option, known)
-            hint = f"; did you mean {match!r}?" if match else ""
+            hint = did_you_mean(option, known)
             raise ValueError(f"reward {name!r} has no option {option!r}{hint} (it has: {', '.join(['weight', *known])})")
         if function in REWARDS.values():
             check(f"{option} of reward {name!r}", value, OPTIONS[option])

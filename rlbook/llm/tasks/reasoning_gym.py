@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlbook.checks import Kind, check, nearest
+from rlbook.checks import Kind, check, did_you_mean
 from rlbook.llm.tasks.task import HELD_OUT, SPLIT_SEED, Task
 
 RUNS_WHAT_IS_WRITTEN = frozenset({
@@ -41,8 +41,7 @@ class ReasoningGymTask(Task):
         check("size", size, SIZE)
         check("settings", settings or {}, SETTINGS)
         if dataset not in DATASETS:
-            match = nearest(dataset, DATASETS)
-            hint = f"; did you mean {match!r}?" if match else f" (such as {', '.join(sorted(DATASETS)[:5])})"
+            hint = did_you_mean(dataset, DATASETS) or f" (such as {', '.join(sorted(DATASETS)[:5])})"
             raise ValueError(f"dataset: reasoning-gym has no generator {dataset!r}{hint}")
         if dataset in RUNS_WHAT_IS_WRITTEN:
             raise ValueError(f"dataset: the score of {dataset!r} would run what a model has written as Python, so it is not offered")
