@@ -41,10 +41,11 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
         "eval_return": evaluated, "seconds": round(seconds, 3), "folder": str(folder), "notes": list(run.notes),
         "metrics": run.metrics[-1] if run.metrics else {}, "seconds_in": {name: round(item, 3) for name, item in run.seconds.items()},
     }  # fmt: skip
-    done = f"{run.steps:,} steps, {facts['episodes']:,} episodes" if run.unit == "steps" else f"{run.steps:,} {run.unit}"
+    plural = "s" if facts["episodes"] != 1 else ""
+    done = f"{run.steps:,} steps, {facts['episodes']:,} episode{plural}" if run.unit == "steps" else f"{run.steps:,} {run.unit}"
     lines = [f"{request.algorithm} on {facts['env']}: {done}, {seconds:.1f} s"]
     if returns:
-        lines.append(f"mean return of the last {len(returns)} training episodes: {facts['return']:.4g}")
+        lines.append(f"mean return of the last {len(returns)} training episode{plural}: {facts['return']:.4g}")
     if evaluated is not None:
         lines.append(f"mean return of {request.eval_episodes} greedy episodes: {evaluated:.4g}")
     whole = sum(run.seconds.values())

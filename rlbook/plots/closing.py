@@ -68,4 +68,5 @@ def _cost(run: Run) -> str:
     whole, evaluating = sum(run.seconds.values()), run.seconds.get("evaluate", 0.0)
     if not whole or evaluating < SECONDS or evaluating / whole <= COSTLY:
         return ""
-    return f"evaluation took {evaluating / whole:.0%} of the time; --eval-episodes 5 makes it shorter, --eval-every 0 leaves it out"
+    fewer = "--eval-episodes 5 makes it shorter, " if run.request.eval_episodes > 5 else ""
+    return f"evaluation took {evaluating / whole:.0%} of the time; {fewer}--eval-every 0 leaves it out"

@@ -1,10 +1,12 @@
-"""The doctor's rules, each provoked by a real run that is set up to go wrong in that way."""
+"""The doctor's rules, each provoked by a real run that is set up to go wrong in that way.
+
+What the page shows of each is held by `tests/docs/test_printed.py`.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +39,6 @@ ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 PAGE = (Path(__file__).parents[2] / "docs" / "why-it-does-not-learn.md").read_text(encoding="utf-8")
 ENTRIES = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
-NUMBER = re.compile(r"-?\d[\d.]*(e[+-]\d+)?%?")
-
-
-def told(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What a command of the page prints, of what the page shows: mean returns, and all that the doctor says."""
-    capsys.readouterr()
-    assert cli.main(words) == 0
-    lines = capsys.readouterr().out.splitlines()
-    return lines if words[0] == "doctor" else [line for line in lines if line.startswith("mean return")]
 
 
 def test_the_page_has_an_entry_for_each_rule_with_its_line_and_a_repair() -> None:
@@ -54,21 +47,6 @@ def test_the_page_has_an_entry_for_each_rule_with_its_line_and_a_repair() -> Non
         (ill, repair), (shown, after) = (re.findall(f"```{kind}\n(.*?)```", entry, flags=re.DOTALL) for kind in ("sh", "text"))
         assert "rlbook train " in ill and "rlbook doctor " in ill and repair.startswith("rlbook "), rule
         assert f"\n{rule}: " in shown and f"\n{rule}: " not in after, rule
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-def test_the_page_shows_what_its_commands_print(
-    rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Numbers apart, whose last digits depend on the machine."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    for code in re.findall(r"```python\n(.*?)```", ENTRIES[rule], flags=re.DOTALL):
-        Path("millimetres.py").write_text(code)
-    for commands, shown in re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```", ENTRIES[rule], flags=re.DOTALL):
-        printed = [line for command in commands.splitlines() for line in told(shlex.split(command)[1:], capsys)]
-        assert [NUMBER.sub("#", line) for line in printed] == [NUMBER.sub("#", line) for line in shown.splitlines()]
 
 
 @pytest.mark.slow

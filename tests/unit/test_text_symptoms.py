@@ -1,6 +1,6 @@
 """The doctor's rules for language models: on logs written by hand, on the planted bug of a wrong temperature, and on short runs.
 
-The runs of `docs/why-it-does-not-learn.md` provoke each rule, and its repairs silence it: `tests/unit/test_doctor.py`.
+The runs of `docs/why-it-does-not-learn.md` provoke each rule, and its repairs silence it: `tests/docs/test_printed.py`.
 """
 
 from __future__ import annotations
