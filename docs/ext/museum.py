@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from rlbook.book.bugs.charts import as_svg, numbers
+from rlbook.book.bugs.charts import as_svg, told
 from rlbook.book.bugs.curves import RECORDED, WITH, WITHOUT, recorded
 from rlbook.book.bugs.exhibit import FOLDER, PARTS, Exhibit, exhibits
 
@@ -39,8 +40,8 @@ class Bug(SphinxDirective):
         for file in (FOLDER / f"{name}.yaml", RECORDED):
             self.env.note_dependency(str(file))
         curves = recorded(exhibit)
-        legend = [f'<span class="{kind}">{side}: {numbers(exhibit, curves)[side]:.4g} at the end</span>'
-                  for side, kind in ((WITHOUT, "without"), (WITH, "planted"))]  # fmt: skip
+        words = told(curves)
+        legend = [f'<span class="{kind}">{words[side]}</span>' for side, kind in ((WITHOUT, "without"), (WITH, "planted"))]
         if exhibit.shown.known is not None:
             legend.append(f'<span class="known">{exhibit.shown.known:.4g}: {exhibit.shown.known_is}</span>')
         scale = ", on a logarithmic axis" if exhibit.shown.log else ""
@@ -60,9 +61,9 @@ class Bug(SphinxDirective):
 def answer(exhibit: Exhibit) -> str:
     """The line, why it does that, how it is noticed and where it was met, as Markdown."""
     changed = f"`{exhibit.file}`, line {exhibit.number}:\n\n```diff\n- {exhibit.old}\n+ {exhibit.new}\n```"
-    test = f"```sh\npython -m rlbook.book.bugs.planted {exhibit.name} pytest {exhibit.test}\n```"
-    told = {"Why.": exhibit.why, "How to notice.": exhibit.notice, "Where it was met.": exhibit.seen}
-    return "\n\n".join([changed, *(f"**{name}** {text}" for name, text in told.items()), f"The test that fails with it:\n\n{test}"])
+    test = f"```sh\npython -m rlbook.book.bugs.planted {exhibit.name} pytest {shlex.quote(exhibit.test)}\n```"
+    parts = {"Why.": exhibit.why, "How to notice.": exhibit.notice, "Where it was met.": exhibit.seen}
+    return "\n\n".join([changed, *(f"**{name}** {text}" for name, text in parts.items()), f"The test that fails with it:\n\n{test}"])
 
 
 class Bugs(SphinxDirective):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -66,9 +67,13 @@ def _listed() -> Result:
     wide = max(len(fact["name"]) for fact in facts)
     lines = []
     for part in PARTS:
-        lines += [f"{part}:", *(f"  {fact['name']:<{wide}}  {fact['symptom']}" for fact in facts if fact["part"] == part), ""]
+        lines += [f"{part}:", *(_entry(fact, wide) for fact in facts if fact["part"] == part), ""]
     lines.append("  rlbook bug show NAME")
     return {"bugs": facts}, "\n".join(lines)
+
+
+def _entry(fact: dict[str, str], wide: int) -> str:
+    return filled(fact["symptom"], f"  {fact['name']:<{wide}}  ", " " * (wide + 4))
 
 
 def _shown(name: str) -> Result:
@@ -106,7 +111,7 @@ def _answered(name: str) -> Result:
         "name": name, "file": item.file, "line": item.number, "right": item.old, "bug": item.new,
         "why": item.why, "notice": item.notice, "seen": item.seen, "test": item.test,
     }  # fmt: skip
-    test = f"python -m rlbook.book.bugs.planted {name} pytest {item.test}"
+    test = f"python -m rlbook.book.bugs.planted {name} pytest {shlex.quote(item.test)}"
     lines = [
         item.title, "", f"{item.file}, line {item.number}", f"- {item.old}", f"+ {item.new}", "", _paragraph(item.why), "",
         _paragraph(f"How to notice: {item.notice}"), "", _paragraph(f"Where it was met: {item.seen}"), "",

@@ -150,6 +150,10 @@ def test_both_flags_at_once_are_a_termination() -> None:
     env = SyncVector([Counter(1)])                                                # its first episode, number 2, ends with both
     agent, _ = watch(env, 4)
     assert [(bool(step.terminated[0]), bool(step.truncated[0])) for step in agent.steps] == [(False, False)] * 3 + [(True, False)]
+    alone = Witness()
+    for _ in loop(alone, SingleInteraction(Counter(1), np.random.default_rng(0)), Budget(4, None)):
+        pass
+    assert [(step.terminated, step.truncated) for step in alone.steps] == [(False, False)] * 3 + [(True, False)]
 
 
 def test_in_whole_rounds_a_finished_environment_waits_for_the_others() -> None:

@@ -123,6 +123,7 @@ def test_a_module_that_is_loaded_cannot_be_changed_any_more() -> None:
         planted.plant(exhibits()[QUICK])
 
 
+@pytest.mark.slow
 def test_a_new_run_gives_what_was_recorded() -> None:
     exhibit = exhibits()[QUICK]
     new, kept = trained(exhibit, 1), recorded(exhibit)

@@ -51,6 +51,13 @@ def test_the_right_answer_returns_one_from_every_prompt(form: type[TokenEnv]) ->
         assert last == (1.0, True, False) and not any(reward or ended or cut for reward, ended, cut in before)
 
 
+def test_answers_to_learn_from_end_with_the_token_that_ends_a_text() -> None:
+    for (prompt, answer), _ in zip(Addition().answers(), range(20), strict=False):
+        text = character_codec().decode(prompt)
+        left, right = text.removeprefix("<bos>").rstrip("=").split("+")
+        assert answer.tolist() == [IDS[digit] for digit in str(int(left) + int(right))] + [EOS]
+
+
 def test_only_the_exact_answer_with_its_ending_is_rewarded() -> None:
     env = Addition()
     assert [write(env, text, "11+35=")[-1] for text in ("46.", "47.", ".", "046.", "4600.", "46000")] == [

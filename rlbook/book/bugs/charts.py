@@ -56,6 +56,16 @@ def numbers(exhibit: Exhibit, curves: Curves) -> dict[str, float]:
     return {side: final(mean_curve(of)) for side, of in curves.sides.items()}
 
 
+def told(curves: Curves) -> dict[str, str]:
+    """The same in words, with the smallest and the largest seed's where there are several."""
+    found = {}
+    for side, of in curves.sides.items():
+        ends = sorted(map(final, of))
+        seeds = f" (seeds {ends[0]:.4g} to {ends[-1]:.4g})" if f"{ends[0]:.4g}" != f"{ends[-1]:.4g}" else ""
+        found[side] = f"{side}: {final(mean_curve(of)):.4g} at the end{seeds}"
+    return found
+
+
 def as_text(exhibit: Exhibit, curves: Curves, width: int) -> str:
     """A chart of at most so many columns, and what its marks mean."""
     axes = Axes.around(exhibit, curves)
@@ -72,10 +82,12 @@ def as_text(exhibit: Exhibit, curves: Curves, width: int) -> str:
     drawn = [f"{labels.get(place, ''):>{margin}}|{''.join(row)}".rstrip() for place, row in enumerate(rows)]
     scale = " (logarithmic)" if axes.log else ""
     feet = [" " * margin + "+" + "-" * columns, " " * margin + f" 0{f'{axes.last:,.0f} {exhibit.shown.along}':>{columns - 1}}"]
-    told = [f"{MARKS[side]} {side}: {value:.4g} at the end" for side, value in numbers(exhibit, curves).items()]
+    legend = [f"{MARKS[side]} {words}" for side, words in told(curves).items()]
     if exhibit.shown.known is not None:
-        told.append(f"- {exhibit.shown.known:.4g}: {exhibit.shown.known_is}")
-    return "\n".join([f"{exhibit.shown.unit}{scale}", *drawn, *feet, *told])
+        legend.append(f"- {exhibit.shown.known:.4g}: {exhibit.shown.known_is}")
+    seeds = len(curves.without)
+    mean = f", mean of {seeds} seeds" if seeds > 1 else ""
+    return "\n".join([f"{exhibit.shown.unit}{scale}{mean}", *drawn, *feet, *legend])
 
 
 def _line(share: float) -> int:
@@ -93,11 +105,16 @@ def as_svg(exhibit: Exhibit, curves: Curves) -> str:
         parts += [_line_of(axes, curve, f"{kind} seed") for curve in of if len(of) > 1]
         parts.append(_line_of(axes, mean_curve(of), kind))
     for value, height in ((axes.high, 14.0), (axes.low, DOWN - BELOW)):
-        parts.append(f'<text x="{LEFT - 8}" y="{height}" text-anchor="end">{value:.3g}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{height}" text-anchor="end">{_label(value)}</text>')
     parts.append(f'<text x="{LEFT}" y="{DOWN - 8}">0</text>')
     parts.append(f'<text x="{ACROSS - 8}" y="{DOWN - 8}" text-anchor="end">{axes.last:,.0f} {exhibit.shown.along}</text>')
     title = html.escape(f"{exhibit.shown.unit}, with the bug and without")
     return f'<svg class="exhibit" viewBox="0 0 {ACROSS:.0f} {DOWN:.0f}" role="img" aria-label="{title}">{"".join(parts)}</svg>'
+
+
+def _label(value: float) -> str:
+    """A few characters, so that it has room beside the axis."""
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _line_of(axes: Axes, curve: Sequence[tuple[float, float]] | Curve, kind: str) -> str:
