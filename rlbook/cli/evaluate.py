@@ -37,7 +37,7 @@ def evaluated(words: Sequence[str]) -> tuple[bool, Result]:
     sampling = {name: value for name, value in (chosen | {"top_k": integer("top_k", options.top_k)}).items() if value is not None}
     samples, workers = integer("samples", options.samples), integer("workers", options.workers)
     run = rlbook.load(target, checkpoint=checkpoint, allow_import=options.allow_import, workers=workers)
-    if run.agent.prefers:
+    if run.agent.prefers and not run.agent.plays():
         _refuse_idle(options, "a reward model", ("data", "threshold", "out", "checkpoint"))
         return options.json, judged_pairs(run, target, word(options.data), number("threshold", options.threshold), out)
     drawn = ("episodes", "seed", *SAMPLING, "top_k", "checkpoint")

@@ -14,6 +14,7 @@ import torch
 
 import rlbook
 from rlbook.algorithms.imitation.rce import RCE
+from rlbook.cli.evaluate import evaluated
 from rlbook.data import Episode, Groups, load
 from rlbook.errors import RequestError
 from rlbook.functional.score_weights import score_weights
@@ -114,6 +115,12 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
     assert resumed.steps == 5 and resumed.metrics[-1]["score_temperature"] == whole.metrics[-1]["score_temperature"]
     for ours, theirs in zip(whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True):  # type: ignore[attr-defined]
         assert torch.equal(ours, theirs)
+
+
+def test_evaluate_plays_a_run_that_learned_from_ranked_walks(tmp_path: Path) -> None:
+    rlbook.train("rce", "Maze-v0", steps=1, walks=30, candidates=3, batch_size=4, eval_every=0, folder=tmp_path / "run")
+    as_json, result = evaluated([str(tmp_path / "run"), "--episodes", "2"])
+    assert not as_json and "2, greedy" in str(result)
 
 
 @pytest.mark.slow
