@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")     # in a notebook such a bar is a script from the network
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "ext"))
 
@@ -19,7 +20,7 @@ version = release = rlbook.__version__
 
 extensions = [
     "myst_nb", "sphinx_copybutton", "formulas", "animations", "api_pages", "beside", "book_directives", "dark_pictures", "notebook_pages",
-    "terms", "playable", "museum", "wrapped_code",
+    "terms", "playable", "museum", "wrapped_code", "stacked_tables", "descriptions",
 ]  # fmt: skip
 exclude_patterns = ["_build", "ext", "katex", "jupyter_execute", "**.ipynb_checkpoints"]
 suppress_warnings = ["ref.python"]       # `seed` or `Recipe` in a signature may be one of several; the reader sees which
@@ -33,6 +34,7 @@ nb_execution_cache_path = str(HERE / "_build" / "notebooks")
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_ipywidgets_js = {}                    # the default loads two scripts from the network
 
 python_maximum_signature_line_length = 100
 python_use_unqualified_type_names = True
@@ -42,9 +44,11 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"
 html_title = "rlbook"
+html_favicon = "static/favicon.svg"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
 html_js_files = [("frames.js", {"defer": "defer"})]
+html_search_scorer = "ext/search_scorer.js"
 html_show_sphinx = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}

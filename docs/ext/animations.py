@@ -42,7 +42,7 @@ class Animation(SphinxDirective):
         width, ratio = picture_size(path.read_text(encoding="utf-8"))
         size = f"--width: {width}px; --ratio: {ratio:.4f}"
         kind = "animation wide" if algorithm == "mcts" else "animation"          # a tree cannot be made narrow: it is scrolled in its frame
-        frame = f'<iframe class="{kind}" src="{source}" title="{title}" style="{size}" loading="lazy"></iframe>'
+        frame = f'<iframe class="{kind}" src="{source}" title="{title}" style="{size}"></iframe>'
         return [nodes.raw("", f'<div class="animation-frame">{frame}</div>', format="html")]
 
 

@@ -4,7 +4,7 @@
     {quick-facts} ppo        a table; lines of the body come first, what the class says follows
     {hyperparameters} ppo    the fields of the config, with the comments behind them
     {logged-numbers} ppo     the class's METRICS
-    {glossary}               every logged number, with unit, healthy values and what others mean
+    {all-logged-numbers}     every logged number, with unit, healthy values and what others mean
     {whole-file} ppo         the file, folded up
     {environment} Maze-v0    the docstring of an environment
     {measured} ppo_maze      results of docs/measure.py with their commands
@@ -273,7 +273,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     directives = {
         "pseudocode": Pseudocode, "quick-facts": QuickFacts, "hyperparameters": Hyperparameters, "logged-numbers": LoggedNumbers,
         "environment": Environment, "measured": Measured, "ablation": Ablation, "one-axis": OneAxis, "book-figures": BookFigures,
-        "whole-file": WholeFile, "glossary": Glossary, "exercises": Exercises, "course": Course,
+        "whole-file": WholeFile, "all-logged-numbers": Glossary, "exercises": Exercises, "course": Course,
     }  # fmt: skip
     for name, directive in directives.items():
         app.add_directive(name, directive)

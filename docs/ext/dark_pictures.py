@@ -1,7 +1,8 @@
 """A dark form of every picture in the site, made from the light one while the site is built: nothing is stored or measured twice.
 
 A picture is a table of colours and a number in each place. The dark form has the same numbers and another table: what was light becomes
-dark and the other way round, and a hue stays what it was, so that "the blue line" is blue in both. The theme shows the one that fits.
+dark and the other way round, and a hue stays what it was, so that "the blue line" is blue in both. Walls, which are squares of ink, stay
+dark. The theme shows the one that fits. On a narrow page the numbers at an axis are small, so every picture leads to itself in full size.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from sphinx.application import Sphinx
 PAGE = (0x13, 0x14, 0x16)                    # the ground of furo's dark pages: what was white has it
 INK_LIGHTNESS, LIGHTEST = 0.31, 0.93         # of the ink of light pictures, and what becomes of it
 BRIGHTER = 0.8                               # below 1: what lies between ground and ink comes nearer to the ink
-COLOURS = 128                                # of a dark picture, at most
+COLOURS = 128                                # of a dark picture, at most; twice as many where it has walls
+INK = (38, 50, 66)
+WALL = 17                                    # pixels: ink that fills a square of this side is a wall, and no line or letter
+RIM = 2                                      # pixels around it that are neither quite wall nor quite line
+WIDE = 500                                   # pixels: a picture that is wider leads to its full size
 TO_CONES = np.array([
     [0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566], [0.0883024619, 0.2817188376, 0.6299787005],
 ])  # fmt: skip
@@ -27,12 +32,12 @@ TO_LAB = np.array([
 """Oklab: lightness, and two numbers for hue and strength. Source: Ottosson 2020, "A perceptual color space for image processing"."""
 
 
-def dark(colours: np.ndarray) -> np.ndarray:
+def dark(colours: np.ndarray, lightest: float = LIGHTEST) -> np.ndarray:
     """[N, 3] colours from 0 to 255, each with its lightness turned round; hues as they were, as strong as the screen can show them."""
     lab = _to_lab(colours / 255.0)
     ground = _to_lab(np.array([PAGE]) / 255.0)[0]
     share = np.clip((1.0 - lab[:, :1]) / (1.0 - INK_LIGHTNESS), 0.0, 1.0) ** BRIGHTER
-    turned = ground + share * (np.array([LIGHTEST, 0.0, 0.0]) - ground)
+    turned = ground + share * (np.array([lightest, 0.0, 0.0]) - ground)
     hues = lab[:, 1:]
     found = _to_rgb(turned)
     for strength in np.linspace(0.0, 1.0, 41):
@@ -57,10 +62,35 @@ def write_dark(light: Path, path: Path) -> None:
     with Image.open(light) as image:
         whole = image.convert("RGBA")
     paper = Image.new("RGBA", whole.size, "white")
-    small = Image.alpha_composite(paper, whole).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-    table = np.array(small.getpalette(), dtype=float).reshape(-1, 3)
-    small.putpalette(dark(table).ravel().tolist())
+    flat = Image.alpha_composite(paper, whole).convert("RGB")
+    small = flat.quantize(COLOURS, dither=Image.Dither.NONE)
+    table = np.array(small.getpalette(), dtype=float).reshape(-1, 3)[:COLOURS]
+    walls = walls_of(np.asarray(flat))
+    if walls.any():
+        small = Image.fromarray(np.asarray(small) + COLOURS * walls.astype(np.uint8), mode="P")
+        empty = np.zeros((COLOURS - len(table), 3), dtype=np.uint8)
+        turned = np.vstack([dark(table), empty, dark(table, INK_LIGHTNESS)])
+    else:
+        turned = dark(table)
+    small.putpalette(turned.ravel().tolist())
     small.save(path, optimize=True)
+
+
+def walls_of(pixels: np.ndarray) -> np.ndarray:
+    """[H, W] bool: whether a pixel of [H, W, 3] lies in a square of ink, or at its rim."""
+    ink = np.abs(pixels.astype(int) - np.array(INK)).max(axis=2) <= 3
+    corners = _counts(ink, WALL) == WALL**2
+    whole = _counts(np.pad(corners, WALL - 1), WALL) > 0
+    return _counts(np.pad(whole, RIM), 2 * RIM + 1) > 0
+
+
+def _counts(marks: np.ndarray, side: int) -> np.ndarray:
+    """How many are true in each square of this side that lies inside."""
+    if min(marks.shape) < side:
+        return np.zeros([max(0, length - side + 1) for length in marks.shape], dtype=np.int64)
+    sums = np.zeros((marks.shape[0] + 1, marks.shape[1] + 1), dtype=np.int64)
+    sums[1:, 1:] = marks.cumsum(axis=0).cumsum(axis=1)
+    return sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
 
 
 def dark_name(light: str) -> str:
@@ -82,6 +112,21 @@ def add_dark_forms(app: Sphinx, doctree: nodes.document, page: str) -> None:
         light["classes"].append("only-light")
         other["classes"].append("only-dark")
         light.parent.insert(light.parent.index(light) + 1, other)
+        if not isinstance(light.parent, nodes.reference) and _width(app, light["uri"]) > WIDE:
+            to_full_size(light, "../" * page.count("/") + f"_images/{known[1]}")
+            to_full_size(other, uri)
+
+
+def _width(app: Sphinx, uri: str) -> int:
+    with Image.open(Path(app.srcdir) / uri) as image:
+        return image.width
+
+
+def to_full_size(picture: nodes.image, uri: str) -> None:
+    """Puts a link to the file around a picture."""
+    link = nodes.reference("", "", refuri=uri, classes=[*picture["classes"], "full-size"])
+    picture.replace_self(link)
+    link += picture
 
 
 def write_dark_forms(app: Sphinx, failure: Exception | None) -> None:

@@ -1,7 +1,8 @@
 """Code on narrow pages: nothing is cut, nothing is scrolled sideways, and Python still reads as Python.
 
-A long line goes on below, behind its own indentation. A drawing made of text stays whole and becomes smaller. A long name in a table may
-be broken behind a point, a stroke or an equals sign, and nowhere else.
+A long line goes on below, behind its own indentation: before a point or behind a bracket if there is no space, and never within a word
+with strokes in it, such as `--out` or `1e-3`. A drawing made of text stays whole and becomes smaller. A long name may be broken behind a
+point, a stroke or an equals sign, and nowhere else; a name is long at 13 characters in a table, and at 27 elsewhere.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from sphinx.application import Sphinx
 BLOCK = re.compile(r'(<div class="highlight-([\w-]+)[^"]*"><div class="highlight">)<pre>(.*?)(</pre>)', flags=re.DOTALL)
 TABLE = re.compile(r"<table.*?</table>", flags=re.DOTALL)
 NAME = re.compile(r'(?<=<span class="pre">)[^<]{13,}(?=</span>)')
+LONG_NAME = re.compile(r'(?:(?<=<span class="pre">)|(?<=<code>))[^<]{27,}(?=</)')
+WITH_STROKES = re.compile(r'<span class="pre">(?=[^<]*-)(?=[^<]{2,26}</span>)')
+TEXT = re.compile(r"(?:^|(?<=>))[^<]+")
+STROKED = re.compile(r"(?<![^\s])(?!-&gt;)(?=\S*\w)(?=\S*-)\S{2,26}(?![^\s])")
+JOINT = re.compile(r'(?=<span class="o">\.</span>)|(?<=\(</span>)(?=<)|(?<=\[</span>)(?=<)')
 SHORT = 40                                   # characters that have room on every page
 FITTING = 64                                 # characters up to which a plain text is made smaller instead; what has boxes in it, always
 FURTHER = 4                                  # characters by which the rest of a line is set in
@@ -22,7 +28,8 @@ FURTHER = 4                                  # characters by which the rest of a
 
 def fitted(body: str) -> str:
     """The HTML of a page. The text of its code stays what it was."""
-    return TABLE.sub(lambda table: NAME.sub(_breakable, table[0]), BLOCK.sub(_block, body))
+    body = TABLE.sub(lambda table: NAME.sub(_breakable, table[0]), BLOCK.sub(_block, body))
+    return WITH_STROKES.sub('<span class="pre whole">', LONG_NAME.sub(_breakable, body))
 
 
 def _block(found: re.Match[str]) -> str:
@@ -42,6 +49,7 @@ def _hanging(line: str) -> str:
     if len(text) <= SHORT:
         return line
     indent = len(text) - len(text.lstrip(" ")) + FURTHER
+    line = TEXT.sub(lambda part: STROKED.sub(r'<span class="whole">\g<0></span>', part[0]), JOINT.sub("<wbr>", line))
     return f'<span class="hanging" style="--in: {indent}ch">{line}</span>'
 
 

@@ -58,3 +58,19 @@ def test_the_dark_form_has_the_size_and_the_places_of_the_light_one(tmp_path: Pa
         before, after = (np.asarray(image.convert("RGB")).reshape(-1, 3) @ (1, 256, 65536) for image in (one, other))
     for colour in np.unique(before)[:20]:
         assert len(np.unique(after[before == colour])) == 1, "what had one colour has one"
+
+
+def test_walls_stay_dark_and_letters_and_arrows_of_the_same_ink_become_light(tmp_path: Path) -> None:
+    from PIL import Image, ImageDraw
+
+    light = Image.new("RGB", (120, 60), PAPER)
+    drawing = ImageDraw.Draw(light)
+    drawing.rectangle((10, 10, 49, 49), fill=INK)
+    drawing.rectangle((70, 27, 109, 31), fill=INK)
+    light.save(tmp_path / "light.png")
+    dark_pictures.write_dark(tmp_path / "light.png", tmp_path / "dark.png")
+    with Image.open(tmp_path / "dark.png") as other:
+        found = np.asarray(other.convert("RGB"))
+    wall, line = (tuple(found[place].tolist()) for place in ((30, 30), (29, 90)))
+    assert tuple(found[2, 2].tolist()) == dark_pictures.PAGE
+    assert contrast(wall, dark_pictures.PAGE) < 2 < 12 < contrast(line, dark_pictures.PAGE)

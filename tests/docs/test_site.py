@@ -15,6 +15,7 @@ import pytest
 import rlbook
 from rlbook.book.exercises.exercise import exercises
 from rlbook.registry import ALGORITHMS, agent_class
+from rlbook.runs.glossary import GLOSSARY
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -361,4 +362,8 @@ def test_the_site_builds_without_a_warning(tmp_path):
         assert (tmp_path / "html" / name).exists()
     style = (tmp_path / "html" / "_static" / "katex.css").read_text()
     assert style.count("src:url(data:font/woff2;base64,") == style.count("@font-face") > 10
-    assert not re.findall(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)', page), "the site loads something from elsewhere"
+    for built in (tmp_path / "html").rglob("*.html"):
+        loaded = re.findall(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="https?://[^"]+', built.read_text())
+        assert not loaded, f"{built.name} loads something from elsewhere"
+    numbers = (tmp_path / "html" / "logged-numbers.html").read_text()
+    assert all(f'id="metric-{name.replace("_", "-")}"' in numbers for name in GLOSSARY)

@@ -50,7 +50,17 @@ def test_a_drawing_stays_whole_and_long_pseudocode_is_wrapped() -> None:
 def test_a_long_name_in_a_table_is_broken_only_at_its_joints() -> None:
     name = '<code><span class="pre">{}</span></code>'
     long, short = name.format("actor.kl_loss_coef"), name.format("gae_lambda")
-    page = f"<table><td>{long}</td><td>{short}</td></table>{long}"
+    page = f"<table><td>{long}</td><td>{short}</td></table>{long}"                  # outside a table it is not long
     found = wrapped_code.fitted(page)
     assert found.replace("<wbr>", "") == page
     assert found.count("<wbr>") == 3 and "actor.<wbr>kl_<wbr>loss_<wbr>coef" in found
+
+
+def test_an_option_and_a_small_number_stay_whole_and_a_long_call_is_broken_at_its_joints() -> None:
+    command = wrapped_code.fitted(block("rlbook compare runs/first-1 runs/first-2 --out first.png\n", "sh"))
+    assert '<span class="whole">--out</span>' in command
+    call = "weight = ratio.clamp(max=limit).exp().masked_fill(mask, 1e-6)\n"
+    found = wrapped_code.fitted(block(call, "python"))
+    assert text(found) == call.strip() and '<wbr><span class="o">.</span><span class="n">exp</span>' in found
+    assert '<span class="whole">1e-6</span>' in found
+    assert '<span class="pre whole">--out</span>' in wrapped_code.fitted('<code><span class="pre">--out</span></code>')

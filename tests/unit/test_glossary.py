@@ -65,4 +65,4 @@ def test_a_plot_names_its_panels_and_leads_to_the_glossary(tmp_path: Path) -> No
     drawn = (tmp_path / "curve.svg").read_text()
     assert all(f'href="logged-numbers.html#metric-{name.replace("_", "-")}"' in drawn for name in names)
     assert figure.get_supxlabel() == "What it means: " + ", ".join(f"rlbook explain {name}" for name in names)
-    assert "```{glossary}" in (Path(__file__).parents[2] / "docs" / "logged-numbers.md").read_text()
+    assert "```{all-logged-numbers}" in (Path(__file__).parents[2] / "docs" / "logged-numbers.md").read_text()
