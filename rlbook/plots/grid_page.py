@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rlbook.plots.templates import filled, text_of
 
-ENGINE = ("world", "planners", "learners", "search", "run", "presets")
+ENGINE = ("world", "planners", "endless", "learners", "search", "run", "presets")
 """The files of the methods, in the order in which they are read."""
 DRAWING = ("words", "board", "curve", "page", "controls")
 """Those of what is shown."""
@@ -23,4 +23,4 @@ def page() -> str:
     """The page as HTML."""
     drawing = "\n\n".join(text_of(f"grid_play/{name}.js") for name in DRAWING)
     style = text_of("grid_play/page.css")
-    return filled("grid_play/page.html", {"style": style, "engine": engine(), "drawing": drawing})
+    return filled("grid_play/page.html", {"style": style, "engine": engine(), "theme": text_of("theme.js"), "drawing": drawing})

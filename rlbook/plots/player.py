@@ -30,6 +30,6 @@ def player_page(
     """
     known = {
         "title": html.escape(title), "picture": picture, "unit": html.escape(unit), "style": style, "speed": f"{frames_per_second_log2:g}",
-        "data": script_data(data), "script": text_of(script),
+        "data": script_data(data), "script": text_of(script), "theme": text_of("theme.js"),
     }  # fmt: skip
     return filled("player.html", known)

@@ -51,7 +51,7 @@ def page() -> str:
     known = {
         "title": TITLE, "prompt": html.escape(PROMPT), "limit": str(data["limit"]), "shape": shape,
         "data": script_data(data | {"weights": weights}),
-        "style": text_of("token_play/page.css"), "engine": engine(), "drawing": _script(DRAWING),
+        "style": text_of("token_play/page.css"), "engine": engine(), "drawing": _script(DRAWING), "theme": text_of("theme.js"),
     }  # fmt: skip
     return filled("token_play/page.html", known)
 

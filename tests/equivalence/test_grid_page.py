@@ -217,7 +217,7 @@ def test_a_learner_stays_the_packages_for_long(name: str, worlds: list[World], t
 def test_a_search_grows_the_packages_tree(worlds: list[World], models: list[TabularMDP]) -> None:
     script = """return data.worlds.map((description) => {
       const world = makeWorld(description), tree = makeTree(world.start), random = mulberry32(data.seed);
-      for (let i = 0; i < 25; i++) simulate(tree, world, description.settings.gamma, random);
+      for (let i = 0; i < 25; i++) simulate(tree, world, { ...SETTINGS, gamma: description.settings.gamma }, random);
       const { root: { count, mean, visits }, low, high, nodes } = tree;
       return { count, mean, visits, low, high, nodes, drawn: random(), best: mostVisited(tree.root) };
     });"""

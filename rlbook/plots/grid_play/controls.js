@@ -26,7 +26,7 @@ function makeControls() {
   for (const [name, meaning] of Object.entries(PRICES)) {
     const label = document.createElement("label"), input = document.createElement("input");
     Object.assign(input, { type: "number", step: "any" });
-    input.onchange = () => attempt(() => changePrice(name, Number(input.value)));
+    input.onchange = () => attempt(() => changePrice(name, input.valueAsNumber));
     label.append(meaning, input);
     priceInputs[name] = input;
     find("prices").append(label);
@@ -50,7 +50,7 @@ function makeLegend() {
 function set(name, value) {
   if (name === "slip") return setWorld({ ...description, slip: value }, { keep: true });
   settings[name] = run.settings[name] = value;
-  if (name === "gamma") best = optimum(run.world, value);
+  if (name === "gamma") findBest(run.world);
   showSliders();
   showCommand();
   stale = true;
@@ -67,6 +67,7 @@ function setTool(key) {
 function setMethod(method) {
   run.method = method;
   settings.alpha = DEFAULT_ALPHA[method] ?? SETTINGS.alpha;
+  if (METHODS[method].kind === "search" && find("speed").value < 9) setSpeed(9);
   begin(run.world);
   showMethod();
   show();
@@ -86,7 +87,6 @@ function attempt(action) {
     find("said").textContent = "";
   } catch (error) {
     find("said").textContent = error.message;
-    find("text").closest("details").open = true;
     showWorldNumbers();
   }
 }
@@ -101,7 +101,8 @@ function restart() {
 }
 
 const stepOnce = () => { pause(); advance(1); show(); };
-const oneEpisode = () => { pause(); toEpisodeEnd(); show(); };
+const oneMove = () => { const at = () => `${run.returns.length} ${run.time}`, before = at(); runUntil(() => at() !== before); };
+const oneEpisode = () => { const episodes = run.returns.length; runUntil(() => run.returns.length > episodes); };
 const runOrPause = () => { if (timer === null) play(); else { pause(); show(); } };
 
 function onKey(event) {
@@ -111,6 +112,7 @@ function onKey(event) {
   else if (onBoard && event.key === "Enter") apply(cursor ?? run.world.start, false);
   else if (onBoard && event.key === "s") moveStart(cursor ?? -1);
   else if (event.key === "n") stepOnce();
+  else if (event.key === "m" && !find("move").hidden) oneMove();
   else if (event.key === "e" && !find("episode").hidden) oneEpisode();
   else if (event.key === " " && !["BUTTON", "SUMMARY"].includes(event.target.tagName)) runOrPause();
   else if (event.key === "0") restart();
@@ -136,18 +138,40 @@ function address() {
 function fromAddress() {
   const parts = new URLSearchParams(location.hash.slice(1)), given = {};
   for (const name of Object.keys(SETTINGS)) if (parts.has(name)) given[name] = Number(parts.get(name));
-  const world = parts.has("world") ? JSON.parse(parts.get("world")) : PRESETS[parts.get("preset")] ?? PRESETS["Maze-v0"];
+  const world = parts.has("world") ? parsed(parts.get("world")) : PRESETS[parts.get("preset")] ?? PRESETS["Maze-v0"];
   load(world, { method: parts.get("method") ?? "q_learning", seed: Number(parts.get("seed") ?? 1), settings: given });
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`the world is no JSON: ${error.message}`);
+  }
+}
+
+function setSeed(value) {
+  if (!Number.isInteger(value)) throw new Error(`the seed must be a whole number, got ${value}`);
+  seed = value;
+  restart();
+}
+
+function setSpeed(value) {
+  find("speed").value = value;
+  find("pace").textContent = `${perSecond()} a second`;
 }
 
 // Begins in a world, by a method, from a seed.
 function load(world, { method = run.method, seed: from = 1, settings: given = {} } = {}) {
   const made = makeWorld(world);
+  checkSettings(given);
+  if (!Number.isInteger(from)) throw new Error(`the seed must be a whole number, got ${from}`);
   if (!(method in METHODS)) throw new Error(`the method must be one of ${Object.keys(METHODS).join(", ")}, got ${method}`);
   Object.assign(settings, { ...SETTINGS, alpha: DEFAULT_ALPHA[method] ?? SETTINGS.alpha, ...given });
   seed = from;
   run = startRun(made, method, settings, seed);
   setWorld(world);
+  find("seed").value = seed;
   showMethod();
 }
 
@@ -158,20 +182,26 @@ window.rlbookPlay = {
     show();
   },
   read() {
-    const { world, method, settings: used, steps, returns, state } = run, known = knowledge(run);
-    const actions = greedyActions(known.best), { V, actions: optimal } = best;
-    return { world: description, method, settings: { ...used }, seed, steps, state, returns: [...returns], V: known.V, Q: known.Q, policy: known.policy ?? always(actions), greedy: actions, optimal: { V, actions: optimal }, ...quality(known, reached(world)) };
+    const { world, method, settings: used, steps, returns, state, last } = run, known = knowledge(run), greedy = greedyActions(known.best), { kind } = METHODS[method];
+    const visits = kind === "learner" ? run.visits : kind === "search" ? world.cells.map((_, cell) => known.nodes[cell]?.count ?? [0, 0, 0, 0]) : null;
+    return structuredClone({
+      world: description, method, settings: used, seed, steps, state, returns, V: known.V, Q: known.Q, H: run.memory.H ?? null, visits, policy: known.policy ?? always(greedy), greedy,
+      error: last?.error ?? null, last: last && Object.fromEntries(["state", "action", "taken", "reward", "next", "terminated", "truncated"].map((name) => [name, last[name] ?? null])),
+      optimal: { V: best.V, actions: best.actions, endless: best.endless }, ...quality(known, reached(world)),
+    });
   },
 };
 
 find("step").onclick = stepOnce;
+find("move").onclick = oneMove;
 find("episode").onclick = oneEpisode;
 find("run").onclick = runOrPause;
 find("reset").onclick = restart;
-find("speed").oninput = () => { find("pace").textContent = `${perSecond()} a second`; };
+find("speed").oninput = () => setSpeed(find("speed").value);
+find("seed").onchange = () => attempt(() => setSeed(find("seed").valueAsNumber));
 find("preset").onchange = (event) => { if (event.target.value in PRESETS) setWorld(PRESETS[event.target.value]); };
 find("method").onchange = (event) => setMethod(event.target.value);
-find("load").onclick = () => attempt(() => setWorld(JSON.parse(find("text").value)));
+find("load").onclick = () => attempt(() => setWorld(parsed(find("text").value)));
 find("link").onclick = async () => {
   history.replaceState(null, "", address());
   try {

@@ -2,12 +2,16 @@
 
 const find = (id) => document.getElementById(id);
 const SLIDERS = {
-  gamma: ["γ", "discount", "what a reward one step later counts", [0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99]],
+  gamma: ["γ", "discount", "what a reward one step later counts", [0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 1]],
   alpha: ["α", "step size", "how far an update moves", [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1]],
   epsilon: ["ε", "exploration", "how often an action is random", [0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1]],
+  decay: ["", "ε falls to 0", "in how many steps ε falls to 0", [0, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000]],
   lambda: ["λ", "traces", "how slowly they fade", [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1]],
   planning: ["n", "planning", "remembered steps after each step", [0, 1, 2, 5, 10, 20, 50]],
-  simulations: ["N", "simulations", "how many before a move", [10, 20, 50, 100, 200, 500, 1000]],
+  simulations: ["N", "simulations", "how many before a move", [10, 20, 50, 100, 200, 500, 1000, 2000, 5000]],
+  c: ["c", "exploration", "how much an action counts that was seldom tried", [0, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.4, 3]],
+  rollout: ["", "rollout", "random moves after a new node", [1, 2, 5, 10, 20, 50, 100]],
+  reuse: ["", "keep the tree", "whether the next search goes on with what this one knows", [0, 1]],
   slip: ["", "slip", "how often a move goes sideways", [0, 0.05, 0.1, 0.2, 0.3, 0.5, 2 / 3, 0.8, 1]],
 };
 const TOOLS = {
@@ -19,11 +23,12 @@ const TOOLS = {
   reward: ["reward", "Click a cell to pay this number whenever it is entered; again to take it away:"],
 };
 const PRICES = { step: "a step", bump: "a bump", goal: "the goal", pit: "a pit", cliff: "the cliff", limit: "steps at most", rows: "rows", columns: "columns" };
+const SAID = { decay: (value) => value === 0 ? "never" : `in ${value} steps`, reuse: (value) => value ? "yes" : "no" };
 const DEFAULT_ALPHA = { reinforce: 0.001 };
-const MOST = 14;                             // rows and columns at most
+const MOST = 20;                             // rows and columns at most
 
 let run, best, board, optimalBoard, description, settings = { ...SETTINGS }, seed = 1;
-let tool = "look", cursor = null, selected = null, dragged = null, paints = null, curve = [], timer = null, owed = 0, before = 0, stale = true;
+let tool = "look", cursor = null, selected = null, dragged = null, paints = null, curve = [], timer = null, goal = null, owed = 0, before = 0, stale = true;
 
 // Worlds
 
@@ -38,7 +43,7 @@ function setWorld(next, { keep = false } = {}) {
   description = describe(next);
   const same = keep && world.rows === run.world.rows && world.columns === run.world.columns;
   if (same) changeWorld(run, world);
-  best = optimum(world, settings.gamma);
+  findBest(world);
   if (!same) {
     selected = cursor = null;
     begin(world);
@@ -47,6 +52,12 @@ function setWorld(next, { keep = false } = {}) {
   optimalBoard = makeBoard(find("optimal"), world);
   showWorld();
   show();
+}
+
+// V*, its policy and what that pays, or why there is no V*.
+function findBest(world) {
+  best = optimum(world, settings.gamma);
+  best.pays = best.actions && expectedReturn(world, always(best.actions));
 }
 
 function begin(world) {
@@ -120,10 +131,21 @@ function advance(count) {
   stale = true;
 }
 
-function toEpisodeEnd() {
-  const episodes = run.returns.length;
-  for (let i = 0; i < 100_000 && run.returns.length === episodes; i++) stepRun(run);
-  stale = true;
+// Runs as fast as it can until `reached()`: a move of a search, or the end of an episode. Long ones leave the page time to be drawn.
+function runUntil(reached) {
+  pause();
+  goal = reached;
+  toGoal();
+  if (goal !== null) play();
+  else show();
+}
+
+function toGoal() {
+  const end = performance.now() + 30;
+  while (goal !== null && performance.now() < end) {
+    advance(1);
+    if (goal?.()) pause();
+  }
 }
 
 const perSecond = () => 2 ** Number(find("speed").value);
@@ -137,7 +159,7 @@ function play() {
 
 function pause() {
   cancelAnimationFrame(timer);
-  timer = null;
+  timer = goal = null;
   find("run").textContent = "run";
 }
 
@@ -145,6 +167,10 @@ function frame(time) {
   owed = Math.min(owed + (time - before) / 1000 * perSecond(), perSecond() / 4 + 1);
   before = time;
   timer = requestAnimationFrame(frame);
+  if (goal !== null) {
+    toGoal();
+    return show();
+  }
   const steps = Math.floor(owed), end = performance.now() + 30;
   if (steps === 0) return;
   owed -= steps;
@@ -156,7 +182,7 @@ function frame(time) {
 
 function show() {
   const { world, method, last, memory } = run, known = knowledge(run), { kind } = METHODS[method];
-  const reachable = reached(world), inPlay = best.V.filter((_, state) => reachable[state] && !world.terminal[state]);
+  const reachable = reached(world), inPlay = (best.V ?? known.V).filter((_, state) => reachable[state] && !world.terminal[state]);
   const range = [Math.min(...inPlay), Math.max(...inPlay)];
   const arrows = known.policy ?? known.best.map((actions) => ACTIONS.map((_, action) => actions.length < 4 && actions.includes(action) ? 1 / actions.length : 0));
   const most = memory.trace ? Math.max(...memory.trace.flat()) : 0;
@@ -167,12 +193,14 @@ function show() {
     agent: kind === "planner" ? null : run.state, updated: kind === "learner" && last ? last.state : null,
     way: kind === "search" ? last?.path : null,
   });
-  const bestActions = world.cells.map((_, state) => nearlyBest(backups(world, best.V, settings.gamma, state)));
-  draw(optimalBoard, { V: best.V, arrows: bestActions.map((actions) => ACTIONS.map((_, action) => actions.includes(action) ? 1 / actions.length : 0)), range, cursor: selected });
+  const V = best.V ?? world.cells.map(() => 0), bestActions = world.cells.map((_, state) => nearlyBest(backups(world, V, settings.gamma, state)));
+  const dim = settings.gamma === 1 ? reachable.map((is) => !is || !best.V) : null;
+  draw(optimalBoard, { V, arrows: bestActions.map((actions) => ACTIONS.map((_, action) => actions.includes(action) ? 1 / actions.length : 0)), range, cursor: selected, dim });
+  find("endless").textContent = best.endless ?? (settings.gamma === 1 ? wordsOfRest(world) : "");
   find("low").textContent = number(range[0]);
   find("high").textContent = number(range[1]);
   find("learned").setAttribute("aria-label", `map of ${world.rows} rows and ${world.columns} columns, ${WORDS[method].name}; ${cellText(cursor ?? run.state)}`);
-  find("equation").innerHTML = `<p class="rule">${WORDS[method].rule}</p>${told(run, selected ?? world.start)}`;
+  find("equation").innerHTML = `<p class="rule">${WORDS[method].rule}</p>${told(run, selected ?? world.start, best)}`;
   showCell(known);
   if (stale || timer === null) showQuality(known, reachable);
   stale = timer === null || run.steps % 8 === 0;
@@ -186,43 +214,48 @@ function showCell(known) {
   if (world.terminal[selected]) return void (find("cell").innerHTML = `<p>Cell ${cellText(selected)}: nothing is learned here, since no action is taken here.</p>`);
   const row = (action) => {
     const shown = known.policy ? `π = ${number(known.policy[selected][action])}` : known.nodes?.[selected] === null ? "not in the tree" : `Q = ${number(known.Q[selected][action])}`;
-    return `<tr class="${known.best[selected].includes(action) ? "best" : ""}"><th>${ACTIONS[action]}</th><td>${shown}</td><td>Q* = ${number(backup(world, best.V, settings.gamma, selected, action))}</td></tr>`;
+    return `<tr class="${known.best[selected].includes(action) ? "best" : ""}"><th>${ACTIONS[action]}</th><td>${shown}</td><td>${best.V ? `Q* = ${number(backup(world, best.V, settings.gamma, selected, action))}` : ""}</td></tr>`;
   };
-  find("cell").innerHTML = `<p>Cell ${cellText(selected)}: V = ${number(known.V[selected])}, V* = ${number(best.V[selected])}</p><table>${[0, 1, 2, 3].map(row).join("")}</table>`;
-}
-
-// [S] bool: the cells that can be walked to from the start.
-function reached(world) {
-  const found = world.cells.map(() => false), open = [world.start];
-  found[world.start] = true;
-  for (const state of open) for (const next of world.next[state]) if (!found[next]) {
-    found[next] = true;
-    open.push(next);
-  }
-  return found;
+  find("cell").innerHTML = `<p>Cell ${cellText(selected)}: V = ${number(known.V[selected])}${best.V ? `, V* = ${number(best.V[selected])}` : ""}</p><table>${[0, 1, 2, 3].map(row).join("")}</table>`;
 }
 
 const count = (amount, thing) => `${amount} ${thing}${amount === 1 ? "" : "s"}`;
 
-// How far V is from V* and what its greedy policy is worth, both exact.
+// How the agent acts now, exploring: π [S][A]; null where it does not learn by acting.
+function acting(known) {
+  const { world, method } = run, epsilon = epsilonNow(run);
+  if (METHODS[method].kind !== "learner" || known.policy) return known.policy ?? null;
+  return world.cells.map((_, state) => ACTIONS.map((_, action) => epsilon / 4 + (known.best[state].includes(action) ? (1 - epsilon) / known.best[state].length : 0)));
+}
+
+// How far V is from V* and what its greedy policy is worth, both exact; null where that is not defined.
 function quality(known, reachable) {
-  const { world, method } = run;
-  const gaps = known.V.map((value, state) => Math.abs(value - best.V[state])).filter((_, state) => reachable[state] && !world.terminal[state]);
+  const { world, method } = run, policy = acting(known);
+  const counted = reachable.map((is, state) => is && !world.terminal[state]), gaps = best.V && known.V.map((value, state) => Math.abs(value - best.V[state])).filter((_, state) => counted[state]);
   const greedyReturn = method === "mcts" ? null : expectedReturn(world, always(greedyActions(known.best)));
-  const optimalReturn = expectedReturn(world, always(best.actions));
-  return { largestError: Math.max(...gaps), meanError: gaps.reduce((sum, gap) => sum + gap, 0) / gaps.length, greedyReturn, optimalReturn };
+  const ends = counted.some((is, state) => is && world.next[state].some((next) => world.terminal[next]));
+  return {
+    largestError: gaps && Math.max(...gaps), meanError: gaps && gaps.reduce((sum, gap) => sum + gap, 0) / gaps.length, greedyReturn, optimalReturn: best.pays,
+    actingReturn: policy && expectedReturn(world, policy),
+    actingValue: policy && best.V && (settings.gamma < 1 || (ends && policy.flat().every((share) => share > 1e-6))) ? policyValues(world, policy, settings.gamma, counted)[world.start] : null,
+  };
 }
 
 function showQuality(known, reachable) {
-  const { method, world } = run, { kind } = METHODS[method], found = quality(known, reachable), { unit } = WORDS[method];
+  const { method, world } = run, { kind } = METHODS[method], found = quality(known, reachable), { unit } = WORDS[method], uses = WORDS[method].uses;
   const done = kind === "planner" ? `${unit} ${run.memory.sweep}` : `${count(run.steps, unit)}, ${count(run.returns.length, "episode")} finished; this one is at step ${run.time}`;
-  const solved = found.greedyReturn !== null && found.greedyReturn >= found.optimalReturn - 1e-6;
-  const facts = [["so far", done]];
-  facts.push(["greedy episode", method === "mcts"
-    ? `see the curve: the moves that were made. The best possible return is <b>${number(found.optimalReturn)}</b>`
-    : `pays <b>${number(found.greedyReturn)}</b> on average; the best possible is ${number(found.optimalReturn)}${solved ? ". Solved" : ""}`]);
-  if (kind !== "search") facts.push(["error of V", `at most ${number(found.largestError)}, on average ${number(found.meanError)}, against V*${
-    ["sarsa", "sarsa_lambda", "mc_control", "reinforce"].includes(method) ? ". It estimates its own policy, which explores, so the error need not become 0" : ""}`]);
+  const decays = uses.includes("decay") && settings.decay > 0 ? `; ε is now ${number(epsilonNow(run), 3)}` : "";
+  const pays = best.V ? `the best possible is ${number(found.optimalReturn)}` : "with γ = 1 no policy is the best one here";
+  const solved = best.V && found.greedyReturn !== null && found.greedyReturn >= found.optimalReturn - 1e-6;
+  const facts = [["so far", done + decays]];
+  facts.push(["greedy episode", method === "mcts" ? `see the curve: the moves that were made; ${pays}` : `pays <b>${number(found.greedyReturn)}</b> on average; ${pays}${solved ? ". Solved" : ""}`]);
+  if (found.actingReturn !== null) facts.push([method === "reinforce" ? "its own policy" : "exploring", `an episode as it acts now pays ${number(found.actingReturn)} on average`]);
+  if (kind !== "search" && best.V) {
+    facts.push(["V at the start", `<b>${number(known.V[world.start])}</b>; V* is ${number(best.V[world.start])}${found.actingValue === null ? "" : `, and the policy that acts is worth ${number(found.actingValue)}`}`]);
+    facts.push(["error of V", `at most ${number(found.largestError)}, on average ${number(found.meanError)}, against V* of the cells that can be reached`]);
+  }
+  const why = whyNotBest(run, solved);
+  if (why) facts.push(["why", why]);
   find("facts").innerHTML = facts.map(([term, text]) => `<dt>${term}</dt><dd>${text}</dd>`).join("");
   find("curveTitle").textContent = kind === "planner" ? `return of the greedy policy after each ${unit}; dashed: the best possible`
     : `return of each episode, exploring (dots), the mean of ${WINDOW} (line); dashed: the best possible on average`;
@@ -243,7 +276,8 @@ function showWorld() {
 function showCommand() {
   const { map, step, bump, goal, slip, limit, rewards } = description, standard = step === -1 && bump === -5 && goal === 10 && limit === 100;
   const maze = standard && !/[PC]/.test(map) && map.split(GOAL).length === 2 && Object.keys(rewards).length === 0;
-  const chosen = Object.entries({ gamma: settings.gamma, alpha: settings.alpha, epsilon: settings.epsilon }).map(([name, value]) => `--${name} ${value}`).join(" ");
+  const epsilon = settings.decay ? `'linear(${settings.epsilon},0)' --steps ${settings.decay}` : settings.epsilon;
+  const chosen = Object.entries({ gamma: settings.gamma, alpha: settings.alpha, epsilon }).map(([name, value]) => `--${name} ${value}`).join(" ");
   const options = ["sarsa", "q_learning", "dyna_q", "mc_control"].includes(run.method) ? ` ${chosen}` : "";
   find("command").innerHTML = maze ? `The same in a terminal: <code>rlbook train ${run.method} Maze-v0 --env.layout $'${map.replaceAll("\n", "\\n")}' --env.slip ${short(slip)}${options}</code>` : "";
 }
@@ -255,16 +289,26 @@ function showSliders() {
     label.hidden = !shown.includes(name);
     label.style.display = label.hidden ? "none" : "";
     input.value = values.reduce((nearest, item, place) => Math.abs(item - value) < Math.abs(values[nearest] - value) ? place : nearest, 0);
-    output.textContent = short(value);
-    input.setAttribute("aria-valuetext", short(value));
+    output.textContent = SAID[name]?.(value) ?? short(value);
+    input.setAttribute("aria-valuetext", output.textContent);
   }
+}
+
+// Where the book explains the method: a link where this page lies in the book's site, its name elsewhere.
+function readOn({ chapter: [name, file] }) {
+  const link = document.createElement("a");
+  link.textContent = `the chapter “${name}”`;
+  if (location.href.includes("/_play/")) Object.assign(link, { href : `../chapters/${file}.html`, target: "_top" });
+  return ["More in ", link, "."];
 }
 
 function showMethod() {
   const { kind } = METHODS[run.method];
-  find("idea").textContent = WORDS[run.method].idea;
+  find("idea").textContent = `${WORDS[run.method].idea} `;
+  find("idea").append(...readOn(WORDS[run.method]));
   find("learnedTitle").textContent = { planner: "Computed so far: V", learner: run.method === "reinforce" ? "Learned so far: v and π" : "Learned so far: V(s) = max Q(s, a)", search: "In the present search tree: V" }[kind];
   find("episode").hidden = kind === "planner";
+  find("move").hidden = kind !== "search";
   find("method").value = run.method;
   showSliders();
   showCommand();

@@ -17,9 +17,9 @@ function valueIterationSweep(world, V, gamma) {
   return V.map((_, state) => Math.max(...backups(world, V, gamma, state)));
 }
 
-// V of a policy [S][A], exactly: the solution of V = r_π + γ P_π V.
-function policyValues(world, policy, gamma) {
-  const states = world.cells.map((_, state) => state).filter((state) => !world.terminal[state]);
+// V of a policy [S][A], exactly: the solution of V = r_π + γ P_π V over the states of `counted` [S]; the others count as 0.
+function policyValues(world, policy, gamma, counted = world.terminal.map((terminal) => !terminal)) {
+  const states = world.cells.map((_, state) => state).filter((state) => counted[state]);
   const place = new Map(states.map((state, index) => [state, index]));
   const rows = states.map((state, index) => {
     const row = new Float64Array(states.length + 1);
@@ -27,7 +27,7 @@ function policyValues(world, policy, gamma) {
     policy[state].forEach((share, action) => {
       if (share > 0) for (const { probability, next, reward, terminated } of outcomes(world, state, action)) {
         row[states.length] += share * probability * reward;
-        if (!terminated) row[place.get(next)] -= gamma * share * probability;
+        if (!terminated && place.has(next)) row[place.get(next)] -= gamma * share * probability;
       }
     });
     return row;
@@ -62,28 +62,33 @@ function solve(rows) {
 const always = (actions) => actions.map((chosen) => MOVES.map((_, action) => Number(action === chosen)));
 const firstBest = (values) => values.indexOf(Math.max(...values));
 
-// Policy iteration begins with what pays most at once, which is greedy by V = 0.
-function firstPolicy(world) {
+// Policy iteration begins with what pays most at once, which is greedy by V = 0; with γ = 1, with a policy that comes to an end (`endless.js`).
+function firstPolicy(world, gamma) {
+  if (gamma === 1) return endingPolicy(world);
   const nothing = new Array(world.numStates).fill(0);
-  return nothing.map((_, state) => firstBest(backups(world, nothing, 0, state)));
+  return { actions: nothing.map((_, state) => firstBest(backups(world, nothing, 0, state))), endless: null };
 }
 
 // One round: evaluate the policy, then improve it where another action is better, and not where one is equally good.
-function policyIterationRound(world, actions, gamma) {
-  const V = policyValues(world, always(actions), gamma);
-  const slack = 64 * 2 ** -52 * Math.max(1, ...V.map(Math.abs));
-  const improved = actions.map((action, state) => {
+// With γ = 1, `counted` says which states are solved for: those that can be reached and where the policy does not rest.
+function policyIterationRound(world, { actions, counted }, gamma) {
+  const V = policyValues(world, always(actions), gamma, counted);
+  const slack = 64 * 2 ** -52 * Math.max(1, ...V.map(Math.abs)), known = gamma === 1 ? reached(world) : null;
+  const better = (values, state) => (known === null || known[state]) && Math.max(...values) > V[state] + slack;
+  const improves = [], improved = actions.map((action, state) => {
     const values = backups(world, V, gamma, state);
-    return Math.max(...values) > V[state] + slack ? firstBest(values) : action;
+    improves[state] = !world.terminal[state] && better(values, state);
+    return improves[state] ? firstBest(values) : action;
   });
-  return { V, actions: improved, changed: improved.filter((action, state) => action !== actions[state]).length };
+  const round = { V, actions: improved, counted: counted && counted.map((is, state) => is || improves[state]), changed: improves.filter(Boolean).length };
+  return { ...round, endless: gamma === 1 && !comesToRest(world, round) ? INFINITE : null };
 }
 
-// V* and an optimal policy: policy iteration until nothing changes.
+// V* and an optimal policy: policy iteration until nothing changes. Where there are none, `endless` says why.
 function optimum(world, gamma) {
-  let round = { actions: firstPolicy(world), changed: 1 };
-  for (let count = 0; round.changed && count < 1000; count++) round = policyIterationRound(world, round.actions, gamma);
-  return { V: round.V, actions: round.actions };
+  let round = { ...firstPolicy(world, gamma), changed: 1 };
+  for (let count = 0; round.changed && !round.endless && count < 1000; count++) round = policyIterationRound(world, round, gamma);
+  return round.endless ? { V: null, actions: null, endless: round.endless } : { V: round.V, actions: round.actions, endless: null };
 }
 
 // What an episode of a policy pays on average, undiscounted, from the start to its end or to the time limit.

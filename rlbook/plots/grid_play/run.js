@@ -1,6 +1,17 @@
 // A method at work in a world: `startRun`, then `stepRun` as often as one likes. Each returns what happened, with its numbers.
 
-const SETTINGS = { gamma: 0.99, alpha: 0.1, epsilon: 0.1, lambda: 0.9, planning: 10, simulations: 50, beta: 0.1 };
+const SETTINGS = { gamma: 0.99, alpha: 0.1, epsilon: 0.1, decay: 0, lambda: 0.9, planning: 10, simulations: 2000, c: 0.7, rollout: 10, reuse: 1, beta: 0.1 };
+const LARGEST = { gamma: 1, alpha: 1, epsilon: 1, lambda: 1, beta: 1, reuse: 1 };
+const WHOLE = { decay: 0, planning: 0, simulations: 1, rollout: 1, reuse: 0 };         // and the smallest they may be
+
+function checkSettings(settings) {
+  for (const [name, value] of Object.entries(settings)) {
+    if (!(name in SETTINGS)) throw new Error(`a setting must be one of ${Object.keys(SETTINGS).join(", ")}, got ${name}`);
+    const most = LARGEST[name] ?? Infinity, least = WHOLE[name] ?? 0, kind = name in WHOLE ? "a whole number" : "a number";
+    if (!Number.isFinite(value) || value < least || value > most || (name in WHOLE && !Number.isInteger(value)))
+      throw new Error(`${name} must be ${kind} ${most === Infinity ? `of at least ${least}` : `in [${least}, ${most}]`}, got ${value}`);
+  }
+}
 
 const learner = (update, begin, choose) => ({ kind: "learner", update, begin, choose: choose ?? epsilonGreedyChoice });
 const epsilonGreedyChoice = (memory, state, { epsilon }, random) => epsilonGreedy(memory.q, state, epsilon, random);
@@ -15,7 +26,7 @@ const METHODS = {
   },
   policy_iteration: {
     kind: "planner",
-    begin: (world) => ({ V: new Array(world.numStates).fill(0), actions: firstPolicy(world), sweep: 0 }),
+    begin: (world, { gamma }) => ({ V: new Array(world.numStates).fill(0), ...firstPolicy(world, gamma), sweep: 0 }),
     step: roundStep,
   },
   mc_control: learner(monteCarloUpdate, (world) => ({ q: numbers(world), episode: [] })),
@@ -33,9 +44,11 @@ const METHODS = {
 
 function startRun(world, method, settings, seed) {
   if (!(method in METHODS)) throw new Error(`the method must be one of ${Object.keys(METHODS).join(", ")}, got ${method}`);
+  checkSettings(settings);
+  const all = { ...SETTINGS, ...settings };
   return {
-    world, method, settings: { ...SETTINGS, ...settings }, random: mulberry32(seed), memory: METHODS[method].begin(world),
-    state: world.start, time: 0, steps: 0, total: 0, returns: [], last: null,
+    world, method, settings: all, random: mulberry32(seed), memory: METHODS[method].begin(world, all),
+    state: world.start, time: 0, steps: 0, total: 0, returns: [], visits: numbers(world), last: null,
   };
 }
 
@@ -55,22 +68,29 @@ function sweepStep({ world, memory, settings }) {
 }
 
 function roundStep({ world, memory, settings }) {
-  const before = memory.actions, round = policyIterationRound(world, before, settings.gamma);
-  memory.V = round.V;
-  memory.actions = round.actions;
+  if (settings.gamma === 1 ? !memory.counted : memory.counted) Object.assign(memory, { counted: undefined }, firstPolicy(world, settings.gamma));
+  if (memory.endless) return { endless: memory.endless, changed: 0, done: true };
+  const before = memory.actions, { changed, ...round } = policyIterationRound(world, memory, settings.gamma);
+  Object.assign(memory, round);
   memory.sweep += 1;
-  return { before, changed: round.changed, done: round.changed === 0 };
+  return { before, changed, endless: round.endless, done: changed === 0 || round.endless !== null };
+}
+
+// ε now: it falls on a straight line to 0 in `decay` steps, or stays where `decay` is 0.
+function epsilonNow({ settings: { epsilon, decay }, steps }) {
+  return decay === 0 ? epsilon : (1 - Math.min(steps / decay, 1)) * epsilon;
 }
 
 function learnerStep(run, method) {
-  const { world, memory, settings, random, state } = run;
+  const { world, memory, random, state } = run, settings = { ...run.settings, epsilon: epsilonNow(run) };
   const action = method.choose(memory, state, settings, random);
   const { taken, next, reward, terminated } = sampleOutcome(world, state, action, random);
   const truncated = !terminated && run.time + 1 >= world.limit;
   const step = { state, action, reward, next, terminated, truncated };
   const learned = method.update(memory, step, settings, random);
+  run.visits[state][action] += 1;
   moveOn(run, step);
-  return { ...step, taken, ...learned };
+  return { ...step, taken, epsilon: settings.epsilon, ...learned };
 }
 
 // The agent stands in the next state; after the end of an episode, at the start again.
@@ -87,12 +107,12 @@ function moveOn(run, { reward, next, terminated, truncated }) {
 // A simulation; or, after as many as are asked for, the move that was tried most often.
 function searchStep(run) {
   const { world, memory, settings, random, state } = run, { tree } = memory;
-  if (tree.simulations < settings.simulations) return simulate(tree, world, settings.gamma, random);
+  if (tree.simulations < settings.simulations) return simulate(tree, world, settings, random);
   const best = mostVisited(tree.root), action = best.length === 1 ? best[0] : best[Math.floor(random() * best.length)];
   const { taken, next, reward, terminated } = sampleOutcome(world, state, action, random);
   const step = { state, action, reward, next, terminated, truncated: !terminated && run.time + 1 >= world.limit };
   moveOn(run, step);
-  memory.tree = makeTree(run.state);
+  memory.tree = settings.reuse && run.time > 0 ? treeAfter(tree, action, next) : makeTree(run.state);
   return { ...step, taken, searched: tree };
 }
 
@@ -132,4 +152,5 @@ function changeWorld(run, world) {
   if ("trace" in memory) memory.trace = numbers(world);
   if ("episode" in memory) memory.episode = [];
   if ("tree" in memory) memory.tree = makeTree(world.start);
+  if (memory.counted || memory.endless) Object.assign(memory, firstPolicy(world, run.settings.gamma));
 }

@@ -8,58 +8,59 @@ const pair = (world, state, action) => `Q(${placeOf(world, state)}, ${ACTIONS[ac
 
 const WORDS = {
   value_iteration: {
-    name: "value iteration", unit: "sweep", chapter: "planning", uses: ["gamma"],
+    name: "value iteration", unit: "sweep", chapter: ["Planning", "planning"], uses: ["gamma"],
     idea: "The model is known. Each sweep sets every V(s) to the best that one action can reach by the present V. What the goal pays spreads from cell to cell until nothing changes.",
     rule: "V(s) ← max<sub>a</sub> Σ<sub>s′</sub> P(s′ | s, a) [ r + γ V(s′) ]",
   },
   policy_iteration: {
-    name: "policy iteration", unit: "round", chapter: "planning", uses: ["gamma"],
+    name: "policy iteration", unit: "round", chapter: ["Planning", "planning"], uses: ["gamma"],
     idea: "The model is known. Each round computes exactly what the present policy is worth, a system of linear equations, and then changes the policy wherever another action is better.",
     rule: "V = r<sub>π</sub> + γ P<sub>π</sub> V, solved; &nbsp; π(s) ← argmax<sub>a</sub> Σ<sub>s′</sub> P(s′ | s, a) [ r + γ V(s′) ]",
   },
   mc_control: {
-    name: "Monte Carlo", unit: "step", chapter: "Monte Carlo", uses: ["gamma", "alpha", "epsilon"],
+    name: "Monte Carlo", unit: "step", chapter: ["Monte Carlo", "monte-carlo"], uses: ["gamma", "alpha", "epsilon", "decay"],
     idea: "It plays an episode to its end, and only then moves the value of each action towards the return G that followed its first use. No estimate is built on another estimate.",
     rule: "Q(s, a) ← Q(s, a) + α [ G − Q(s, a) ], &nbsp; G = r + γ r′ + γ² r″ + …",
   },
   sarsa: {
-    name: "SARSA", unit: "step", chapter: "temporal differences", uses: ["gamma", "alpha", "epsilon"],
+    name: "SARSA", unit: "step", chapter: ["Temporal differences", "temporal-difference"], uses: ["gamma", "alpha", "epsilon", "decay"],
     idea: "After each step it moves Q towards the reward and the value of the action it takes next. So it learns what its own behaviour is worth, random actions included.",
     rule: "Q(s, a) ← Q(s, a) + α [ r + γ Q(s′, a′) − Q(s, a) ]",
   },
   q_learning: {
-    name: "Q-learning", unit: "step", chapter: "temporal differences", uses: ["gamma", "alpha", "epsilon"],
+    name: "Q-learning", unit: "step", chapter: ["Temporal differences", "temporal-difference"], uses: ["gamma", "alpha", "epsilon", "decay"],
     idea: "After each step it moves Q towards the reward and the value of the best next action, whichever it takes. So it learns what acting optimally is worth, while it explores.",
     rule: "Q(s, a) ← Q(s, a) + α [ r + γ max<sub>a′</sub> Q(s′, a′) − Q(s, a) ]",
   },
   dyna_q: {
-    name: "Dyna-Q", unit: "step", chapter: "learned models", uses: ["gamma", "alpha", "epsilon", "planning"],
+    name: "Dyna-Q", unit: "step", chapter: ["Models", "model-based"], uses: ["gamma", "alpha", "epsilon", "decay", "planning"],
     idea: "Q-learning that remembers what each action led to. After each step it repeats the same update n times on remembered steps, so one reward spreads far in one step.",
     rule: "Q-learning on the step, then n times on (s, a, r, s′) from the model",
   },
   sarsa_lambda: {
-    name: "SARSA(λ), that is TD(λ) for control", unit: "step", chapter: "n-step methods and λ", uses: ["gamma", "alpha", "epsilon", "lambda"],
+    name: "SARSA(λ), that is TD(λ) for control", unit: "step", chapter: ["n steps and λ", "n-step-and-lambda"], uses: ["gamma", "alpha", "epsilon", "decay", "lambda"],
     idea: "Each pair of state and action that was visited keeps a trace e, which fades by γλ a step. One TD error δ moves all pairs that have a trace, the recent ones most. λ = 0 is SARSA.",
     rule: "δ = r + γ Q(s′, a′) − Q(s, a), &nbsp; e(s, a) ← α; &nbsp; for all x, b: Q(x, b) ← Q(x, b) + δ e(x, b), &nbsp; e(x, b) ← γλ e(x, b)",
   },
   reinforce: {
-    name: "policy gradient (REINFORCE)", unit: "step", chapter: "policy gradients", uses: ["gamma", "alpha"],
+    name: "policy gradient (REINFORCE)", unit: "step", chapter: ["Policy gradients", "policy-gradient"], uses: ["gamma", "alpha"],
     idea: "It has no table of action values. A softmax of preferences H gives the probability of each action. After an episode, actions become likelier if their return was better than the baseline v(s), and less likely if it was worse.",
     rule: "H(s, ·) ← H(s, ·) + α γ<sup>t</sup> [ G − v(s) ] ∇ log π(a | s), &nbsp; v(s) ← v(s) + 0.1 [ G − v(s) ]",
   },
   mcts: {
-    name: "Monte Carlo tree search", unit: "simulation", chapter: "trees", uses: ["gamma", "simulations"],
-    idea: "Before each move it simulates many games from where it stands, more of those that went well, and then makes the move it tried most. It keeps nothing from move to move.",
+    name: "Monte Carlo tree search", unit: "simulation", chapter: ["Trees", "trees"], uses: ["gamma", "simulations", "c", "rollout", "reuse"],
+    idea: "Before each move it simulates many games from where it stands, more of those that went well, and then makes the move it tried most. There is no table: what it knows is the tree under the present state.",
     rule: "a = argmax<sub>a</sub> Q(s, a) + c √( ln N(s) / N(s, a) ), &nbsp; then Q(s, a) ← Q(s, a) + [ G − Q(s, a) ] / N(s, a)",
   },
 };
 
 // The lines of the present step, as HTML.
-function told(run, selected) {
+function told(run, selected, optimal) {
   const { last, world } = run;
+  if (last?.endless) return `<p>${last.endless} Policy iteration needs a policy whose values are finite, and stops here.</p>`;
   if (last === null) return `<p class="faint">Nothing yet. Press step.</p>`;
   const tell = { value_iteration: tellSweep, policy_iteration: tellRound, mcts: tellSearch, mc_control: tellMonteCarlo, reinforce: tellGradient }[run.method] ?? tellUpdate;
-  return tell(run, last, world, selected);
+  return tell(run, last, world, run.method === "mcts" ? optimal : selected);
 }
 
 const now = (text) => `<p class="now">${text}</p>`;
@@ -138,16 +139,49 @@ function tellRound(run, last, world, selected) {
     + `<p>${last.before[state] === actions[state] ? `It stays ${ACTIONS[actions[state]]}.` : `It becomes <b>${ACTIONS[actions[state]]}</b>.`} ${last.changed === 0 ? "No cell changed: the policy is optimal." : `In this round the policy changed in ${count(last.changed, "cell")}.`}</p>`;
 }
 
-function tellSearch(run, last, world) {
-  const tree = last.searched ?? run.memory.tree, { root, low, high } = tree, span = high > low ? high - low : 1;
+function tellSearch(run, last, world, optimal) {
+  const tree = last.searched ?? run.memory.tree, { root } = tree, span = returnsRange(tree), { c } = run.settings;
   const rows = ACTIONS.map((name, action) => {
-    const bonus = root.count[action] ? span * C * Math.sqrt(Math.log(root.visits) / root.count[action]) : Infinity;
+    const bonus = root.count[action] ? span * c * Math.sqrt(Math.log(root.visits) / root.count[action]) : Infinity;
     const score = root.count[action] ? `Q + bonus = ${number(root.mean[action])} + ${number(bonus)} = ${number(root.mean[action] + bonus)}` : "not tried yet: it goes first";
     return `<tr class="${mostVisited(root).includes(action) ? "best" : ""}"><th>${name}</th><td class="count">N = ${root.count[action]}</td><td>${score}</td></tr>`;
   });
-  const table = `<p>At the root ${placeOf(world, root.state)}, c = ${C}, returns scaled by their range ${number(span)}:</p><table>${rows.join("")}</table>`;
+  const table = `<p>At the root ${placeOf(world, root.state)}, c = ${short(c)}, returns scaled by their range ${number(span)}:</p><table>${rows.join("")}</table>${tellApart(run, tree, optimal)}`;
   if (last.searched) return `<p>${tree.simulations} simulations are done. It makes the move it tried most: <b>${ACTIONS[last.action]}</b>.</p>${tellMove(run, last, world)}${table}`;
   return `<p>Simulation ${tree.simulations}: through the tree ${last.path.map((state) => placeOf(world, state)).join(" → ")}, then ${last.rollout.length} random moves that pay ${number(last.leaf)}, discounted. On the way back every edge takes its return into its mean; at the root it is <b>${number(last.G)}</b>, for ${ACTIONS[last.action]}.</p>${table}`;
+}
+
+// Whether the search can tell the best move from the next one: by how much it is better, and how large the bonus still is.
+function tellApart({ world, settings: { gamma, c } }, tree, optimal) {
+  const { root } = tree, most = Math.max(...root.count);
+  if (!optimal.V || root.count.includes(0)) return "";
+  const values = backups(world, optimal.V, gamma, root.state), order = [0, 1, 2, 3].sort((a, b) => values[b] - values[a]);
+  const gap = values[order[0]] - values[order[1]], bonus = returnsRange(tree) * c * Math.sqrt(Math.log(root.visits) / most);
+  if (gap < 1e-9) return "<p>By Q* more than one move is the best here.</p>";
+  return `<p>By Q*, ${ACTIONS[order[0]]} is the best move, by ${number(gap)} before ${ACTIONS[order[1]]}. The bonus of the move that was tried most is still ${number(bonus)}. ${bonus > gap
+    ? "While the bonus is larger than the difference, both are tried, bad moves enter the means, and the move made may be wrong: the bonus falls like √(ln N / N), so it takes many simulations."
+    : "It is smaller than the difference, so most simulations go to the move that looks best."}</p>`;
+}
+
+// Why what was learned need not be the best, said beside the numbers that show it.
+function whyNotBest(run, solved) {
+  const { method, world, settings: { epsilon, decay, alpha } } = run, own = ["sarsa", "sarsa_lambda", "mc_control"].includes(method);
+  if (method === "mcts") return "A search makes its move from means over simulations that end in random moves. Where these pay much less than good play, or never meet the goal, only many simulations show which move is best: compare N = 200 with N = 5000.";
+  if (METHODS[method].kind === "planner") return null;
+  const parts = [];
+  if (method === "reinforce") parts.push("v estimates what the present policy is worth, which still chooses at random, so it stays below V*.");
+  if (own && epsilonNow(run) > 0) parts.push(`One action in ${short(1 / epsilonNow(run))} is random, and ${WORDS[method].name.split(",")[0]} learns what acting so is worth, mishaps included. So V stays below V*, and the greedy way may keep away from danger. ${decay ? "ε is falling to 0." : "Let ε fall to 0 to come nearer to V*."}`);
+  if (!own && method !== "reinforce") parts.push(`It learns the value of the best policy, whatever it does to explore${solved ? "" : "; what was seldom tried is not yet known"}.`);
+  if (epsilon === 0 && method !== "reinforce") parts.push("With ε = 0 it tries nothing but what looks best, so it may stay with the first way that it finds.");
+  if (world.slip > 0 && method !== "reinforce") parts.push(`The world slips, and with a constant α = ${short(alpha)} the values keep following the last outcomes: they jump about the right ones, the more the larger α is.`);
+  if (world.slip > 0 && method === "dyna_q") parts.push("Its model remembers only the last outcome of each action, as if that were certain.");
+  return parts.join(" ");
+}
+
+// What γ = 1 means in a world where it is defined.
+function wordsOfRest(world) {
+  const free = world.cells.some((cell, state) => !world.terminal[state] && world.reward[state].includes(0));
+  return free ? "γ = 1: all rewards count alike, and moves that pay 0 cost nothing. So many moves can be equally good, and following any of them may lead in circles." : "γ = 1: all rewards count alike, and V* is the best return itself.";
 }
 
 // What a step costs and when an episode is cut.

@@ -64,6 +64,17 @@ function payment(world, state, action) {
   return { [GOAL]: world.goal, [PIT]: world.pit, [CLIFF]: world.cliff }[world.cells[cell]] ?? world.step;
 }
 
+// [S] bool: the cells that can be walked to from the start.
+function reached(world) {
+  const found = world.cells.map(() => false), open = [world.start];
+  found[world.start] = true;
+  for (const state of open) for (const next of world.next[state]) if (!found[next]) {
+    found[next] = true;
+    open.push(next);
+  }
+  return found;
+}
+
 // All that an action may lead to: to either side with slip / 2 each, straight on with 1 - slip.
 function outcomes(world, state, action) {
   const [one, other] = SIDEWAYS[action];
