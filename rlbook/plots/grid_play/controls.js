@@ -67,7 +67,6 @@ function setTool(key) {
 function setMethod(method) {
   run.method = method;
   settings.alpha = DEFAULT_ALPHA[method] ?? SETTINGS.alpha;
-  if (METHODS[method].kind === "search" && find("speed").value < 9) setSpeed(9);
   begin(run.world);
   showMethod();
   show();
@@ -216,6 +215,6 @@ addEventListener("resize", () => show());
 addEventListener("hashchange", () => attempt(fromAddress));
 makeControls();
 setTool("look");
-find("speed").oninput();
+setSpeed(3);
 load(PRESETS["Maze-v0"], { method: "q_learning" });
 if (location.hash.length > 1) attempt(fromAddress);

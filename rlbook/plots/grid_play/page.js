@@ -309,6 +309,7 @@ function showMethod() {
   find("learnedTitle").textContent = { planner: "Computed so far: V", learner: run.method === "reinforce" ? "Learned so far: v and π" : "Learned so far: V(s) = max Q(s, a)", search: "In the present search tree: V" }[kind];
   find("episode").hidden = kind === "planner";
   find("move").hidden = kind !== "search";
+  if (kind === "search" && find("speed").value < 9) setSpeed(9);
   find("method").value = run.method;
   showSliders();
   showCommand();

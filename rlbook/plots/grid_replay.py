@@ -1,0 +1,214 @@
+"""A run of the page `rlbook play grid`, made again by this package's own planners and agents.
+
+    read ← what `rlbookPlay.read()` returned on the page, as JSON
+    replay(read).Q                                     the same table
+
+The page draws all its random numbers from one generator, mulberry32; `PageRandom` draws the same ones, and decides here what the agent
+tries, where it slips, and what a search simulates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Discrete
+
+from rlbook.agent import Step
+from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
+from rlbook.envs.layouts import MOVES, Layout
+from rlbook.envs.maze_model import maze_model
+from rlbook.envs.maze_tables import NUM_ACTIONS, MazeTables, slipped
+from rlbook.envs.tabular_env import TabularEnv
+from rlbook.fast_forms import plain_forms
+from rlbook.functional.bandits import softmax
+from rlbook.functional.policy_gradients import score_function_gradient
+from rlbook.functional.returns import discounted_returns
+from rlbook.functional.schedules import Constant, Linear
+from rlbook.registry import agent_class
+
+PRICES = {"step": -1.0, "bump": -5.0, "goal": 10.0, "pit": -10.0, "cliff": -100.0}
+"""What a cell pays where the page's world does not say it."""
+PLANNERS = ("value_iteration", "policy_iteration")
+
+
+class PageRandom:
+    """The page's random numbers. Source: Tommy Ettinger's mulberry32."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed % 2**32
+
+    def random(self) -> float:
+        """The next number, in [0, 1)."""
+        self.state = (self.state + 0x6D2B79F5) % 2**32
+        mixed = (self.state ^ self.state >> 15) * (self.state | 1) % 2**32
+        mixed ^= (mixed + (mixed ^ mixed >> 7) * (mixed | 61)) % 2**32
+        return (mixed ^ mixed >> 14) / 2**32
+
+
+@dataclass
+class Replayed:
+    """What a run has come to, S states and A actions.
+
+    Attributes:
+        Q: [S, A], in reward units; of a search only the present state's row is filled, of `reinforce` it is H, the preferences.
+        V: [S], in reward units; of a search 0.
+        returns: what each finished episode paid.
+        state: where the agent stands.
+        visits: [S, A]: how often each action was taken; of a search, how often it was tried in the present state.
+    """
+
+    Q: np.ndarray
+    V: np.ndarray
+    state: int
+    returns: list[float] = field(default_factory=list)
+    visits: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+
+def page_tables(world: Mapping[str, Any]) -> MazeTables:
+    """A world of the page in the form of the book's maze: what a move leads to and pays, before slips.
+
+    `TabularEnv(maze_model(page_tables(world)))` is an environment of it, without the limit on steps.
+    """
+    lines = world["map"].strip("\n").replace(" ", ".").split("\n")
+    rows, columns, cells = len(lines), len(lines[0]), "".join(lines)
+    pays, rewards = {**PRICES, **world}, world.get("rewards", {})
+    next_state, reward = np.zeros((rows * columns, NUM_ACTIONS), dtype=np.int64), np.zeros((rows * columns, NUM_ACTIONS))
+    terminal = np.array([cell in "#GP" for cell in cells])
+    for state, action in np.ndindex(*next_state.shape):
+        row, column = np.array(divmod(state, columns)) + MOVES[action]
+        inside = 0 <= row < rows and 0 <= column < columns and cells[row * columns + column] != "#"
+        if terminal[state] or not inside:
+            next_state[state, action], reward[state, action] = state, 0.0 if terminal[state] else pays["bump"]
+            continue
+        cell = cells[row * columns + column]
+        next_state[state, action] = cells.index("S") if cell == "C" else row * columns + column
+        reward[state, action] = rewards.get(f"{row},{column}", pays[{"G": "goal", "P": "pit", "C": "cliff"}.get(cell, "step")])
+    layout = Layout(np.array([cell == "#" for cell in cells]).reshape(rows, columns), start=cells.index("S"), goal=cells.find("G"))
+    return MazeTables(layout, float(world.get("slip", 0.0)), next_state, reward, terminal, Discrete(rows * columns), None)
+
+
+def replay(read: Mapping[str, Any]) -> Replayed:
+    """The same world, method, settings, seed and number of steps, by this package.
+
+    Args:
+        read: what `rlbookPlay.read()` returned; its `world`, `method`, `settings`, `seed` and `steps` are read. A run whose world or
+            settings were changed on the way cannot be made again.
+    """
+    tables = page_tables(read["world"])
+    with plain_forms():
+        if read["method"] in PLANNERS:
+            return _planned(read, tables)
+        walk = _Walk(tables, int(read["world"].get("limit", 100)), PageRandom(read["seed"]))
+        if read["method"] == "mcts":
+            return _searched(read, walk)
+        return _followed(read, walk) if read["method"] == "reinforce" else _learned(read, walk)
+
+
+class _Walk:
+    """Steps in a world of the page."""
+
+    def __init__(self, tables: MazeTables, limit: int, rng: PageRandom) -> None:
+        self.tables, self.limit, self.rng = tables, limit, rng
+        self.start = self.state = int(tables.layout.start)
+        self.time, self.total, self.returns = 0, 0.0, list[float]()
+        self.visits = np.zeros(tables.reward.shape, dtype=np.int64)
+
+    def step(self, action: int) -> Step:
+        """One step; after the end of an episode the agent stands at the start again."""
+        tables, state = self.tables, self.state
+        taken = int(slipped(action, self.rng.random(), tables.slip)) if tables.slip else action
+        reward, following = float(tables.reward[state, taken]), int(tables.next_state[state, taken])
+        terminated = bool(tables.terminal[following])
+        self.visits[state, action] += 1
+        self.time, self.total, self.state = self.time + 1, self.total + reward, following
+        truncated = not terminated and self.time >= self.limit
+        if terminated or truncated:
+            self.returns.append(self.total)
+            self.time, self.total, self.state = 0, 0.0, self.start
+        return Step(state, action, reward, following, terminated, truncated)
+
+    def found(self, Q: np.ndarray, V: np.ndarray, visits: np.ndarray | None = None) -> Replayed:
+        return Replayed(Q, V, self.state, self.returns, self.visits if visits is None else visits)
+
+
+def _spaces(tables: MazeTables) -> SimpleNamespace:
+    return SimpleNamespace(observation_space=tables.observation_space, action_space=Discrete(NUM_ACTIONS))
+
+
+def _planned(read: Mapping[str, Any], tables: MazeTables) -> Replayed:
+    model, gamma = maze_model(tables), read["settings"]["gamma"]
+    kind: Any = agent_class(read["method"])
+    only = {"sweep": "synchronous", "tolerance": 0.0} if read["method"] == "value_iteration" else {}
+    agent = kind(_spaces(tables), kind.Config(gamma=gamma, **only))
+    for _ in zip(range(read["steps"]), agent.plan(model), strict=False):
+        pass
+    V = agent.values()
+    return Replayed(model.backup(V, gamma), V, int(tables.layout.start))
+
+
+def _learned(read: Mapping[str, Any], walk: _Walk) -> Replayed:
+    settings, name = read["settings"], read["method"]
+    epsilon = Linear(settings["epsilon"], 0.0) if settings.get("decay") else Constant(settings["epsilon"])
+    more = {"sarsa_lambda": {"trace_decay": settings["lambda"], "traces": "replacing"}, "dyna_q": {"planning_steps": settings["planning"]}}
+    kind: Any = agent_class(name)
+    config = kind.Config(gamma=settings["gamma"], alpha=Constant(settings["alpha"]), epsilon=epsilon, **more.get(name, {}))
+    agent = kind(_spaces(walk.tables), config)
+    agent.rng = walk.rng
+    for done in range(read["steps"]):
+        agent.progress = min(done / settings["decay"], 1.0) if settings.get("decay") else 0.0
+        agent.learn(walk.step(agent.act(walk.state)))
+    return walk.found(agent.q, agent.q.max(axis=1))
+
+
+def _searched(read: Mapping[str, Any], walk: _Walk) -> Replayed:
+    settings, rng, shape = read["settings"], walk.rng, walk.tables.reward.shape
+    given = {name: settings[name] for name in ("gamma", "simulations", "c")}
+    config = MCTSConfig(**given, rollout_depth=settings["rollout"], reuse_tree=bool(settings["reuse"]))
+    agent: Any = MCTS(TabularEnv(maze_model(walk.tables)), config)
+    agent.rng = rng
+    moves, rest = divmod(read["steps"], config.simulations + 1)
+    for _ in range(moves):
+        step = walk.step(agent.act(walk.state))
+        agent.learn(step)
+        if step.terminated or step.truncated:
+            agent.begin()
+    found = agent.prepare(rng, agent._kept, room=rest)
+    agent.grow(found, walk.state, rest, rng)
+    Q, tried = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+    Q[walk.state], tried[walk.state] = found.values(), found.counts()
+    return walk.found(Q, np.zeros(len(Q)), tried)
+
+
+def _followed(read: Mapping[str, Any], walk: _Walk) -> Replayed:
+    """REINFORCE with preferences and a baseline as tables, from this package's formulas."""
+    settings, H = read["settings"], np.zeros(walk.tables.reward.shape)
+    v, episode = np.zeros(len(H)), list[Step]()
+    for _ in range(read["steps"]):
+        left, shares, action = walk.rng.random(), softmax(H[walk.state]), 0
+        while action < NUM_ACTIONS - 1 and (left := left - shares[action]) >= 0:
+            action += 1
+        episode.append(walk.step(action))
+        if episode[-1].terminated or episode[-1].truncated:
+            H, v = _gradient_step(H, v, episode, settings)
+            episode = []
+    return walk.found(H, v)
+
+
+def _gradient_step(H: np.ndarray, v: np.ndarray, episode: list[Step], settings: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
+    """H and v after one episode."""
+    gamma = settings["gamma"]
+    state, action, following = (np.array([getattr(step, name) for step in episode]) for name in ("obs", "action", "next_obs"))
+    reward = torch.tensor([step.reward for step in episode], dtype=torch.float64)
+    terminated, truncated = (torch.tensor([getattr(step, name) for step in episode]) for name in ("terminated", "truncated"))
+    G = discounted_returns(reward, terminated, truncated, gamma, next_value=torch.tensor(v[following])).numpy()
+    weight = np.asarray(gamma ** np.arange(len(G)) * (G - v[state]), dtype=np.float64)
+    gradient = score_function_gradient(softmax(H), state[:, None], action[:, None], weight[:, None])[0]
+    v = v.copy()
+    for visited, value in zip(state, G, strict=True):
+        v[visited] += settings["beta"] * (value - v[visited])
+    return H + settings["alpha"] * gradient, v
