@@ -1,7 +1,7 @@
 """Holds what the pages say that commands print: `python docs/printed.py [--write] [PAGE …]`, with pages such as chapters/planning.
 
 In a page an output is a block of `text` directly behind a block of `sh`. The commands are run: those of a section share an empty folder.
-Where a section names a file in backquotes before a block of Python or YAML, the file is there. Then
+Where a section includes a file, or names one in backquotes before a block of Python or YAML, the file is there. Then
 
 - the words must be those that were printed. Line breaks may differ, and "…" stands for what is left out;
 - the numbers must be those that were printed, with the torch and on the kind of processor that WRITTEN_WITH names. A network's training
@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,9 +37,10 @@ LONG: tuple[str, ...] = ()
 
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 SECONDS = re.compile(r"\d+(?:\.\d+)? s\b")
-VARYING = re.compile(r"^(time: |evaluation took |  rlbook ).*\n?", flags=re.MULTILINE)
+VARYING = re.compile(r"^\n?(?:time: |evaluation took |  rlbook ).*\n?", flags=re.MULTILINE)
 OUTPUT = re.compile(r"```sh\n([^`]*)```\n\n```text\n([^`]*)```")
 FILE = re.compile(r"`(\w+\.(?:py|yaml))`[^`]*\n\n```(?:python|yaml)\n(.*?)```", flags=re.DOTALL)
+INCLUDED = re.compile(r"\{literalinclude\} (\w+\.(?:py|yaml))\n")
 
 
 class Output(NamedTuple):
@@ -51,7 +54,7 @@ class Output(NamedTuple):
         """What the page should show."""
         told = in_the_words_of(self.shown, self.printed)
         if told is None:
-            lines = [line for line in VARYING.sub("", self.printed).splitlines() if line]
+            lines = [line for line in VARYING.sub("", self.printed).splitlines()]
             return "".join(textwrap.fill(line, COLUMNS, subsequent_indent="  ", break_on_hyphens=False) + "\n" for line in lines)
         return self.shown if SECONDS.sub("s", told) == SECONDS.sub("s", self.shown) else told
 
@@ -97,6 +100,8 @@ def outputs(section: str, *, long: bool = True) -> Iterator[Output]:
         sys.path.insert(0, folder)
         for name, text in FILE.findall(section):
             Path(name).write_text(text, encoding="utf-8")
+        for name in INCLUDED.findall(section):
+            shutil.copy(next(DOCS.rglob(name)), name)
         for commands, shown in OUTPUT.findall(section):
             if long or not commands.startswith(LONG):
                 yield Output(commands, shown, "".join(map(printed, commands.replace("\\\n", " ").splitlines())))
@@ -112,10 +117,11 @@ def printed(command: str) -> str:
         return subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True, text=True).stdout
     out, err = io.StringIO(), io.StringIO()
     clock = mock.patch("time.monotonic", time.process_time)
-    with clock, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    size = mock.patch.dict(os.environ, {"COLUMNS": str(COLUMNS)})
+    with clock, size, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(words[1:])
-    if code > 2:                             # interrupted
-        sys.exit(code)
+    if code not in (0, 2):                   # interrupted, or a defect
+        sys.exit(f"{command}\n{err.getvalue()}")
     return err.getvalue().splitlines()[-1] + "\n" if code else out.getvalue()
 
 
