@@ -1,4 +1,4 @@
-"""Holds what the pages say that commands print: `python docs/printed.py [--write] [PAGE …]`, with pages such as chapters/planning.
+"""Holds what the pages say that commands print: `python docs/printed.py [--write] [PAGE|HEADING …]`, a page such as chapters/planning.
 
 In a page an output is a block of `text` directly behind a block of `sh`. The commands are run: those of a section share an empty folder.
 Where a section includes a file, or names one in backquotes before a block of Python or YAML, the file is there. Then
@@ -134,8 +134,8 @@ def renew(output: Output, page: Path) -> None:
 def run(words: list[str]) -> int:
     """The program; how many outputs did not hold."""
     wanted, wrong = [word for word in words if word != "--write"], 0
-    for (page, _), section in sections().items():
-        if not wanted or page in wanted:
+    for (page, heading), section in sections().items():
+        if not wanted or page in wanted or heading in wanted:
             for output in [output for output in outputs(section) if not output.holds()]:
                 wrong += 1
                 print(f"{page}\n{output.commands}--- shown\n{output.shown}--- printed\n{output.printed}", flush=True)
