@@ -97,7 +97,6 @@ def sections() -> dict[tuple[str, str], str]:
 def outputs(section: str, *, long: bool = True) -> Iterator[Output]:
     """Runs what a section shows the output of, in an empty folder."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        sys.path.insert(0, folder)
         for name, text in FILE.findall(section):
             Path(name).write_text(text, encoding="utf-8")
         for name in INCLUDED.findall(section):
@@ -105,7 +104,6 @@ def outputs(section: str, *, long: bool = True) -> Iterator[Output]:
         for commands, shown in OUTPUT.findall(section):
             if long or not commands.startswith(LONG):
                 yield Output(commands, shown, "".join(map(printed, commands.replace("\\\n", " ").splitlines())))
-        sys.path.remove(folder)
 
 
 def printed(command: str) -> str:

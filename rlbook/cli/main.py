@@ -7,6 +7,7 @@ Results go to standard output (with --json, one JSON object and nothing else); p
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import traceback
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> int:
     debug, as_json = "--debug" in words, "--json" in words
     try:
-        with _termination_raises():
+        with _termination_raises(), _own_modules("--allow-import" in words):
             code = _dispatch(words)
             show_rest()
             return code
@@ -101,6 +102,20 @@ def _dispatch(words: list[str]) -> int:
         return COMMANDS[command](rest)
     except SystemExit as stop:               # --help has been printed
         return stop.code if isinstance(stop.code, int) else 0
+
+
+@contextlib.contextmanager
+def _own_modules(allowed: bool) -> Iterator[None]:
+    """Where it is allowed, a module in the working directory is found, which `python` sees and an installed command does not."""
+    place = os.getcwd() if allowed else ""
+    if not place or place in sys.path:
+        yield
+        return
+    sys.path.append(place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
 
 
 @contextlib.contextmanager

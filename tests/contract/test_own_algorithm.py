@@ -68,9 +68,11 @@ def test_a_class_that_cannot_be_imported_is_given_again(tmp_path: Path) -> None:
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": f"{OWN.parent}{os.pathsep}{Path(rlbook.__file__).parents[1]}"}
+    """From the folder where it is, by a command that, as an installed one does, begins without that folder on its path (-P)."""
+    environment = os.environ | {"PYTHONPATH": str(Path(rlbook.__file__).parents[1])}
     words = ["own_algorithm:Bandit", "Maze-v0", "--allow-import", "--steps", "200", "--json", "--out", str(tmp_path / "run")]
-    done = subprocess.run([sys.executable, "-m", "rlbook", "train", *words], capture_output=True, text=True, env=environment)
+    command = [sys.executable, "-P", "-m", "rlbook", "train", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=OWN.parent)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"] == 200 and (tmp_path / "run" / "curve.png").exists()
 
