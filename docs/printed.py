@@ -54,7 +54,7 @@ class Output(NamedTuple):
         """What the page should show."""
         told = in_the_words_of(self.shown, self.printed)
         if told is None:
-            lines = [line for line in VARYING.sub("", self.printed).splitlines()]
+            lines = VARYING.sub("", self.printed).splitlines()
             return "".join(textwrap.fill(line, COLUMNS, subsequent_indent="  ", break_on_hyphens=False) + "\n" for line in lines)
         return self.shown if SECONDS.sub("s", told) == SECONDS.sub("s", self.shown) else told
 
