@@ -18,7 +18,7 @@ A GIF, or a page with play, steps and sliders.
 Examples:
   rlbook animate value_iteration Maze-v0 --out sweeps.gif
   rlbook animate q_learning CliffWalking-v1 --alpha 0.5 --frames 40 --out cliff.html
-  rlbook animate mcts Maze-v0 --simulations 60 --out search.html"""
+  rlbook animate mcts Maze-v0 --simulations 60 --out search.gif"""
 
 
 @dataclass(frozen=True)

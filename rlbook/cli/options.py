@@ -163,7 +163,7 @@ class Plot:
 
     folders: Positional[Folders]  # one run's folder, or several, or one of several seeds
     values: Flag = False  # draw the value map instead of curves, with the policy as arrows, numbers or letters
-    tree: File = None  # of an mcts run: the .svg of its search at the start, or the .html that plays it, instead of curves
+    tree: File = None  # of an mcts run: the .svg of its search at the start, or the .html or .gif that plays it, instead of curves
     out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the run's folder; curves.png here for several)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error

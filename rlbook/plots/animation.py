@@ -12,10 +12,10 @@ import numpy as np
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.plots.colours import INK, PAPER, RED, readable_on
-from rlbook.plots.figure import save_bytes
+from rlbook.plots.figure import drawing, save_bytes
 from rlbook.plots.gif import LAST, encode_gif, font, shared_palette
-from rlbook.plots.played_board import picture_of, stage_for
-from rlbook.plots.playing import Frame, play_frames, render_modes
+from rlbook.plots.played_board import Moment, Stage, picture_of, stage_for
+from rlbook.plots.playing import Frame, play_frames, render_modes, why, with_mode
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw, ImageFont
@@ -51,12 +51,21 @@ def save_gif(agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 
         raise RequestError(f"{recipe.name} cannot be drawn here: {_why_not(recipe)}")
     mode = None if stage is not None else "rgb_array" if "rgb_array" in modes else modes[0]
     frames = list(_limited(play_frames(agent, recipe, mode, episodes=episodes, seed=seed)))
+    with drawing(str(path)):
+        return save_bytes(path, _gif_of(frames, stage, recipe))
+
+
+def _gif_of(frames: list[Frame], stage: Stage | None, recipe: Recipe) -> bytes:
     if stage is not None:
-        frames = [replace(frame, picture=picture_of(moment), note=moment.note) for frame in frames for moment in [stage.at(frame.obs)]]
+        frames = [_on_board(frame, stage.at(frame.obs)) for frame in frames]
     pace = round(1000 / float(recipe.make().metadata.get("render_fps") or 4))
     durations = [LAST if frame.over else pace for frame in frames]
     pictures = [picture(frame) for frame in _same_size(frames)]
-    return save_bytes(path, encode_gif(pictures, durations, None if stage is None else shared_palette(pictures, 256)))
+    return encode_gif(pictures, durations, None if stage is None else shared_palette(pictures, 256))
+
+
+def _on_board(frame: Frame, moment: Moment) -> Frame:
+    return replace(frame, picture=picture_of(moment), note="   ".join(note for note in (moment.note, frame.note) if note))
 
 
 def picture(frame: Frame) -> Image.Image:
@@ -125,18 +134,13 @@ def _draw_line(
 
 def _why_not(recipe: Recipe) -> str:
     """The reason, in the environment's own words."""
-    import gymnasium
-
-    from rlbook.plots.playing import with_mode
-
     if recipe.id is None:
         return "it was made without a render_mode"
-    if "rgb_array" not in recipe.make().unwrapped.metadata.get("render_modes", []):
-        return "it has no render mode that gives text or pixels"
-    try:
-        env = with_mode(recipe, "rgb_array").make()
-        env.reset(seed=0)
-        env.render()
-    except (gymnasium.error.DependencyNotInstalled, ImportError, RequestError) as error:
-        return " ".join(str(error).split())
+    if "rgb_array" in recipe.make().unwrapped.metadata.get("render_modes", []):
+        try:
+            env = with_mode(recipe, "rgb_array").make()
+            env.reset(seed=0)
+            env.render()
+        except Exception as error:
+            return why(error)
     return "it has no render mode that gives text or pixels"

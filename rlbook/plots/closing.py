@@ -6,13 +6,13 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from rlbook.plots.optimum import optimal_return
+from rlbook.runs.progress import evaluation_cost
 
 if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 FEW = 10                                     # episodes from which little can be learned
 CLOSE = 0.02                                 # of the optimum, within which a mean return counts as optimal
-COSTLY, SECONDS = 0.5, 2.0                   # share and length of evaluation above which it is worth a word
 
 
 def happened(run: Run) -> list[str]:
@@ -65,8 +65,4 @@ def _greedy(run: Run) -> str:
 
 
 def _cost(run: Run) -> str:
-    whole, evaluating = sum(run.seconds.values()), run.seconds.get("evaluate", 0.0)
-    if not whole or evaluating < SECONDS or evaluating / whole <= COSTLY:
-        return ""
-    fewer = "--eval-episodes 5 makes it shorter, " if run.request.eval_episodes > 5 else ""
-    return f"evaluation took {evaluating / whole:.0%} of the time; {fewer}--eval-every 0 leaves it out"
+    return evaluation_cost(run, sum(run.seconds.values()))

@@ -20,7 +20,7 @@ from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.curve_axes import Evaluations, follow, plain_ticks, tick_text
-from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
+from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.optimum import optimal_return
 from rlbook.plots.token_curves import Band, draw_panel, panels_of
 from rlbook.registry import ALGORITHMS, agent_class
@@ -88,6 +88,7 @@ class Mean:
     high: np.ndarray                         # [X]
 
 
+@drawing("the curves")
 def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | Path | None = None) -> Figure:
     """Draws the learning curves of runs, one panel an environment; planners, whose steps are sweeps, have panels of their own.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, TrainingError
 from rlbook.plots.colours import GREY, INK, fraction_rgb
-from rlbook.runs.files import replace_file
+from rlbook.runs.files import CheckpointError, replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +19,22 @@ if TYPE_CHECKING:
 DOTS_PER_INCH = 150
 FONT = "DejaVu Sans"                         # ships with matplotlib
 FORMATS = ("png", "svg", "pdf")
+
+
+@contextlib.contextmanager
+def drawing(what: str) -> Iterator[None]:
+    """Around code that draws; `what` is drawn. A library that fails in it, for whatever reason, becomes one sentence.
+
+    Raises:
+        RequestError: something in it raised an exception that is none of this package's.
+    """
+    try:
+        yield
+    except (RequestError, TrainingError, CheckpointError):
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split()) or "it does not say why"
+        raise RequestError(f"{what} could not be drawn: {type(error).__name__}: {said}") from error
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -64,7 +82,9 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     """
     path = Path(path)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=format_of(path), dpi=DOTS_PER_INCH)
+    kind = format_of(path)
+    with drawing(str(path)):
+        figure.savefig(buffer, format=kind, dpi=DOTS_PER_INCH)
     return save_bytes(path, buffer.getvalue())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from rlbook.plots.boards import GOALS, HOLES
 from rlbook.plots.colours import GREEN, INK, PALE, RED, Colour, ramp
 from rlbook.plots.value_map import ValueMap, number
 
+Kept = TypeVar("Kept")
 NUMBERED = 14                                # columns of a film up to which its numbers can be read
 WALL, EMPTY, GOAL, HOLE = -1, -2, -3, -4
 GROUNDS: dict[int, Colour] = {WALL: INK, EMPTY: PALE, GOAL: GREEN, HOLE: RED}
@@ -82,6 +84,18 @@ class Film:
         """For each moment what stands in each cell."""
         span, numbered = self.span, self.size[0] <= NUMBERED or len(self.stills[0].charts) > 1
         return [[cell for chart in still.charts for cell in _cells(chart, span, numbered)] for still in self.stills]
+
+
+def thinned(stills: list[Kept], most: int, *, early: bool = False) -> list[Kept]:
+    """At most so many of them, the first and the last among them; `early`: the more the earlier, as far as there are enough."""
+    count = len(stills)
+    if count <= most:
+        return stills
+    places = np.linspace(0, count - 1, most)
+    if early:
+        growing = np.geomspace(1, count, most)
+        places = np.maximum(growing, np.minimum(np.arange(1, most + 1), count)) - 1
+    return [stills[place] for place in np.unique(np.minimum(places.round().astype(int), count - 1))]
 
 
 def _cells(chart: ValueMap, span: tuple[float, float], numbered: bool) -> list[Cell]:

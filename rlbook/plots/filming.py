@@ -13,8 +13,8 @@ from rlbook.agent import Agent, Planner
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.plots.boards import Board, boards_of
-from rlbook.plots.figure import save_bytes
-from rlbook.plots.film import Film, Still
+from rlbook.plots.figure import drawing, save_bytes
+from rlbook.plots.film import Film, Still, thinned
 from rlbook.plots.value_map import ValueMap, maps_on
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ def animate_learning(algorithm: str, env: EnvLike, *, out: str | Path, frames: i
 
 
 def animate_search(algorithm: str, env: EnvLike, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: object) -> Path:
-    """Writes how the tree of a search grows at the start of an episode, a frame for each simulation.
+    """Writes how the tree of a search grows at the start of an episode, simulation by simulation.
 
     Args:
         algorithm: "mcts".
         env: an environment, by its id or as an environment.
-        out: the file, its name ending in .html: a page with buttons that needs no server.
-        frames: None; `simulations`, a hyper-parameter, says how many there are.
+        out: the file, its name ending in .gif, or in .html for a page with buttons that needs no server.
+        frames: of a GIF, how many at most; None is 60. A page has one for each simulation (`simulations`, a hyper-parameter).
         seed: of the reset, and of what is tried.
         options: what else `rlbook.train` takes: `env_kwargs`, hyper-parameters.
 
@@ -101,15 +101,13 @@ def animate_search(algorithm: str, env: EnvLike, *, out: str | Path, frames: int
     from rlbook.algorithms.planning.mcts import MCTS
     from rlbook.plots.search_tree import first_search
 
-    request, path, _ = _checked(algorithm, env, out, frames, seed, options)
-    if path.suffix.lower() != ".html":
-        raise RequestError(f"a search is animated as a page, so the file's name must end in .html, got {str(out)!r}")
-    if frames is not None:
-        raise RequestError(f"a search has a frame for each simulation, so frames cannot be chosen; simulations can, got frames {frames}")
+    request, path, most = _checked(algorithm, env, out, frames, seed, options)
+    if frames is not None and path.suffix.lower() == ".html":
+        raise RequestError(f"the page of a search has a frame for each simulation, so simulations says how many, got frames {frames}")
     agent, _ = _parts(request)
     if not isinstance(agent, MCTS):
         raise RequestError(f"{algorithm} does not search; rlbook.plots.animate shows how it plans or learns")
-    return first_search(agent, request.recipe, path, seed=seed)
+    return first_search(agent, request.recipe, path, seed=seed, pictures=most)
 
 
 # ---- the request
@@ -216,18 +214,6 @@ def largest_change(before: Still, still: Still) -> float:
     return float(max((part.max() for part in differences if part.size), default=0.0))
 
 
-def thinned(stills: list[Still], most: int, *, early: bool = False) -> list[Still]:
-    """At most so many of them, the first and the last among them; `early`: the more the earlier, as far as there are enough."""
-    count = len(stills)
-    if count <= most:
-        return stills
-    places = np.linspace(0, count - 1, most)
-    if early:
-        growing = np.geomspace(1, count, most)
-        places = np.maximum(growing, np.minimum(np.arange(1, most + 1), count)) - 1
-    return [stills[place] for place in np.unique(np.minimum(places.round().astype(int), count - 1))]
-
-
 def _title(stills: list[Still]) -> str:
     chart: ValueMap = stills[0].charts[0]
     return chart.title.removesuffix(f", {chart.board.title}") if chart.board.title else chart.title
@@ -237,6 +223,7 @@ def _short(value: float) -> str:
     return f"{value:.3g}".replace("-", "−")
 
 
+@drawing("the animation")
 def _write(film: Film, path: Path, unit: str) -> Path:
     from rlbook.plots.film_gif import gif_of
     from rlbook.plots.film_page import page_of

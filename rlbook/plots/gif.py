@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlbook.errors import RequestError
 from rlbook.plots.figure import FONT
 
 if TYPE_CHECKING:
@@ -42,4 +43,8 @@ def font(size: int, *, mono: bool = False) -> ImageFont.FreeTypeFont:
     from PIL import ImageFont
 
     name = FONT.replace(" ", "") + ("Mono" if mono else "")
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{name}.ttf"), size)
+    path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{name}.ttf"
+    try:
+        return ImageFont.truetype(str(path), size)
+    except OSError as error:
+        raise RequestError(f"the letters of a picture come from {path}, which cannot be read: {error}; install matplotlib again") from error

@@ -12,7 +12,7 @@ from rlbook.agent import Agent
 from rlbook.interaction.environments import EnvLike
 from rlbook.plots.boards import GOALS, HOLES
 from rlbook.plots.colours import CURVES, GREEN, GREY, INK, PALE, PAPER, RAMP, RED, Colour, fraction_rgb, mixed, ramp, readable_on
-from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
+from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.value_map import ValueMap, number, value_maps
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ ARROW = {
 }  # fmt: skip
 
 
+@drawing("the value map")
 def plot_value_map(
     target: ValueMap | list[ValueMap] | Run | Agent | str | Path, env: EnvLike | None = None, out: str | Path | None = None, *,
     checkpoint: int | str | None = None, allow_import: bool = False,

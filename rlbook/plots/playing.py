@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlbook.agent import Agent, Step
+from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.loop import act_step_reset
@@ -36,10 +37,16 @@ class Frame:
     episode_return: float                    # so far, undiscounted
     over: bool                               # the last one of its episode
     note: str = ""                           # what the picture does not show
+    cut: bool = False                        # it did not finish: nothing would have ended it
+
+
+PATIENCE = 200                               # steps; an episode that might never end is shown no longer
 
 
 def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int, seed: int) -> Iterator[Frame]:
     """Plays greedy episodes and yields every moment, the resets included. Nothing in the agent changes.
+
+    Where an environment has no time limit an episode is cut after 200 steps: a greedy policy may walk in circles for ever.
 
     Args:
         agent: who acts.
@@ -58,9 +65,10 @@ def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int
     interaction = SingleInteraction(
         AdaptedEnv(shown, adapt_to(type(agent), env, agent.config)),
         seeds=rng_for(seed, "evaluation").integers(2**31 - 1, size=episodes).tolist(),
+        longest=PATIENCE if recipe.may_never_end else ENDLESS,
     )
     try:
-        yield from _frames(agent.bind_env(env), env, shown, interaction)
+        yield from _frames(agent.bind_env(env), env, shown, interaction, recipe)
     finally:
         env.close()
 
@@ -77,7 +85,9 @@ def with_mode(recipe: Recipe, mode: str | None) -> Recipe:
     return recipe if mode is None or recipe.id is None else replace(recipe, kwargs=recipe.kwargs | {"render_mode": mode})
 
 
-def _frames(agent: Agent, env: gymnasium.Env, shown: ResumableEnv, interaction: SingleInteraction) -> Iterator[Frame]:
+def _frames(
+    agent: Agent, env: gymnasium.Env, shown: ResumableEnv, interaction: SingleInteraction, recipe: Recipe
+) -> Iterator[Frame]:
     frame = Frame(None, None, 0, 0, None, 0.0, 0.0, True)
 
     def first() -> Frame:
@@ -85,7 +95,9 @@ def _frames(agent: Agent, env: gymnasium.Env, shown: ResumableEnv, interaction: 
 
     def after(step: Step) -> Frame:
         earned, over = frame.episode_return + step.reward, step.terminated or step.truncated
-        return Frame(_drawn(env), shown.obs, frame.episode, frame.step + 1, step.action, step.reward, earned, over)
+        cut = step.truncated and recipe.may_never_end and frame.step + 1 == PATIENCE
+        note = "did not finish" if cut else ""
+        return Frame(_drawn(env), shown.obs, frame.episode, frame.step + 1, step.action, step.reward, earned, over, note, cut)
 
     interaction.start()
     yield (frame := first())
@@ -104,15 +116,21 @@ def _choose(agent: Agent, obs: ArrayLike | dict[str, ArrayLike]) -> Any:
 
 
 def _drawn(env: gymnasium.Env) -> Any:
-    from gymnasium.error import DependencyNotInstalled
-
+    """What the environment draws. Raises RequestError where it fails, for whatever reason: a package, a display, the driver of a card."""
     if env.render_mode is None:
         return None
     try:
         return env.render()
-    except DependencyNotInstalled as error:
-        needs = 'pygame: pip install "rlbook[games]"' if "pygame" in str(error) else f"a package that is not installed: {error}"
-        raise RequestError(f"drawing this environment needs {needs}") from None
+    except Exception as error:
+        raise RequestError(f"this environment could not be drawn: {why(error)}") from error
+
+
+def why(error: Exception) -> str:
+    """What a renderer says when it fails, in one line, and what to install where that would help."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError) and "pygame" in said:
+        return 'it needs pygame: pip install "rlbook[games]"'
+    return said if isinstance(error, gymnasium.error.Error | ImportError | RequestError) else f"{type(error).__name__}: {said}"
 
 
 def render_modes(recipe: Recipe) -> list[str]:
@@ -129,7 +147,7 @@ def render_modes(recipe: Recipe) -> list[str]:
             env = with_mode(recipe, mode).make()
             env.reset(seed=0)
             env.render()
-        except (gymnasium.error.DependencyNotInstalled, ImportError, RequestError):
+        except Exception:                    # a package that is missing, no display, a driver that fails
             continue
         modes.append(mode)
     return modes

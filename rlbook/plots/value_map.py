@@ -126,6 +126,8 @@ def _estimates(board: Board, values: np.ndarray, title: str) -> ValueMap:
 def _map_on(board: Board, agent: Agent, recipe: Recipe, title: str) -> ValueMap:
     chunks = [_part(board.observations, places) for places in _chunks(board.num_states)]
     own = [known for chunk in chunks if (known := _values(agent, chunk)) is not None]
+    if own and not np.isfinite(np.concatenate(own)[board.decided]).all():
+        raise RequestError(f"some of the agent's values in {recipe.name} are infinite or no numbers, so there is no map of them")
     policy, best = _choices(agent, chunks)
     if own:
         values, meaning = np.concatenate(own), VALUES

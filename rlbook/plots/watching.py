@@ -49,13 +49,16 @@ def watch(
         The return of each episode, in reward units; of a language model, of each completion. [] where a GIF was written.
 
     Raises:
-        RequestError: `episodes` below 1, a negative seed, or a GIF of an environment that draws nothing.
+        RequestError: `episodes` below 1, a negative seed, an agent that does not act, or a GIF of an environment that draws nothing.
     """
     from rlbook.plots.completions import writes
     from rlbook.runs.run import Run, load
 
     _check(episodes, seed)
     run = target if isinstance(target, Run) else load(target, checkpoint=checkpoint, allow_import=allow_import)
+    if not run.agent.plays():
+        judges = "; rlbook evaluate says how well it tells good from bad" if run.agent.prefers else ""
+        raise RequestError(f"{run.request.algorithm} does not act, so there is nothing to watch{judges}")
     recipe, start = run.request.recipe.for_evaluation(), run.request.seed if seed is None else seed
     if gif is not None:
         from rlbook.plots.animation import save_gif
@@ -108,6 +111,8 @@ def _watch_playing(agent: Agent, recipe: Recipe, terminal: Terminal, episodes: i
         if frame.over:
             returns.append(frame.episode_return)
             terminal.write(terminal.bold(f"episode {frame.episode}: return {frame.episode_return:.4g} in {frame.step} steps"))
+            if frame.cut:
+                terminal.write("it did not finish, and was cut: the environment has no time limit")
             terminal.write()
     return returns
 
@@ -117,7 +122,7 @@ def _staged(frame: Frame, stage: Stage | None, terminal: Terminal) -> Frame:
     if stage is None:
         return frame
     moment = stage.at(frame.obs)
-    return replace(frame, picture=value_map_text(moment.chart, terminal, moment.state), note=moment.note)
+    return replace(frame, picture=value_map_text(moment.chart, terminal, moment.state), note=moment.note or frame.note)
 
 
 def _mode(modes: Sequence[str], terminal: Terminal) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent, Metrics
 from rlbook.errors import TrainingError
@@ -11,12 +12,46 @@ from rlbook.interaction.workers import Workers
 from rlbook.runs.exact_evaluation import ExactEvaluation
 
 if TYPE_CHECKING:
+    from rlbook.interaction.episodes import Episode
     from rlbook.runs.request import Request
 
 
+DEARER = 4                   # an evaluation on the way takes at most so many times the steps of the training before it,
+FREE = 1_000                 # or so many, and plays
+FEWEST = 5                   # episodes in any case
+
+SHORTENED = (
+    f"evaluations on the way play fewer episodes, since all would take over {DEARER} times the steps of the training before them; "
+    "the last one plays all"
+)
+
+
+def affordable(episodes: int, length: float, effort: int) -> int:
+    """How many of `episodes` an evaluation on the way plays.
+
+    Args:
+        episodes: as many as were asked for, or are usual.
+        length: of an episode in training at this time, in environment steps.
+        effort: environment steps of training since the evaluation before.
+    """
+    most = max(DEARER * effort, FREE)
+    return episodes if episodes * length <= most else min(episodes, max(FEWEST, int(most / length)))
+
+
+def usual_length(finished: Sequence[Episode], reports: Sequence[Mapping[str, Any]]) -> float | None:
+    """The mean length of the last training episodes, in environment steps: of those `finished` since the last report, or else of the last
+    report that tells one. None where no episode has ended yet.
+    """
+    lengths = [length for _, _, length in finished]
+    if lengths:
+        return sum(lengths) / len(lengths)
+    return next((report["length"] for report in reversed(reports) if report.get("length") is not None), None)
+
+
 def evaluated(
-    agent: Agent, request: Request, exact: ExactEvaluation | None, step: int, workers: Workers | None = None, *, effort: int | None = None
-) -> Metrics:
+    agent: Agent, request: Request, exact: ExactEvaluation | None, step: int, workers: Workers | None = None, *, effort: int | None = None,
+    length: float | None = None,
+) -> Metrics:  # fmt: skip
     """`eval_return` of an agent that seeks it, and how far its table is from the exact one, where that is known.
 
     Args:
@@ -27,6 +62,8 @@ def evaluated(
         workers: step the environments, where there are some.
         effort: environment steps of training since the evaluation before; one whose episodes might never end takes
             about as many. None: it is not shortened.
+        length: of an episode in training at this time; with it, and an `effort`, an evaluation that would take many times the
+            steps of training plays fewer episodes, and says how many (`eval_episodes`). None: it plays all.
 
     Raises:
         TrainingError: a return or an observation is not finite, or the environment failed.
@@ -34,11 +71,14 @@ def evaluated(
     found = {} if exact is None else exact.evaluate(agent)
     if not agent.seeks_return or not agent.plays():
         return found
+    wanted = request.eval_episodes
+    episodes = wanted if length is None or effort is None else affordable(wanted, length, effort)
     try:
-        result = play(agent, request.recipe.for_evaluation(), request.eval_episodes, request.seed, workers=workers, effort=effort)
+        result = play(agent, request.recipe.for_evaluation(), episodes, request.seed, workers=workers, effort=effort)
     except FloatingPointError as error:
         raise TrainingError(f"an observation of the evaluation at step {step} is not finite: {error}") from None
     except TrainingError as error:
         raise TrainingError(f"{error} (evaluation at step {step})") from None
     cut = {"eval_unfinished": result.unfinished / len(result.returns)} if result.unfinished else {}
-    return {"eval_return": result.mean} | cut | found
+    fewer = {"eval_episodes": episodes} if episodes < wanted else {}
+    return {"eval_return": result.mean} | fewer | cut | found

@@ -36,6 +36,8 @@ COMMON: dict[str, str] = {
     "true_return": "mean return of the same episodes in the environment's own reward, where a reward model pays in its place",
     "reward/NAME": "mean of each of several rewards, where it applies; only on token tasks, and only where several were asked for",
     "eval_return": "mean return of greedy episodes in an environment of their own; only on the lines where the agent was evaluated",
+    "eval_episodes": "how many those were, where an evaluation on the way was shortened because it would have taken more than four times "
+    "the steps of the training before it; elsewhere as many as were asked for",
     "eval_unfinished": "share of those episodes that were cut because they did not end, in an environment without a time limit; not where "
     "it is 0",
 }
@@ -70,6 +72,12 @@ GLOSSARY: dict[str, Entry] = {
         REWARD,
         "rises with return, and ends above it",
         "far below return: the most probable action is wrong somewhere, and sampling gets out of it",
+    ),
+    "eval_episodes": Entry(
+        "episodes of an evaluation that was shortened",
+        "episodes",
+        "not there: all that were asked for were played",
+        "5: the least there is; eval_return then errs much from one line to the next",
     ),
     "eval_unfinished": Entry(
         "greedy episodes that did not finish",

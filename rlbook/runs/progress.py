@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 Report = Callable[["Run"], None]
+COSTLY, SECONDS = 0.5, 2.0                   # share and length of evaluation above which it is worth a word
 BAR = 20                                     # characters that the bar has at least
 
 
@@ -49,11 +50,39 @@ def recent_return(run: Run) -> float | None:
     return next((report["return"] for report in reversed(run.metrics) if report.get("return") is not None), None)
 
 
+class Notes:
+    """A run's notes, each said once: what is known at the start, and what turns out on the way."""
+
+    def __init__(self) -> None:
+        self.start, self.said = time.monotonic(), 0
+        self.costly = False
+
+    def new(self, run: Run) -> list[str]:
+        """Those that were not said yet."""
+        found = list(run.notes[self.said :])
+        self.said = len(run.notes)
+        cost = evaluation_cost(run, time.monotonic() - self.start)
+        if cost and not self.costly:
+            self.costly = True
+            found.append(cost)
+        return found
+
+
+def evaluation_cost(run: Run, whole: float) -> str:
+    """A sentence where of `whole` seconds evaluation took more than training, and enough of it to be worth a word; else ""."""
+    evaluating = run.seconds.get("evaluate", 0.0)
+    if not whole or evaluating < SECONDS or evaluating / whole <= COSTLY:
+        return ""
+    fewer = "--eval-episodes 5 makes it shorter, " if run.request.eval_episodes > 5 else ""
+    return f"evaluation took {evaluating / whole:.0%} of the time; {fewer}--eval-every 0 leaves it out"
+
+
 class _Bar:
     """A tqdm bar: the return first and whole, the bar, and behind it what the width leaves room for."""
 
     def __init__(self) -> None:
         self.bar: Any = None
+        self.notes = Notes()
 
     def __call__(self, run: Run) -> None:
         from tqdm import tqdm
@@ -61,15 +90,21 @@ class _Bar:
         done, total, unit = done_and_total(run)
         if self.bar is None:
             print(f"{run.request.algorithm} on {run.request.recipe.name}", file=sys.stderr)
-            for note in run.notes:
-                print(_note(note), file=sys.stderr)
+            self._say(run)
             empty = bar_format("", "", total is not None, columns())
             self.bar = tqdm(total=total, file=sys.stderr, dynamic_ncols=True, mininterval=0.05, bar_format=empty)
+        self._say(run)
         mean = recent_return(run)
         head = "" if mean is None else f"return {mean:.2f} "
         behind = "" if total is None else f" {_short(min(done, total))} of {_short(total)} {unit}"
         self.bar.bar_format = bar_format(head, behind, total is not None, columns())
         self.bar.update((done if total is None else min(done, total)) - self.bar.n)
+
+    def _say(self, run: Run) -> None:
+        from tqdm import tqdm
+
+        for note in self.notes.new(run):
+            tqdm.write(_note(note), file=sys.stderr)
 
     def close(self) -> None:
         if self.bar is not None:
@@ -112,12 +147,13 @@ class _Lines:
     def __init__(self) -> None:
         self.start: tuple[float, int] | None = None
         self.tenths = 0
+        self.notes = Notes()
 
     def __call__(self, run: Run) -> None:
         done, total, unit = done_and_total(run)
+        for note in self.notes.new(run):
+            print(f"note: {note}", file=sys.stderr)
         if self.start is None:
-            for note in run.notes:
-                print(f"note: {note}", file=sys.stderr)
             self.start = time.monotonic(), done
             self.tenths = _tenths(done, total)
             return

@@ -20,7 +20,7 @@ from rlbook.interaction.loop import Budget
 from rlbook.interaction.threads import repeatable, single_threaded
 from rlbook.interaction.workers import Workers
 from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
-from rlbook.runs.evaluating import evaluated
+from rlbook.runs.evaluating import SHORTENED, evaluated, usual_length
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError, read_file, replace_file
 from rlbook.runs.folder import check_free, locked, read_config, seal, told, write_config
@@ -367,7 +367,7 @@ class Run:
     def _finish(self, on_report: Report) -> None:
         """The last line of the log, evaluation and checkpoint."""
         start = time.perf_counter()
-        evaluation = self._evaluate()
+        evaluation = self._evaluate(last=True)
         self._marks = REPORTS + 1
         if self._source.reports_each and self.metrics and not self._sums:
             self._sums = {name: [value, 1] for name, value in self.metrics[-1].items() if name in self.agent.METRICS}
@@ -384,13 +384,18 @@ class Run:
             return _crossed(REPORTS // EVALUATIONS, before, marks)
         return _crossed(self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps)
 
-    def _evaluate(self) -> Metrics:
+    def _evaluate(self, *, last: bool = False) -> Metrics:
+        """On the way an evaluation may be shortened; the `last` one never is, nor where a return decides when training ends."""
         if self.request.eval_every == 0:
             return {}
         with self._interrupts.at_once():     # half an evaluation is dropped; it begins anew when the run goes on
             before = next((report["step"] for report in reversed(self.metrics) if "eval_return" in report), 0)
             since = self.steps - before if isinstance(self._source, EnvironmentSource) else None
-            return evaluated(self.agent, self.request, self._exact_evaluation, self.steps, self.workers, effort=since)
+            length = None if last or self.request.stop_at_return < math.inf else usual_length(self._source.finished, self.metrics)
+            found = evaluated(self.agent, self.request, self._exact_evaluation, self.steps, self.workers, effort=since, length=length)
+        if "eval_episodes" in found and SHORTENED not in self.notes:
+            self.notes += (SHORTENED,)
+        return found
 
     @cached_property
     def _exact_evaluation(self) -> ExactEvaluation | None:

@@ -15,7 +15,8 @@ import pytest
 import rlbook
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.errors import RequestError
-from rlbook.plots.search_tree import ACROSS, DOWN, _chosen, _numbers, search_frames, search_tree_svg
+from rlbook.plots.search_layout import ACROSS, DOWN, laid_out, seen_of
+from rlbook.plots.search_tree import search_frames, search_tree_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 WORLDS = [("Maze-v0", {}), ("FrozenLake-v1", {}), ("CartPole-v1", {}), ("Blackjack-v1", {})]
@@ -40,7 +41,7 @@ def texts(svg: str) -> dict[str, list[str]]:
 def test_no_two_circles_of_a_level_are_too_near_and_parents_stand_in_the_middle(name: str, settings: dict[str, Any]) -> None:
     tree = searching(name, **settings)[0].tree
     assert tree is not None
-    items = _chosen(tree, 80, None)
+    items = laid_out(tree, 80, None)
     levels: dict[float, list[float]] = {}
     for item in items:
         levels.setdefault(item.y, []).append(item.x)
@@ -57,8 +58,8 @@ def test_the_visits_of_what_follows_add_up(name: str, settings: dict[str, Any]) 
     """After an action's diamond to its own, after a state to one less: the simulation that added it went no further."""
     tree = searching(name, **settings)[0].tree
     assert tree is not None
-    for item in _chosen(tree, 10_000, None):
-        visits, below = _numbers(tree, item)[0], sum(_numbers(tree, child)[0] for child in item.children)
+    for item in laid_out(tree, 10_000, None):
+        visits, below = seen_of(tree, item)[0], sum(seen_of(tree, child)[0] for child in item.children)
         assert visits > 0
         if item.node < 0 or item.parent is None:
             assert below == visits
@@ -88,6 +89,18 @@ def test_there_is_a_frame_for_each_simulation_and_the_last_is_the_search(name: s
     whole = agent.search(observation, np.random.default_rng(3))
     assert frames[-1].read_bytes() == search_tree_svg(whole, tmp_path / "whole.svg").read_bytes()
     assert repr(agent.state_dict()) == before
+
+
+def test_what_the_first_search_of_an_agent_shows_adds_up(tmp_path: Path) -> None:
+    """It learns only while it searches that the cards are drawn at random, and begins again then."""
+    agent = MCTS(env := rlbook.make("Blackjack-v1"), MCTSConfig(simulations=40), seed=0)
+    observation, _ = env.reset(seed=0)
+    search_frames(agent, observation, tmp_path / "frames", most=10_000)
+    last = texts((tmp_path / "frames" / "frame_0040.svg").read_text())
+    assert last["m0"][0] == "40"
+    assert sum(int(last[f"m{number}"][0]) for number in (1, 2)) == 40                # stick and hit
+    shown = re.findall(r'id="m\d+" opacity="(\d)"', (tmp_path / "frames" / "frame_0001.svg").read_text())
+    assert shown.count("1") <= 3             # the root, an action, and what came of it
 
 
 def test_a_page_holds_everything_it_needs_and_all_frames(tmp_path: Path) -> None:

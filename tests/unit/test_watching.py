@@ -297,3 +297,42 @@ def test_classic_control_becomes_a_gif(env: str, tmp_path: Path) -> None:
 def test_the_demos_environment_has_what_classic_control_is_drawn_with() -> None:
     makefile = (Path(__file__).parents[2] / "Makefile").read_text()
     assert '-e ".[games]"' in makefile.split(".venv/.runtime:")[1].split("\n\n")[0]
+
+
+def test_an_episode_that_nothing_would_end_is_shown_for_a_while(tmp_path: Path) -> None:
+    run, stream = rlbook.train("q_learning", "CliffWalking-v1", steps=1, eval_every=0), io.StringIO()
+    watch(run, stream=stream)
+    assert "step 200 " in stream.getvalue() and "step 201" not in stream.getvalue()
+    assert "it did not finish, and was cut: the environment has no time limit" in stream.getvalue()
+
+
+def test_who_judges_and_does_not_act_is_not_watched() -> None:
+    run = rlbook.train("reward_model", MAZE, passes=1, eval_every=0)
+    with pytest.raises(RequestError, match="reward_model does not act, so there is nothing to watch; rlbook evaluate says"):
+        watch(run)
+
+
+class Broken(Countdown):
+    """Its renderer fails in a way of its own."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        raise OSError("cannot open\ndisplay :9")
+
+
+def test_a_renderer_that_fails_is_one_sentence(tmp_path: Path) -> None:
+    run = rlbook.train("ppo", Broken("rgb_array"), steps=1, eval_every=0)
+    with pytest.raises(RequestError, match="could not be drawn: OSError: cannot open display :9"):
+        watch(run, tmp_path / "broken.gif")
+    gymnasium.register("BrokenRenderer-v0", entry_point=Broken)
+    try:
+        run = rlbook.train("ppo", "BrokenRenderer-v0", steps=1, eval_every=0)
+        with pytest.raises(RequestError, match="BrokenRenderer-v0 cannot be drawn here: OSError: cannot open display :9"):
+            watch(run, tmp_path / "broken.gif")
+    finally:
+        del gymnasium.registry["BrokenRenderer-v0"]
+    assert list(tmp_path.iterdir()) == []
