@@ -32,7 +32,14 @@ from unittest import mock
 DOCS = Path(__file__).parent
 WRITTEN_WITH = "torch 2.13.0+cpu, AVX512"
 COLUMNS = 76                                 # that a page shows without scrolling
-LONG: tuple[str, ...] = ()
+LONG = (
+    "rlbook train alphazero TicTacToe-v0 --env.opponent self",
+    "rlbook train dqn CartPole-v1 --out",
+    "rlbook train grpo Addition-v0 --out runs/sums",
+    "rlbook train reward_model Addition-v0 --out runs/reward\nrlbook train ppo",
+    "rlbook train rft Addition-v0",
+    "rlbook train sac Pendulum-v1",
+)
 """How the outputs begin whose commands take more than ten seconds: they are compared by this program only."""
 
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
