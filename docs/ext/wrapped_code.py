@@ -15,7 +15,7 @@ from sphinx.application import Sphinx
 
 BLOCK = re.compile(r'(<div class="highlight-([\w-]+)[^"]*"><div class="highlight">)<pre>(.*?)(</pre>)', flags=re.DOTALL)
 TABLE = re.compile(r"<table.*?</table>", flags=re.DOTALL)
-NAME = re.compile(r'(?<=<span class="pre">)[^<]{13,}(?=</span>)')
+NAME = re.compile(r'(?<=<span class="pre">)[^<]{13,}(?=</span>)|(?<=>)rlbook\.[\w.]+(?=<)')
 LONG_NAME = re.compile(r'(?:(?<=<span class="pre">)|(?<=<code>))[^<]{27,}(?=</)')
 WITH_STROKES = re.compile(r'<span class="pre">(?=[^<]*-)(?=[^<]{2,26}</span>)')
 TEXT = re.compile(r"(?:^|(?<=>))[^<]+")
