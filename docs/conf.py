@@ -38,6 +38,7 @@ nb_ipywidgets_js = {}                    # the default loads two scripts from th
 
 python_maximum_signature_line_length = 100
 python_use_unqualified_type_names = True
+add_module_names = False                 # the page is the module's
 toc_object_entries = False               # the API pages list their names themselves
 
 copybutton_exclude = ".linenos, .gp, .go"
@@ -48,7 +49,8 @@ html_favicon = "static/favicon.svg"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
 html_js_files = [("frames.js", {"defer": "defer"})]
-html_search_scorer = "ext/search_scorer.js"
+html_search_scorer = str(HERE / "ext" / "search_scorer.js")
 html_show_sphinx = False
+html_use_index = html_domain_indices = False     # the page of terms is the book's index, and the search finds names
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}

@@ -17,7 +17,7 @@ TABLE = re.compile(r'<table class="(?P<kind>docutils[^"]*)"(?P<rest>[^>]*)>(?P<i
 HEAD = re.compile(r"<thead>.*?</thead>", flags=re.DOTALL)
 ROW = re.compile(r"<tr.*?</tr>", flags=re.DOTALL)
 CELL = re.compile(r"(<t[dh][^>]*>)(.*?)(</t[dh]>)", flags=re.DOTALL)
-ROOM = 54                                    # characters beside each other on a page of 390 pixels
+ROOM = 50                                    # characters beside each other on a page of 390 pixels
 BETWEEN = 2                                  # characters that a column needs beside its text
 LINES = 5                                    # a row that would need more, beside a column of few words, is easier to read as a list
 
