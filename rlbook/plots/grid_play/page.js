@@ -118,6 +118,9 @@ find("learned").addEventListener("pointermove", (event) => {
   if (dragged === "wall") apply(state, true);
   else moveStart(cursor = state);
 });
+find("learned").addEventListener("touchstart", (event) => {     // a finger that drags something does not scroll the page
+  if (dragged !== null) event.preventDefault();
+}, { passive: false });
 for (const name of ["pointerup", "pointercancel"]) find("learned").addEventListener(name, () => { dragged = null; });
 
 // Running

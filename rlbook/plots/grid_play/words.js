@@ -106,7 +106,7 @@ function tellGradient(run, last, world) {
   const { alpha, gamma } = run.settings;
   if (last.updates.length === 0) return tellMove(run, last, world) + `<p>This is step ${run.time} of the episode. Nothing is learned before its end.</p>`;
   const lines = last.updates.slice(0, 4).map(({ state, action, time, G, baseline, before, after }) =>
-    now(`t = ${time}: &nbsp; α γ<sup>t</sup> [ G − v ] = ${short(alpha)} · ${number(gamma ** time, 3)} · [ ${number(G)} − ${inside(baseline)} ] = ${number(alpha * gamma ** time * (G - baseline), 3)}; &nbsp; π(${ACTIONS[action]} | ${placeOf(world, state)}): ${number(before)} → <b>${number(after)}</b>`));
+    now(`t = ${time}: &nbsp; α γ<sup>t</sup> [ G − v ] = ${short(alpha)} · ${number(gamma ** time, 3)} · [ ${number(G)} − ${inside(baseline)} ] = ${number(alpha * gamma ** time * (G - baseline), 3)}; &nbsp; π(${ACTIONS[action]} | ${placeOf(world, state)}): ${number(before, 3)} → <b>${number(after, 3)}</b>`));
   return tellMove(run, last, world) + `<p>The episode had ${last.length} steps. The first of its updates; a probability stands for all visits of its state in the episode:</p>${lines.join("")}`;
 }
 

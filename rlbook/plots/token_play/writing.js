@@ -49,7 +49,7 @@ function drawText() {
   find("was").hidden = over || !before;
   find("verdict").replaceChildren(...(found ? judged(found) : []));
   find("sample").disabled = state.busy || answer === null || state.temperature === 0;
-  find("groupNote").textContent = state.temperature === 0 ? "At temperature 0 all answers would be the same."
+  find("groupNote").textContent = answer === null ? "Write a sum above: only answers to a sum can be paid." : state.temperature === 0 ? "At temperature 0 all answers would be the same."
     : `to ${text.prompt} at temperature ${state.temperature}`;
 }
 
