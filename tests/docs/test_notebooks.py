@@ -126,15 +126,22 @@ WRONG: dict[str, tuple[str, str, str]] = {
     ),
     "tree-search": (
         # without the scale
-        "def uct(mean, count, low, high, c): return int(np.argmax(mean + c * np.sqrt(np.log(count.sum()) / count)))",
-        # forgets the leaf
-        "def backed_up(rewards, leaf, gamma):\n"
-        "    return [sum(gamma**k * reward for k, reward in enumerate(rewards[t:])) for t in range(len(rewards))]",
+        "def tries(good, bad, simulations, c):\n"
+        "    N = np.array([1, 1])\n"
+        "    for n in range(2, simulations):\n"
+        "        N[np.argmax(np.array([good, bad]) + c * np.sqrt(np.log(n) / N))] += 1\n"
+        "    return N.tolist()",
+        # as if the best move were made
+        "def mean_rollout(moves):\n"
+        "    V = np.zeros(25)\n"
+        "    for _ in range(moves):\n"
+        "        V = (r + gamma * P @ V).max(axis=1)\n"
+        "    return V",
         # looks at the most probable outcome alone
-        "def search(state, depth):\n"
+        "def deepest(state, depth):\n"
         "    if depth == 0:\n"
         "        return 0.0\n"
-        "    return max(r[state, action] + gamma * search(int(P[state, action].argmax()), depth - 1) for action in range(4))",
+        "    return max(r[state, action] + gamma * deepest(int(P[state, action].argmax()), depth - 1) for action in range(4))",
     ),
     "alphazero-tic-tac-toe": (
         # the simulation that added the node is forgotten
