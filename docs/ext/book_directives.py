@@ -159,7 +159,7 @@ class Glossary(SphinxDirective):
     """All entries, each with an anchor of its own."""
 
     def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(str(inspect.getsourcefile(glossary)))
+        self.env.note_dependency(str(glossary.ENTRIES))
         text = "\n\n".join(glossary_entry(name) for name in glossary.GLOSSARY)
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
