@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rlbook.cli.output import Unprinted, abandon_stdout, exported, for_terminal, interrupted, last_good, note, show, trained
+from rlbook.cli.output import Unprinted, abandon_stdout, exported, interrupted, last_good, note, show, trained
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.interrupts import signal_of
 
@@ -255,42 +255,11 @@ def _drawn_curves(folders: Sequence[str], out: str | None) -> list[str]:
 
 def doctor(words: Sequence[str]) -> int:
     """`rlbook doctor`."""
-    from rlbook.cli.options import Doctor, parse, word
+    from rlbook.cli.doctor import examined
 
-    options = parse(Doctor, words, "rlbook doctor")
-    from rlbook.runs.doctor import complaints
-
-    folder = str(word(options.folder))
-    found = complaints(folder, allow_import=options.allow_import)
-    signs = {} if found else _symptoms(Path(folder), options.allow_import)
-    lines = found or [f"{folder} is sound", *(f"{rule}: {sentence}" for rule, sentence in signs.items())]
-    show(options.json, ({"folder": folder, "complaints": found, "symptoms": signs}, "\n".join(map(for_terminal, lines))))
-    return 1 if found else 0
-
-
-def _symptoms(folder: Path, allow_import: bool) -> dict[str, str]:
-    """What the log of a sound folder says about the learning."""
-    import rlbook
-    from rlbook.interaction.environments import Recipe
-    from rlbook.plots.optimum import optimal_return
-    from rlbook.runs.folder import read_config
-    from rlbook.runs.request import Request
-    from rlbook.runs.symptoms import observation_scales, symptoms
-    from rlbook.runs.text_symptoms import first_ratio_error
-
-    try:
-        request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import)
-    except RequestError:                     # an environment that was made without an id
-        return symptoms(folder)
-    recipe, settings = request.recipe, vars(request.config)
-    usual = Recipe(recipe.id).time_limit if recipe.id is not None else None
-    scales = observation_scales(recipe) if settings.get("normalize_observation") is False else ()
-    known: dict[str, Any] = {"time_limit": recipe.time_limit, "usual_limit": usual, "best": optimal_return(recipe)}
-    rules = getattr(recipe.make().unwrapped, "rules", None)
-    if rules is not None:                    # the episodes are texts
-        agent = rlbook.load(folder, allow_import=allow_import).agent
-        known |= {"completion_limit": rules.max_new_tokens, "ratio_error": first_ratio_error(agent, recipe)}
-    return symptoms(folder, settings=settings, scales=scales, **known)
+    as_json, result, sound = examined(words)
+    show(as_json, result)
+    return 0 if sound else 1
 
 
 def verify(words: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rlbook
-from rlbook.cli.commands import _symptoms
+from rlbook.cli.doctor import symptoms_of
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.policies.distributions import Categorical
 from rlbook.runs.learning_log import Log
@@ -112,11 +112,11 @@ ILL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("rule", ILL)
 def test_the_older_rules_recognise_a_language_model_too(rule: str, tmp_path: Path) -> None:
     rlbook.train("grpo", "Addition-v0", folder=tmp_path / "run", **{**SMALL, **ILL[rule]})
-    assert rule in _symptoms(tmp_path / "run", False)
+    assert rule in symptoms_of(tmp_path / "run", False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_language_model_that_learns_is_left_in_peace(seed: int, tmp_path: Path) -> None:
     rlbook.train("grpo", "Addition-v0", folder=tmp_path / "run", steps=60_000, kl_coef=0.01, seed=seed, eval_every=0, eval_episodes=64)
-    assert not {*TEXT_RULES, "entropy collapsed", "groups without spread"} & set(_symptoms(tmp_path / "run", False))
+    assert not {*TEXT_RULES, "entropy collapsed", "groups without spread"} & set(symptoms_of(tmp_path / "run", False))

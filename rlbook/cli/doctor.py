@@ -1,0 +1,49 @@
+"""`rlbook doctor`: what is wrong with a run's folder, and what its log says about the learning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlbook.cli.options import Doctor, parse, word
+from rlbook.cli.output import Result, for_terminal
+from rlbook.errors import RequestError
+
+
+def examined(words: Sequence[str]) -> tuple[bool, Result, bool]:
+    """Whether it is printed as JSON; the facts and the text; and whether the folder is sound."""
+    options = parse(Doctor, words, "rlbook doctor")
+    from rlbook.runs.doctor import complaints
+
+    folder = str(word(options.folder))
+    found = complaints(folder, allow_import=options.allow_import)
+    signs = {} if found else symptoms_of(Path(folder), options.allow_import)
+    lines = found or [f"{folder} is sound", *(f"{rule}: {sentence}" for rule, sentence in signs.items())]
+    facts = {"folder": folder, "complaints": found, "symptoms": signs}
+    return options.json, (facts, "\n".join(map(for_terminal, lines))), not found
+
+
+def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
+    """What the log of a sound folder says about the learning."""
+    import rlbook
+    from rlbook.interaction.environments import Recipe
+    from rlbook.plots.optimum import optimal_return
+    from rlbook.runs.folder import read_config
+    from rlbook.runs.request import Request
+    from rlbook.runs.symptoms import observation_scales, symptoms
+    from rlbook.runs.text_symptoms import first_ratio_error
+
+    try:
+        request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import)
+    except RequestError:                     # an environment that was made without an id
+        return symptoms(folder)
+    recipe, settings = request.recipe, vars(request.config)
+    usual = Recipe(recipe.id).time_limit if recipe.id is not None else None
+    scales = observation_scales(recipe) if settings.get("normalize_observation") is False else ()
+    known: dict[str, Any] = {"time_limit": recipe.time_limit, "usual_limit": usual, "best": optimal_return(recipe)}
+    rules = getattr(recipe.make().unwrapped, "rules", None)
+    if rules is not None:                    # the episodes are texts
+        agent = rlbook.load(folder, allow_import=allow_import).agent
+        known |= {"completion_limit": rules.max_new_tokens, "ratio_error": first_ratio_error(agent, recipe)}
+    return symptoms(folder, settings=settings, scales=scales, **known)
