@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlbook.cli.options import File, Flag, Number, convert, integer, parse, word
-from rlbook.cli.train import command_of, flag, named_algorithm, numbers_last, spell_out, take_env_arguments
+from rlbook.cli.train import command_of
+from rlbook.cli.words import flag, named_algorithm, numbers_last, spell_out, take_env_arguments
 from rlbook.errors import RequestError
 
 COUNTS = ("steps", "episodes", "seed", "frames")

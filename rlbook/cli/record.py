@@ -13,7 +13,7 @@ from tyro.conf import Positional
 
 from rlbook.cli.options import Flag, Folder, Number, Word, integer, parse, word
 from rlbook.cli.output import Result
-from rlbook.cli.train import take_env_arguments
+from rlbook.cli.words import take_env_arguments
 from rlbook.errors import RequestError
 
 

@@ -17,7 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlbook.cli.output import compared, fail, note, show
-from rlbook.cli.train import Training, check_unchanged, free_folder, without
+from rlbook.cli.train import Training, check_unchanged, free_folder
+from rlbook.cli.words import without
 from rlbook.errors import RequestError
 from rlbook.runs.comparison import Row
 from rlbook.runs.folder import CONFIG, check_free, read_config, seed_folder

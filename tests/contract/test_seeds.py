@@ -15,7 +15,7 @@ import pytest
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.cli.train import without
+from rlbook.cli.words import without
 from rlbook.interaction.episodes import draw_seed
 from rlbook.runs.checkpoints import latest
 from rlbook.runs.folder import locked

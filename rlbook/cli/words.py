@@ -1,0 +1,164 @@
+"""A command line word by word, before its options are known: what stands where, what is split off, and what is spelt out."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from rlbook.cli.options import scalar
+from rlbook.errors import RequestError
+from rlbook.registry import ALGORITHMS, agent_class
+from rlbook.runs.options import FOLDERS
+
+
+def flag(name: str) -> str:
+    """An option's name as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+_VALUELESS = ("-h", "--help", "--json", "--tensorboard", "--allow-import", "--allow_import", "--debug")
+_TEXTS = ("--resume", "--out", "--config", *(flag(name) for name in FOLDERS))
+_NUMBERS = re.compile(r"[\d.,_]*\d[\d.,_]*")
+
+
+def take_env_arguments(words: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """Splits off `--env.KEY VALUE` and `--env.KEY=VALUE`."""
+    return take_arguments(words, "env", "the environment")
+
+
+def take_arguments(words: list[str], name: str, whose: str) -> tuple[list[str], dict[str, Any]]:
+    """Splits off `--NAME.KEY VALUE`; a model's keys may lie in each other, as in adapter.r."""
+    prefix = f"--{name}."
+    rest: list[str] = []
+    taken: dict[str, Any] = {}
+    waiting = iter(words)
+    for this in waiting:
+        if not this.startswith(prefix):
+            rest.append(this)
+            continue
+        key, equals, value = this.removeprefix(prefix).partition("=")
+        if not equals:
+            value = next(waiting, "--")
+            if value.startswith("--"):
+                raise RequestError(f"{prefix}{key} needs a value")
+        if name == "model":
+            key = key.replace("-", "_")
+        if not all(part.isidentifier() for part in (key.split(".") if name == "model" else [key])):
+            raise RequestError(f"{prefix}KEY must name an argument of {whose}, got {key!r}")
+        taken[key] = scalar(value)
+    return rest, taken
+
+
+def without(words: Sequence[str], *names: str) -> list[str]:
+    """A command line without these options and their values; --json has none, and --resume may have none."""
+    rest: list[str] = []
+    waiting = deque(words)
+    while waiting:
+        this = waiting.popleft()
+        if this.startswith(("--env.", "--model.")) and "=" not in this:
+            rest += [this, waiting.popleft()]
+        elif this.partition("=")[0] not in names:
+            rest.append(this)
+        elif "=" not in this and this not in _VALUELESS and waiting and not _stands_alone(this, waiting[0]):
+            waiting.popleft()
+    return rest
+
+
+def _stands_alone(option: str, following: str) -> bool:
+    """Whether --resume has no value here."""
+    return option == "--resume" and (following.startswith("-") or following in ALGORITHMS)
+
+
+def numbers_last(words: list[str]) -> list[str]:
+    """`--hidden-sizes 64 64 Maze-v0` becomes `Maze-v0 --hidden-sizes=64,64`: an option of many numbers takes no name for one of them."""
+    rest: list[str] = []
+    numbers: list[str] = []
+    option = None                            # what the next number belongs to
+    for this in words:
+        if option is not None and _NUMBERS.fullmatch(this):
+            if option in rest[-1:]:
+                numbers.append(rest.pop() + "=" + this)
+            else:
+                numbers[-1] += "," + this
+            continue
+        name, _, value = this.partition("=")
+        takes_numbers = this.startswith("--") and name not in (*_VALUELESS, *_TEXTS)
+        if takes_numbers and _NUMBERS.fullmatch(value):
+            numbers.append(this)
+        else:
+            rest.append(this)
+        option = this if takes_numbers else None
+    return rest + numbers
+
+
+def mark_resume(words: list[str]) -> list[str]:
+    """`--resume` may stand alone: its value becomes explicit, and empty where --out says it."""
+    marked: list[str] = []
+    for this in words:
+        if marked and marked[-1] == "--resume=" and not _stands_alone("--resume", this):
+            marked[-1] += this
+        else:
+            marked.append("--resume=" if this == "--resume" else this)
+    return marked
+
+
+def spell_out(words: list[str], kinds: dict[str, Any]) -> list[str]:
+    """`--double` and `--no-double` become `--double=true` and `--double=false`."""
+    switches = {flag(name) for name, kind in kinds.items() if kind is bool}
+    spelt: list[str] = []
+    for this, following in pairwise([*words, "--"]):
+        option = "--" + this.removeprefix("--").replace("_", "-") if this.startswith("--") else this
+        if option in switches and following.lower() not in ("true", "false"):
+            value = "" if not following.startswith("-") and _looks_like_value(following) else "=true"
+            spelt.append(option + value)
+        elif option.startswith("--no-") and "--" + option.removeprefix("--no-") in switches:
+            spelt.append("--" + option.removeprefix("--no-") + "=false")
+        else:
+            spelt.append(this)
+    return spelt
+
+
+def _looks_like_value(this: str) -> bool:
+    """A word that was meant as true or false, such as yes, 1 or off; an algorithm's or environment's name is not."""
+    return this.lower() in ("yes", "no", "on", "off", "0", "1", "none")
+
+
+def named_algorithm(words: list[str]) -> str | None:
+    """The algorithm that the command line names; None where it names none.
+
+    Raises:
+        RequestError: the first argument is no algorithm.
+    """
+    plain: list[str] = []
+    previous = ""
+    for this in words:
+        takes_value = previous.startswith("-") and "=" not in previous and previous not in _VALUELESS
+        if not this.startswith("-") and (not takes_value or this in ALGORITHMS):
+            plain.append(this)
+        previous = this
+    if not plain:
+        return None
+    if plain[0] not in ALGORITHMS:
+        agent_class(plain[0], allow_import=may_import(words))
+    return plain[0]
+
+
+def may_import(words: list[str]) -> bool:
+    return "--allow-import" in words or "--allow_import" in words
+
+
+def option(words: list[str], name: str) -> str | None:
+    """The value of one option, before all options are known."""
+    for this, following in pairwise([*words, "--"]):
+        if this.startswith(name + "="):
+            return this.partition("=")[2]
+        if this == name and not following.startswith("--"):
+            return following
+    return None
+
+
+def has(words: list[str], name: str) -> bool:
+    return any(this.partition("=")[0] == name for this in words)
