@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.options import Given, convert
 from rlbook.cli.output import compared, fail, note, show
 from rlbook.cli.seeds import Facts, cores, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
+from rlbook.cli.values import Given, convert
 from rlbook.cli.words import flag, option, without
 from rlbook.errors import RequestError
 from rlbook.runs.folder import seed_folder

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.cli.judging import judged_pairs, judged_rows
-from rlbook.cli.options import Evaluate, Given, integer, number, parse, word
+from rlbook.cli.options import Evaluate, integer, number, parse, word
 from rlbook.cli.output import Result, aligned, note
+from rlbook.cli.values import Given
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-from rlbook.cli.options import Flag, Folder, Number, Word, integer, parse, scalar, word
+from rlbook.cli.options import Flag, Folder, Number, Word, integer, parse, word
 from rlbook.cli.output import Result, aligned, fail, filled, note
+from rlbook.cli.values import scalar
 from rlbook.errors import RequestError
 from rlbook.runs.interrupts import signal_of
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.options import CommandOptions, Given, Word, convert, integer, metavar, parse, run_options, text, word
+from rlbook.cli.options import CommandOptions, Word, integer, parse, run_options, text, word
+from rlbook.cli.values import Given, convert, metavar
 from rlbook.cli.words import (
     flag,
     has,

@@ -17,9 +17,9 @@ import yaml
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.cli.options import convert, scalar
 from rlbook.cli.output import aligned
 from rlbook.cli.train import parse_train
+from rlbook.cli.values import convert, scalar
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS
 from rlbook.runs.checkpoints import latest
@@ -579,7 +579,7 @@ def test_a_tuple_is_written_with_spaces_or_commas() -> None:
 
 
 def test_a_number_that_is_none_of_the_allowed_types_is_refused() -> None:
-    from rlbook.cli.options import Given
+    from rlbook.cli.values import Given
 
     assert convert("--x", Given(("none",)), float | None) is None
     assert convert("--x", Given(("1e3",)), int) == 1000

@@ -1,0 +1,117 @@
+"""Text from the command line → values, so that every mistake is one sentence; ranges are the config's business."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import types
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlbook.errors import RequestError
+from rlbook.runs.files import CheckpointError, read_file
+from rlbook.runs.plain_yaml import parse_yaml
+
+FILE_LIMIT = 2**26                           # bytes of a .json file that is named for a value
+
+
+@dataclass(frozen=True)
+class Given:
+    """Text from the command line; what is not `Given` is a default."""
+
+    words: tuple[str, ...]
+
+
+def whole(name: str, given: str) -> int:
+    """The text of an option as a whole number."""
+    try:
+        number = float(given) if re.search("[.e]", given.lower()) else int(given)
+        if number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise RequestError(f"{name} must be a whole number, got {given!r}")
+
+
+def decimal(name: str, given: str) -> float:
+    """The text of an option as a number."""
+    try:
+        return float(given)
+    except ValueError:
+        raise RequestError(f"{name} must be a number, got {given!r}") from None
+
+
+def _boolean(name: str, given: str) -> bool:
+    if given.lower() not in ("true", "false"):
+        raise RequestError(f"{name} must be true or false, got {given!r}")
+    return given.lower() == "true"
+
+
+def convert(name: str, given: Given, annotation: object) -> Any:
+    """A hyper-parameter's text as the type its config declares; a range is checked by the config itself."""
+    kinds = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    if given.words == ("none",) and types.NoneType in kinds:
+        return None
+    sequence = next((kind for kind in kinds if typing.get_origin(kind) is tuple), None)
+    if sequence is not None and str in kinds:
+        return _name_or_numbers(name, " ".join(given.words))
+    if sequence is not None:
+        return tuple(_one(name, part, typing.get_args(sequence)[:1]) for words in given.words for part in words.split(",") if part)
+    return _one(name, " ".join(given.words), kinds)
+
+
+def _name_or_numbers(name: str, given: str) -> Any:
+    """`1,0,2` as a tuple, what a .json file holds, or else the text itself."""
+    if re.fullmatch(r"\d[\d,]*", given):
+        return tuple(int(part) for part in given.split(",") if part)
+    if not given.endswith(".json"):
+        return given
+    try:
+        return json.loads(read_file(Path(given), FILE_LIMIT, follow=True))
+    except (OSError, ValueError, RecursionError, CheckpointError) as error:
+        raise RequestError(f"{name} must name a JSON file that can be read, got {given!r}: {' '.join(str(error).split())}") from None
+
+
+def _one(name: str, given: str, kinds: tuple[Any, ...]) -> Any:
+    if any(dataclasses.is_dataclass(kind) or kind is str or typing.get_origin(kind) is typing.Literal for kind in kinds):
+        return given
+    for kind, reader in ((bool, _boolean), (float, decimal), (int, whole)):
+        if kind in kinds:
+            return reader(name, given)
+    return given
+
+
+def _is_union(annotation: object) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def metavar(annotation: object) -> str:
+    """What the help shows for a value of this type."""
+    kinds = [kind for kind in (typing.get_args(annotation) if _is_union(annotation) else (annotation,)) if kind is not types.NoneType]
+    if any(dataclasses.is_dataclass(kind) for kind in kinds):
+        return "NUMBER|SCHEDULE"
+    if str in kinds and any(typing.get_origin(kind) is tuple for kind in kinds):
+        return "NAME|NUMBERS|FILE.json"
+    kind = kinds[0]
+    if typing.get_origin(kind) is typing.Literal:
+        return "{" + ",".join(map(str, typing.get_args(kind))) + "}"
+    if typing.get_origin(kind) is tuple:
+        return metavar(typing.get_args(kind)[0])
+    return {bool: "{true,false}", int: "INT", float: "FLOAT"}.get(kind, "TEXT")
+
+
+def scalar(given: str) -> Any:
+    """The value of an `--env.KEY`: a number, true or false, null, a [list], or else the text itself."""
+    for reader in (int, float):
+        with contextlib.suppress(ValueError):
+            return reader(given)
+    try:
+        value = parse_yaml(given)
+    except ValueError:
+        return given
+    plain = isinstance(value, bool | list | dict) or given.strip().lower() in ("null", "none", "~")
+    return (None if given.strip().lower() == "none" else value) if plain else given
