@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlbook.data.data_set import DataSet
+    from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
+    from rlbook.data.files import load
+    from rlbook.data.labelled import Labelled
+    from rlbook.data.transitions import Steps
 
 _NAMES = {
     "load": "rlbook.data.files", "DataSet": "rlbook.data.data_set", "Episode": "rlbook.data.episodes", "Episodes": "rlbook.data.episodes",
