@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlbook.functional import kto_losses
 from rlbook.functional import preference_losses as losses
 
 # log π of each token: two better episodes, of 3 and 2 tokens, and two worse ones, of 2 and 3
@@ -57,10 +58,10 @@ def ours(name: str, epsilon: float, log_prob: Tensor = LOG_PROB) -> Tensor:
         "exo_pair": lambda: losses.exo_loss(*pair, **smoothed),
         "apo_zero": lambda: losses.apo_zero_loss(*pair, beta=0.3),
         "apo_down": lambda: losses.apo_down_loss(*pair, beta=0.3),
-        "kto": lambda: losses.kto_loss(*pair, losses.mismatched_kl(whole, reference), beta=0.3),
-        "kto_labels": lambda: losses.labelled_kto_loss(
+        "kto": lambda: kto_losses.kto_loss(*pair, kto_losses.mismatched_kl(whole, reference), beta=0.3),
+        "kto_labels": lambda: kto_losses.labelled_kto_loss(
             losses.sequence_log_prob(log_prob, MASK), losses.sequence_log_prob(REFERENCE, MASK), LABELS,
-            losses.mismatched_kl(whole, reference), beta=0.3, good_weight=1.5,
+            kto_losses.mismatched_kl(whole, reference), beta=0.3, good_weight=1.5,
         ),
         "simpo": lambda: losses.simpo_loss(*means(log_prob), beta=0.3, margin=0.5),
         "orpo": lambda: losses.orpo_loss(*means(log_prob), beta=0.3),

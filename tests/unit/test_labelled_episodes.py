@@ -19,7 +19,7 @@ from rlbook.cli.main import main
 from rlbook.data import Episode, Labelled, load
 from rlbook.data.schemas import schema_of
 from rlbook.errors import RequestError
-from rlbook.functional import preference_losses as losses
+from rlbook.functional import kto_losses
 
 Make = Callable[..., Any]
 RATIOS = torch.tensor([0.4, -0.3, 1.1, -2.0])
@@ -46,15 +46,15 @@ def moved(agent: DPO) -> DPO:
 def test_each_episode_is_judged_by_its_label_against_the_point_of_reference() -> None:
     """Good: 1 - σ(.5 (.4 - .2)) = 1 - σ(.1), weighed double; bad: 1 - σ(.5 (.2 + .3)), 1 - σ(.5 (.2 - 1.1)), 1 - σ(.5 (.2 + 2))."""
     good = torch.tensor([True, False, False, False])
-    found = losses.labelled_kto_loss(RATIOS, ZERO, good, torch.tensor(0.2), beta=0.5, good_weight=2.0)
+    found = kto_losses.labelled_kto_loss(RATIOS, ZERO, good, torch.tensor(0.2), beta=0.5, good_weight=2.0)
     inside = torch.tensor([0.1, 0.25, -0.45, 1.1])
     assert_close(found, ((1 - inside.sigmoid()) * torch.tensor([2.0, 1.0, 1.0, 1.0])).sum() / 4)
 
 
 def test_as_many_good_as_bad_ones_are_the_loss_on_pairs() -> None:
     good, kl = torch.tensor([True, True, False, False]), torch.tensor(0.3)
-    pairs = losses.kto_loss(RATIOS[:2], RATIOS[2:], ZERO[:2], ZERO[2:], kl, beta=0.4, good_weight=1.5)
-    assert_close(losses.labelled_kto_loss(RATIOS, ZERO, good, kl, beta=0.4, good_weight=1.5), pairs)
+    pairs = kto_losses.kto_loss(RATIOS[:2], RATIOS[2:], ZERO[:2], ZERO[2:], kl, beta=0.4, good_weight=1.5)
+    assert_close(kto_losses.labelled_kto_loss(RATIOS, ZERO, good, kl, beta=0.4, good_weight=1.5), pairs)
 
 
 def test_each_prompt_gets_the_completion_of_the_row_before_it_as_in_trl(stage: Make) -> None:

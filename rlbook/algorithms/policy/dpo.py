@@ -48,11 +48,11 @@ from rlbook.data.labelled import Labelled, LabelledBatch
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
 from rlbook.functional.averages import averaged, given, per_token
+from rlbook.functional.kto_losses import mismatched_kl
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.preference_losses import (
     implicit_reward,
     mean_log_prob,
-    mismatched_kl,
     preference_accuracy,
     sequence_log_prob,
 )

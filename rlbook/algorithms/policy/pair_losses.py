@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rlbook.functional import preference_losses as losses
 from rlbook.functional.averages import Average
+from rlbook.functional.kto_losses import kto_loss
 
 PairLoss = Literal[
     "sigmoid", "ipo", "hinge", "robust", "exo", "apo_zero", "apo_down", "kto", "simpo", "orpo"
@@ -25,7 +26,7 @@ LOSSES = {
     "exo": losses.exo_loss,
     "apo_zero": losses.apo_zero_loss,
     "apo_down": losses.apo_down_loss,
-    "kto": losses.kto_loss,
+    "kto": kto_loss,
     "simpo": losses.simpo_loss,
     "orpo": losses.orpo_loss,
 }
