@@ -6,7 +6,7 @@ The fast forms of `rlbook.policies.optimizer.adam` and `rmsprop`, equal to them 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Self
 
 import torch
@@ -215,9 +215,3 @@ class _Watched:
         """Raises TrainingError where they are not."""
         if self._now() != self.before or any(self.empty):
             raise TrainingError(REPLACED)
-
-
-def micro_batches(rows: int, size: int | None, loss: Callable[[slice], Tensor]) -> Iterable[Tensor]:
-    """`loss` of consecutive slices of at most `size` rows, one at a time; all rows at once where `size` is None."""
-    size = size or rows
-    return (loss(slice(start, start + size)) for start in range(0, rows, size))
