@@ -1,6 +1,6 @@
-"""Not a test: trains a list of runs whole, or stops each of them somewhere, or goes on with them. `test_resume` starts it as a process.
+"""Not a test: trains a list of runs and stops each of them somewhere, or goes on with them. `test_resume` starts it as a process.
 
-    python runs_in_parts.py whole|stop|resume|stop_again ROOT CASES        CASES is JSON, one object a run
+    python runs_in_parts.py stop|resume|stop_again ROOT CASES        CASES is JSON, one object a run
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import rlbook
 from rlbook.agent import Metrics, Planner
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.fast.table_interaction import ChunkedInteraction
+from rlbook.registry import agent_class
 from rlbook.runs.interrupts import Interrupted
 
 
-def whole(root: Path, case: dict[str, Any]) -> None:
-    """An uninterrupted run."""
+def begin(root: Path, case: dict[str, Any]) -> None:
     rlbook.train(case["algorithm"], case["env"], seed=3, folder=root / case["name"], **case["options"])
 
 
-def stop(root: Path, case: dict[str, Any], start: Callable[[Path, dict[str, Any]], None] = whole) -> None:
-    """The same run in a process of its own, which gets a signal in its `at`-th step, while the agent learns from it.
+def stop(root: Path, case: dict[str, Any], start: Callable[[Path, dict[str, Any]], None] = begin) -> None:
+    """A run in a process of its own, which gets a signal in its `at`-th step, while the agent learns from it.
 
     For a planner a step is a sweep, for an agent with a table a chunk of steps.
     """
+    agent_class(case["algorithm"])           # imported here, once for all the cases
     child = os.fork()
     if child:
         status = os.waitpid(child, 0)[1]
@@ -37,7 +38,7 @@ def stop(root: Path, case: dict[str, Any], start: Callable[[Path, dict[str, Any]
         expected = -signal.SIGKILL if case["signal"] == "SIGKILL" else 128 + signal.Signals[case["signal"]]
         assert how == expected, f"{case['name']} ended with {how}, not {expected}"
         return
-    _signal_while_learning(rlbook.algorithms()[case["algorithm"]], case["at"], signal.Signals[case["signal"]])
+    _signal_while_learning(agent_class(case["algorithm"]), case["at"], signal.Signals[case["signal"]])
     try:
         start(root, case)
     except Interrupted as error:
@@ -87,4 +88,4 @@ def _signal_while_learning(agent: type, at: int, signum: signal.Signals) -> None
 if __name__ == "__main__":
     mode, root, cases = sys.argv[1:]
     for case in json.loads(cases):
-        {"whole": whole, "stop": stop, "resume": resume, "stop_again": stop_again}[mode](Path(root), case)
+        {"stop": stop, "resume": resume, "stop_again": stop_again}[mode](Path(root), case)

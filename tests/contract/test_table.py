@@ -74,14 +74,14 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
     kind = agent_class(algorithm)
     cheap = {"sampled_steps": 200, "bins": 2, "simulations": 5, "walks": 20, "demonstrations": 200, "gradient_steps": 2}
     cheap |= {"horizon": 1, "candidates": 5, "elites": 2, "iterations": 1, "greedy_simulations": 2}
-    cheap |= {"model_steps": 2, "model_batch_size": 8, "model_hidden_sizes": (8,)}
-    if kind.sources() == ("data",):
+    cheap |= {"model_steps": 2, "model_batch_size": 8, "model_hidden_sizes": (8,), "buffer_size": 1_000, "learning_starts": 150}
+    if kind.sources() == ("data",) or hasattr(kind.Config, "buffer_size"):
         cheap["batch_size"] = 8
     monkeypatch.setattr(playing, "LONGEST", 300)
     if env in TEXTS:
         del cheap["walks"]                   # texts are compared, and nobody walks
     else:
-        cheap |= {"hidden_sizes": (8,), "learning_starts": 150}
+        cheap["hidden_sizes"] = (8,)
     settings = {name: cheap[name] for name in cheap if hasattr(kind.Config, name)}
     try:
         run = rlbook.train(algorithm, env, steps=200, eval_every=0, **settings)

@@ -17,7 +17,7 @@ from rlbook.registry import agent_class
 
 AGENTS: list[tuple[str, dict[str, Any]]] = [
     ("td_lambda", {"alpha": "linear(0.5, 0.1)"}),
-    ("sarsa_lambda", {"epsilon": "linear(1.0, 0.1)"}),
+    ("sarsa", {"epsilon": "linear(1.0, 0.1)"}),
     ("double_q_learning", {}),
     ("n_step_td", {"n": 1000}),
 ]
