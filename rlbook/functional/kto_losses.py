@@ -1,6 +1,4 @@
-"""Kahneman-Tversky optimisation: losses on episodes of which each is good or bad by itself. Both are
-minimised.
-"""
+"""Kahneman-Tversky optimisation: losses on episodes, each good or bad by itself; minimised."""
 
 from __future__ import annotations
 
