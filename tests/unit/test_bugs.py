@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -109,10 +110,18 @@ def test_the_command_asks_for_what_is_shown(name: str) -> None:
 
 
 def test_each_has_its_page_and_no_page_is_left_over() -> None:
-    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "bugs").glob("*.md") if path.stem != "index"}
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "bugs").glob("*.md")}
+    del pages["index"], pages["by-name"]
     contents = (ROOT / "docs" / "bugs" / "index.md").read_text(encoding="utf-8").split(":hidden:")[1].split("```")[0]
-    assert contents.split() == [*exhibits()]
+    assert contents.split() == [*exhibits(), "by-name"]
     assert pages == {name: f"# {exhibit.title}\n\n```{{bug}} {name}\n```\n" for name, exhibit in exhibits().items()}
+
+
+def test_the_list_by_name_leads_to_every_exhibit_and_to_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "bugs" / "by-name.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"\((\S+)\.md\)", text)} == {*exhibits()}
+    named = [test.partition("::") for test in re.findall(r"`(tests/\S+)`", text)]
+    assert len(named) >= 42 and [name for file, _, name in named if f"def {name}(" not in (ROOT / file).read_text(encoding="utf-8")] == []
 
 
 def test_a_module_that_is_loaded_cannot_be_changed_any_more() -> None:

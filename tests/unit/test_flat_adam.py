@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import rlbook
 from rlbook.fast import flat_adam, matrix_product
 from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop
-from rlbook.policies.optimizer import Group, RMSprop, rmsprop
+from rlbook.policies.optimizer import Group, RMSprop, adam, rmsprop
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -141,6 +141,22 @@ def test_saved_moments_go_on_bit_for_bit_and_are_copies() -> None:
     for x in batches(10)[5:]:
         second.step(loss_of(again, x), 1.0)
     assert torch.equal(one.flat, second.flat)
+
+
+def test_the_plain_adam_is_adamw_and_resumes() -> None:
+    ours, theirs = network(), network()
+    other = torch.optim.AdamW(theirs.parameters(), 1e-2, weight_decay=0.0)
+    optimizer = adam.plain([Group([ours])], 1e-2)  # type: ignore[attr-defined]
+    for step, x in enumerate(batches(6)):
+        if step == 3:                        # a step count of 0 would correct the bias of the moments once more
+            state, optimizer = optimizer.state_dict(), adam.plain([Group([ours])], 1e-2)  # type: ignore[attr-defined]
+            optimizer.load_state_dict(state)
+        optimizer.step(loss_of(ours, x))
+        other.zero_grad()
+        loss_of(theirs, x).backward()
+        other.step()
+    for mine, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_close(mine, expected, atol=1e-9, rtol=0)
 
 
 def test_saved_moments_are_copied_only_where_somebody_keeps_them() -> None:

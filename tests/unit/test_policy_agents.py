@@ -28,6 +28,13 @@ def test_the_gradient_is_clipped_to_max_grad_norm(stage: Make, scripted: Make, a
     assert theatre.agent.optimizer.grad.norm().item() == pytest.approx(1e-3, rel=1e-3)     # g · 1e-3 / (‖g‖ + 1e-6)
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac"])
+def test_what_is_drawn_for_actions_is_not_drawn_again_for_minibatches(stage: Make, scripted: Make, algorithm: str) -> None:
+    agent = stage(algorithm, scripted()).agent
+    other = agent.shuffling if algorithm == "ppo" else agent.sampling
+    assert not set(agent.exploration.random(4)) & set(other.random(4))
+
+
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo", "grpo", "reinforce"])
 def test_the_entropy_bonus_descends_minus_its_coefficient_times_the_entropy(stage: Make, arms: Make, algorithm: str) -> None:
     """Every arm pays the same, so that nothing but the bonus has a gradient: -c ∂H/∂logit_i = c p_i (log p_i + H)."""
