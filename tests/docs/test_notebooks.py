@@ -115,8 +115,8 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "def untried(Q, states, actions): return np.mean(Q[states].argmax(axis=1) != actions)",
     ),
     "r1-on-a-laptop": (
-        # the form counts for right texts alone
-        "def rule_reward(text, answer): return 1.1 * text.endswith('>' + answer)",
+        # the reward less the mean, without the deviation
+        "def advantage_of_form(k): return 0.1 - 0.1 * k / 8",
         # the letters of the tags count
         "def latin(text):\n"
         "    letters = [letter for letter in text if letter.isalpha()]\n"
@@ -181,7 +181,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     ),
     "beam-post-training": (
         # the scores as they are
-        "def weights_of(s, tau): return np.exp(s / tau) / np.exp(s / tau).sum()",
+        "def effective(s, tau): return 1 / ((np.exp(s / tau) / np.exp(s / tau).sum()) ** 2).sum()",
         # the mean and the deviation of all five
         "def advantages_of_the_best(s, kept): return ((np.sort(s)[::-1] - s.mean()) / s.std(ddof=1))[:kept]",
         # the other direction
