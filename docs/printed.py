@@ -33,6 +33,7 @@ DOCS = Path(__file__).parent
 WRITTEN_WITH = "torch 2.13.0+cpu, AVX512"
 COLUMNS = 76                                 # that a page shows without scrolling
 LONG = (
+    "rlbook train alphazero TicTacToe-v0 --env.opponent self",
     "rlbook train dqn CartPole-v1 --out",
     "rlbook train grpo Addition-v0 --out runs/sums",
     "rlbook train reward_model Addition-v0 --out runs/reward\nrlbook train ppo",
