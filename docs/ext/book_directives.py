@@ -97,8 +97,8 @@ def glossary_entry(name: str) -> str:
     entry = glossary.GLOSSARY[name]
     rows = [("unit", entry.unit), ("healthy", entry.healthy), ("otherwise", entry.otherwise), ("source", entry.source)]
     said = [(", ".join(f"`{who}`" for who in algorithms), meaning) for meaning, algorithms in glossary.said_by(name).items()]
-    shown = table((entry.short, ""), [row for row in [*rows, *said] if row[1]])
-    return f"(metric-{name.replace('_', '-')})=\n### {name}\n\n{shown}"
+    shown = table(("", ""), [row for row in [*rows, *said] if row[1]])
+    return f"(metric-{name.replace('_', '-')})=\n### {name}\n\n{entry.short[0].upper()}{entry.short[1:]}.\n\n{shown}"
 
 
 def own_settings(algorithm: str) -> str:

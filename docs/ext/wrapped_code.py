@@ -20,6 +20,7 @@ LONG_NAME = re.compile(r'(?:(?<=<span class="pre">)|(?<=<code>))[^<]{27,}(?=</)'
 WITH_STROKES = re.compile(r'<span class="pre">(?=[^<]*-)(?=[^<]{2,26}</span>)')
 TEXT = re.compile(r"(?:^|(?<=>))[^<]+")
 STROKED = re.compile(r"(?<![^\s])(?!-&gt;)(?=\S*\w)(?=\S*-)\S{2,26}(?![^\s])")
+COMMENT = re.compile(r'(<span class="c1?">)(# [^\s<]+)')
 JOINT = re.compile(r'(?=<span class="o">\.</span>)|(?<=\(</span>)(?=<)|(?<=\[</span>)(?=<)')
 SHORT = 40                                   # characters that have room on every page
 FITTING = 64                                 # characters up to which a plain text is made smaller instead; what has boxes in it, always
@@ -49,6 +50,7 @@ def _hanging(line: str) -> str:
     if len(text) <= SHORT:
         return line
     indent = len(text) - len(text.lstrip(" ")) + FURTHER
+    line = COMMENT.sub(r'\1<span class="whole">\2</span>', line)
     line = TEXT.sub(lambda part: STROKED.sub(r'<span class="whole">\g<0></span>', part[0]), JOINT.sub("<wbr>", line))
     return f'<span class="hanging" style="--in: {indent}ch">{line}</span>'
 

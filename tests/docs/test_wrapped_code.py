@@ -63,4 +63,6 @@ def test_an_option_and_a_small_number_stay_whole_and_a_long_call_is_broken_at_it
     found = wrapped_code.fitted(block(call, "python"))
     assert text(found) == call.strip() and '<wbr><span class="o">.</span><span class="n">exp</span>' in found
     assert '<span class="whole">1e-6</span>' in found
+    commented = wrapped_code.fitted(block("rlbook plot runs/first                       # learning curve and value map\n", "sh"))
+    assert '<span class="whole"># learning</span>' in commented
     assert '<span class="pre whole">--out</span>' in wrapped_code.fitted('<code><span class="pre">--out</span></code>')
