@@ -33,8 +33,8 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     from rlbook.plots.closing import happened
 
     returns = run.episode_returns[-100:]
-    evaluated = next((report["eval_return"] for report in reversed(run.metrics) if report.get("eval_return") is not None), None)
-    request = run.request
+    last = next((report for report in reversed(run.metrics) if report.get("eval_return") is not None), {})
+    request, evaluated = run.request, last.get("eval_return")
     facts = {
         "algorithm": request.algorithm, "env": request.recipe.name, "seed": request.seed, "steps": run.steps,
         "episodes": len(run.episode_returns), "return": math.fsum(returns) / len(returns) if returns else None,
@@ -47,7 +47,8 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     if returns:
         lines.append(f"mean return of the last {len(returns)} training episode{plural}: {facts['return']:.4g}")
     if evaluated is not None:
-        lines.append(f"mean return of {request.eval_episodes} greedy episodes: {evaluated:.4g}")
+        count = last.get("eval_episodes", request.eval_episodes)
+        lines.append(f"mean return of {count} greedy episode{'s' if count > 1 else ''}: {evaluated:.4g}")
     whole = sum(run.seconds.values())
     if whole:
         lines.append("time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items()))
@@ -203,13 +204,21 @@ def _finite(value: object) -> object:
 def fail(code: int, sentence: str, as_json: bool) -> int:
     """One line on standard error; with --json, one object on standard output too."""
     line = " ".join(sentence.split())
-    note(f"rlbook: {line}")
+    note(_in_lines(f"rlbook: {line}"))
     if as_json:
         try:
             print(json.dumps({"error": line, "exit_code": code}), flush=True)
         except OSError:
             abandon_stdout()
     return code
+
+
+def _in_lines(line: str) -> str:
+    """A sentence as a terminal shows it: no word is cut, and a command at its end, which is to be pasted, has a line of its own."""
+    if not sys.stderr.isatty():
+        return line
+    said, mark, command = line.partition("continue with: ")
+    return filled(said + mark, "", "  ") + (f"\n  {command}" if command else "")
 
 
 def note(line: str) -> None:

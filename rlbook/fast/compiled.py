@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import shutil
 import sys
+import textwrap
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -36,6 +38,8 @@ def available() -> bool:
 def told(what: str) -> Iterator[None]:
     """Around the first call of a compiled loop: says on standard error what is being waited for, where it takes long."""
     message = f"note: compiling {what} once; the next run starts at once"
+    if sys.stderr.isatty():
+        message = textwrap.fill(message, max(40, shutil.get_terminal_size().columns - 1), subsequent_indent="  ")
     timer = threading.Timer(PATIENCE, print, [message], {"file": sys.stderr, "flush": True})
     timer.daemon = True
     timer.start()

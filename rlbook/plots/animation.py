@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LONGEST = 2_000                              # frames
 WIDEST = 600                                 # pixels; larger pictures are shrunk
+SMALLEST = 320                               # pixels; smaller ones are enlarged by a whole number, as far as they stay below
 
 
 def save_gif(agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 1, seed: int = 0) -> Path:
@@ -60,7 +61,8 @@ def _gif_of(frames: list[Frame], stage: Stage | None, recipe: Recipe) -> bytes:
         frames = [_on_board(frame, stage.at(frame.obs)) for frame in frames]
     pace = round(1000 / float(recipe.make().metadata.get("render_fps") or 4))
     durations = [LAST if frame.over else pace for frame in frames]
-    pictures = [picture(frame) for frame in _same_size(frames)]
+    width = max(round(font(13).getlength(caption_of(frame))) for frame in frames) + 16
+    pictures = [picture(frame, width) for frame in _same_size(frames)]
     return encode_gif(pictures, durations, None if stage is None else shared_palette(pictures, 256))
 
 
@@ -68,17 +70,24 @@ def _on_board(frame: Frame, moment: Moment) -> Frame:
     return replace(frame, picture=picture_of(moment), note="   ".join(note for note in (moment.note, frame.note) if note))
 
 
-def picture(frame: Frame) -> Image.Image:
-    """What the environment drew, with a line below it: the step and the return so far. So no two frames of an episode are alike."""
+def caption_of(frame: Frame) -> str:
+    """The step, the return so far, and what the picture does not show."""
+    counts = f"step {frame.step}   return {frame.episode_return:.4g}".replace("-", "−")
+    return counts + (f"   {frame.note}" if frame.note else "")
+
+
+def picture(frame: Frame, width: int = 200) -> Image.Image:
+    """What the environment drew, at least `width` pixels wide, and a line below it. So no two frames of an episode are alike."""
     from PIL import Image, ImageDraw
 
     drawn = _text_picture(frame.picture) if isinstance(frame.picture, str) else Image.fromarray(np.asarray(frame.picture, dtype=np.uint8))
+    larger = SMALLEST // max(drawn.size)
+    if larger > 1:
+        drawn = drawn.resize((larger * drawn.width, larger * drawn.height), Image.Resampling.NEAREST)
     drawn.thumbnail((WIDEST, WIDEST))
-    width = max(drawn.width, 320 if frame.note else 200)
-    whole = Image.new("RGB", (width, drawn.height + 26), PAPER)
-    whole.paste(drawn, ((width - drawn.width) // 2, 0))
-    caption = f"step {frame.step}   return {frame.episode_return:.4g}".replace("-", "−") + (f"   {frame.note}" if frame.note else "")
-    ImageDraw.Draw(whole).text((8, drawn.height + 5), caption, fill=INK, font=font(13))
+    whole = Image.new("RGB", (max(width, drawn.width), drawn.height + 26), PAPER)
+    whole.paste(drawn, ((whole.width - drawn.width) // 2, 0))
+    ImageDraw.Draw(whole).text((8, drawn.height + 5), caption_of(frame), fill=INK, font=font(13))
     return whole
 
 

@@ -126,5 +126,8 @@ def _disc(pencil: Any, side: int, column: int, row: int) -> None:
     from rlbook.envs.rendering import AGENT, COLOURS
 
     x, y, reach = (column + 0.5) * side, (row + 0.5) * side, DISC * side
-    pencil.ellipse((x - reach, y - reach, x + reach, y + reach), fill=COLOURS[AGENT], outline=PAPER, width=max(2, side // 24))
+    ring = max(2, side // 24)
+    edge = reach + ring                      # a dark one around the pale one: a hole has the agent's colour
+    pencil.ellipse((x - edge, y - edge, x + edge, y + edge), fill=INK)
+    pencil.ellipse((x - reach, y - reach, x + reach, y + reach), fill=COLOURS[AGENT], outline=PAPER, width=ring)
 

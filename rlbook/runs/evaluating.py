@@ -20,10 +20,12 @@ DEARER = 4                   # an evaluation on the way takes at most so many ti
 FREE = 1_000                 # or so many, and plays
 FEWEST = 5                   # episodes in any case
 
-SHORTENED = (
-    f"evaluations on the way play fewer episodes, since all would take over {DEARER} times the steps of the training before them; "
-    "the last one plays all"
-)
+def shortened(episodes: int) -> str:
+    """A note on evaluations of fewer than so many."""
+    return (
+        f"evaluations during training play fewer than {episodes} episodes, since {episodes} would take more than {DEARER} times the "
+        f"steps of the training between them; the last evaluation plays all {episodes}"
+    )
 
 
 def affordable(episodes: int, length: float, effort: int) -> int:
@@ -80,5 +82,6 @@ def evaluated(
     except TrainingError as error:
         raise TrainingError(f"{error} (evaluation at step {step})") from None
     cut = {"eval_unfinished": result.unfinished / len(result.returns)} if result.unfinished else {}
-    fewer = {"eval_episodes": episodes} if episodes < wanted else {}
+    played = len(result.returns)
+    fewer = {"eval_episodes": played} if played < wanted else {}
     return {"eval_return": result.mean} | fewer | cut | found

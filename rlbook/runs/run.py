@@ -20,7 +20,7 @@ from rlbook.interaction.loop import Budget
 from rlbook.interaction.threads import repeatable, single_threaded
 from rlbook.interaction.workers import Workers
 from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
-from rlbook.runs.evaluating import SHORTENED, evaluated, usual_length
+from rlbook.runs.evaluating import evaluated, shortened, usual_length
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError, read_file, replace_file
 from rlbook.runs.folder import check_free, locked, read_config, seal, told, write_config
@@ -393,8 +393,9 @@ class Run:
             since = self.steps - before if isinstance(self._source, EnvironmentSource) else None
             length = None if last or self.request.stop_at_return < math.inf else usual_length(self._source.finished, self.metrics)
             found = evaluated(self.agent, self.request, self._exact_evaluation, self.steps, self.workers, effort=since, length=length)
-        if "eval_episodes" in found and SHORTENED not in self.notes:
-            self.notes += (SHORTENED,)
+        note = shortened(self.request.eval_episodes)
+        if "eval_episodes" in found and note not in self.notes and not self.request.recipe.may_never_end:
+            self.notes += (note,)
         return found
 
     @cached_property

@@ -186,6 +186,7 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
         interaction = VectorInteraction(env, rng, rollout=agent.rollout, group_size=agent.group_size, longest=longest)
     if longest < ENDLESS:
         notes += (f"{request.recipe.name} has no time limit; a training episode is cut after {longest:,} steps",)
+        notes += ("an evaluation takes about as many steps as training did since the one before",) if request.eval_every != 0 else ()
     return Ready(agent, EnvironmentSource(interaction), notes + ((interaction.note,) if interaction.note else ()))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import rlbook
-from rlbook.runs.evaluating import SHORTENED, affordable, usual_length
+from rlbook.runs.evaluating import affordable, shortened, usual_length
 from rlbook.runs.progress import Notes, evaluation_cost
 
 
@@ -27,9 +27,9 @@ def test_only_evaluations_on_the_way_are_shortened_and_training_is_the_same() ->
     on_the_way = [report.get("eval_episodes", 20) for report in run.metrics[:-1] if "eval_return" in report]
     assert min(on_the_way) >= 10 and any(count < 20 for count in on_the_way)             # 1 000 steps are at least 10 episodes of 100
     assert "eval_episodes" not in run.metrics[-1] and "eval_return" in run.metrics[-1]
-    assert SHORTENED in run.notes
+    assert shortened(20) in run.notes
     quiet = rlbook.train("q_learning", "Maze-v0", steps=1_000, epsilon=1.0, eval_every=0)
-    assert quiet.episode_returns == run.episode_returns and SHORTENED not in quiet.notes
+    assert quiet.episode_returns == run.episode_returns and shortened(20) not in quiet.notes
 
 
 def test_where_a_return_decides_when_training_ends_every_evaluation_is_whole() -> None:
