@@ -130,13 +130,17 @@ def for_terminal(line: str) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines whose columns stand below each other. Headings take several lines where one would be too long."""
+    """Rows of cells as lines whose columns stand below each other. Headings take several lines where one would be too long; on a terminal
+    that is too narrow even so, each row becomes a list.
+    """
     head, *body = table
     lines = _as_lines(table)
     if max(map(len, lines)) > width():
         widest = [max(map(len, (*column, *heading.split()))) for heading, *column in zip(*table, strict=True)]
         broken = [textwrap.wrap(heading, size) for heading, size in zip(head, widest, strict=True)]
         lines = _as_lines([*map(list, zip_longest(*broken, fillvalue="")), *body])
+    if max(map(len, lines)) > width() and sys.stdout.isatty():
+        lines = [line for row in body for line in (row[0], *_as_lines([("", *pair) for pair in zip(head[1:], row[1:], strict=True)]))]
     return "\n".join(lines)
 
 

@@ -67,13 +67,13 @@ def _gif_of(frames: list[Frame], stage: Stage | None, recipe: Recipe) -> bytes:
 
 
 def _on_board(frame: Frame, moment: Moment) -> Frame:
-    return replace(frame, picture=picture_of(moment), note="   ".join(note for note in (moment.note, frame.note) if note))
+    return replace(frame, picture=picture_of(moment), note=moment.note)
 
 
 def caption_of(frame: Frame) -> str:
     """The step, the return so far, and what the picture does not show."""
     counts = f"step {frame.step}   return {frame.episode_return:.4g}".replace("-", "−")
-    return counts + (f"   {frame.note}" if frame.note else "")
+    return "   ".join([counts, *([frame.note] if frame.note else []), *(["did not finish"] if frame.cut else [])])
 
 
 def picture(frame: Frame, width: int = 200) -> Image.Image:

@@ -74,10 +74,13 @@ def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int
 
 
 def hide_windows() -> None:
-    """Lets pygame draw into memory where there is no display; where there is one, nothing is changed. Call it before it draws pixels."""
+    """Lets pygame and MuJoCo draw into memory where there is no display; where there is one, nothing is changed. Call it before they draw.
+    MuJoCo's own choice, a window, ends the process there.
+    """
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")             # what a package prints is no result
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def with_mode(recipe: Recipe, mode: str | None) -> Recipe:
@@ -96,8 +99,7 @@ def _frames(
     def after(step: Step) -> Frame:
         earned, over = frame.episode_return + step.reward, step.terminated or step.truncated
         cut = step.truncated and recipe.may_never_end and frame.step + 1 == PATIENCE
-        note = "did not finish" if cut else ""
-        return Frame(_drawn(env), shown.obs, frame.episode, frame.step + 1, step.action, step.reward, earned, over, note, cut)
+        return Frame(_drawn(env), shown.obs, frame.episode, frame.step + 1, step.action, step.reward, earned, over, cut=cut)
 
     interaction.start()
     yield (frame := first())

@@ -122,7 +122,7 @@ def _staged(frame: Frame, stage: Stage | None, terminal: Terminal) -> Frame:
     if stage is None:
         return frame
     moment = stage.at(frame.obs)
-    return replace(frame, picture=value_map_text(moment.chart, terminal, moment.state), note=moment.note or frame.note)
+    return replace(frame, picture=value_map_text(moment.chart, terminal, moment.state), note=moment.note)
 
 
 def _mode(modes: Sequence[str], terminal: Terminal) -> str | None:

@@ -39,7 +39,7 @@ def test_where_a_return_decides_when_training_ends_every_evaluation_is_whole() -
 
 def test_a_note_is_said_once_and_one_that_turns_out_later_is_said_then() -> None:
     run, notes = rlbook.train("q_learning", "Maze-v0", steps=50), Notes()
-    run.notes = ("first",)
+    run.notes, run.seconds = ("first",), {}
     assert notes.new(run) == ["first"]
     assert notes.new(run) == []
     run.notes += ("second",)

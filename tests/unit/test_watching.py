@@ -278,12 +278,13 @@ def test_windows_are_hidden_only_where_there_is_no_display(display: str, driver:
     from rlbook.plots.playing import hide_windows
 
     monkeypatch.setattr(sys, "platform", "linux")
-    for name in ("SDL_VIDEODRIVER", "WAYLAND_DISPLAY"):
+    for name in ("SDL_VIDEODRIVER", "MUJOCO_GL", "WAYLAND_DISPLAY"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     monkeypatch.setenv("DISPLAY", display)
     hide_windows()
     assert os.environ.get("SDL_VIDEODRIVER") == driver
+    assert os.environ.get("MUJOCO_GL") == (driver and "egl")
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"])
