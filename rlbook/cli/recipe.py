@@ -142,8 +142,9 @@ def _plan(recipe: Recipe, folder: Path, stages: Sequence[Mapping[str, Any]]) -> 
         does = str(item["what"]).rpartition(":")[2] + budget
         table.append((str(number), item["stage"], does, ", ".join(item["needs"]), item["state"]))
     measured = ", ".join(item.name.replace("_", " ") for item in recipe.measures) or "nothing"
+    listed = filled(measured, "measured  ", " " * 10)
     about = [filled(recipe.about, "", ""), ""] if recipe.about else []
-    head = [f"{recipe.title} (recipe {recipe.name}, seed {recipe.seed})", *about, f"folder    {folder}", f"measured  {measured}", ""]
+    head = [f"{recipe.title} (recipe {recipe.name}, seed {recipe.seed})", *about, f"folder    {folder}", listed, ""]
     return "\n".join([*head, aligned(table)])
 
 
