@@ -5,6 +5,13 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 
+HEAD = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+"""
+
 
 def text_of(name: str) -> str:
     """A file beside this one, such as "grid_play/world.js"."""
@@ -12,9 +19,9 @@ def text_of(name: str) -> str:
 
 
 def filled(name: str, known: dict[str, str]) -> str:
-    """The page in a file beside this one, with each `{{name}}` exchanged for what is known by it."""
+    """The page whose rest, from its title on, is a file beside this one, with each `{{name}}` exchanged for what is known by it."""
     first, *rest = text_of(name).split("{{")
-    return first + "".join(known[key] + text for key, _, text in (piece.partition("}}") for piece in rest))
+    return HEAD + first + "".join(known[key] + text for key, _, text in (piece.partition("}}") for piece in rest))
 
 
 def script_data(data: object) -> str:

@@ -1,4 +1,4 @@
-"""Agents on a stage: an agent and its environments, to be played and taught step by step."""
+"""Agents on a stage, an agent and its environments, to be played and taught step by step; and a language model that knows nothing."""
 
 from __future__ import annotations
 
@@ -134,3 +134,15 @@ def arms() -> Callable[..., gymnasium.Env]:
 def fingerprint() -> Callable[[torch.nn.Module], list[bytes]]:
     """The bytes of a module's parameters and buffers."""
     return lambda module: [value.detach().numpy().tobytes() for value in module.state_dict().values()]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a small language model that knows nothing: it needs no warm-up, and writes a bit of everything."""
+    from rlbook.llm.models import small_llama
+    from rlbook.llm.tokenizer import character_tokenizer
+
+    folder = tmp_path_factory.mktemp("model")
+    small_llama(torch.Generator().manual_seed(0)).save_pretrained(folder)
+    character_tokenizer().save_pretrained(folder)
+    return str(folder)

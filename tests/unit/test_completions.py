@@ -12,7 +12,6 @@ import torch
 
 import rlbook
 from rlbook.interaction.environments import Recipe
-from rlbook.llm.models import small_llama
 from rlbook.llm.tokenizer import character_tokenizer
 from rlbook.plots import watch
 from rlbook.plots.completions import Completion, Written, write, writes, written_text
@@ -20,15 +19,6 @@ from rlbook.plots.terminal import Terminal
 from rlbook.runs.state_encoding import encode
 
 ENV = "rlbook/Addition-v0"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with a small model that knows nothing: it needs no warm-up, and writes a bit of everything."""
-    folder = tmp_path_factory.mktemp("model")
-    small_llama(torch.Generator().manual_seed(0)).save_pretrained(folder)
-    character_tokenizer().save_pretrained(folder)
-    return str(folder)
 
 
 def untrained(algorithm: str, model: str, **hyperparameters: Any) -> Any:

@@ -14,22 +14,12 @@ import torch
 import rlbook
 from rlbook.cli.main import main
 from rlbook.errors import RequestError
-from rlbook.llm.models import small_llama
 from rlbook.llm.tokenizer import character_tokenizer
 from rlbook.plots.inspector import page_of, record_of
 from rlbook.runs.inspecting import Inspector
 from rlbook.runs.token_record import FILE, Record, read_record
 
 GRPO: dict[str, Any] = {"num_envs": 8, "group_size": 4, "kl_coef": 0.01, "eval_every": 0, "learning_rate": 3e-3}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A small model that knows nothing, in a folder."""
-    folder = tmp_path_factory.mktemp("model")
-    small_llama(torch.Generator().manual_seed(0)).save_pretrained(folder)
-    character_tokenizer().save_pretrained(folder)
-    return str(folder)
 
 
 def trained(model: str, folder: Path, steps: int = 160, **options: Any) -> rlbook.Run:
