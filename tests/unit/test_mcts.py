@@ -399,10 +399,11 @@ def test_a_simulated_environment_grows_the_tree_of_its_table() -> None:
 
 
 def test_rewards_times_a_thousand_change_nothing_but_the_values() -> None:
-    """1024, so that not even rounding differs: c means the same whatever the rewards are."""
-    small, large = (searched(TabularEnv(two_levels(scale)), seed=2, simulations=200) for scale in (1.0, 1024.0))
-    assert small.tree.count == large.tree.count
-    assert [1024 * value for value in small.tree.mean] == large.tree.mean
+    """1024, so that not even rounding differs: c means the same whatever the rewards are, far below 1 or far above."""
+    small, middle, large = (searched(TabularEnv(two_levels(scale)), seed=2, simulations=200) for scale in (1 / 1024, 1.0, 1024.0))
+    assert small.tree.count == middle.tree.count == large.tree.count
+    assert [1024 * value for value in small.tree.mean] == middle.tree.mean
+    assert [1024 * value for value in middle.tree.mean] == large.tree.mean
 
 
 def test_a_kept_tree_is_the_part_under_the_move() -> None:
