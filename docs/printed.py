@@ -36,6 +36,7 @@ LONG = (
     "rlbook train alphazero TicTacToe-v0 --env.opponent self",
     "rlbook train dqn CartPole-v1 --out",
     "rlbook train grpo Addition-v0 --out runs/sums",
+    "rlbook train grpo Addition-v0 --env.reward '{exact: 1.0, length: 0.1}'",
     "rlbook train reward_model Addition-v0 --out runs/reward\nrlbook train ppo",
     "rlbook train rft Addition-v0",
     "rlbook train sac Pendulum-v1",

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-PRINTED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "docs" / "printed.py")))
+DOCS = Path(__file__).parents[2] / "docs"
+PRINTED = SimpleNamespace(**runpy.run_path(str(DOCS / "printed.py")))
 SECTIONS = PRINTED.sections()
 LONG = PRINTED.LONG
 
@@ -18,6 +19,11 @@ LONG = PRINTED.LONG
 def test_a_page_shows_what_its_commands_print(place: tuple[str, str]) -> None:
     for output in PRINTED.outputs(SECTIONS[place], long=False):
         assert output.holds(), f"{output.commands}prints\n{output.printed}"
+
+
+def test_every_chapter_that_is_in_the_common_form_shows_what_its_commands_print() -> None:
+    chapters = [page for page in (DOCS / "chapters").glob("*.md") if "\n## Run it\n" in page.read_text(encoding="utf-8")]
+    assert len(chapters) >= 21 and [page.stem for page in chapters if (f"chapters/{page.stem}", "Run it") not in SECTIONS] == []
 
 
 def test_each_command_that_is_named_as_long_is_in_a_page() -> None:
