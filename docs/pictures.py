@@ -16,8 +16,9 @@ from measure import RLBOOK, shrink
 
 FIGURES = Path(__file__).parent / "figures"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-SIZE = (900, 640)                            # of the window, in pixels
-A_THIRD_OF_THE_WAY = "go(Math.round(last / 3)); show(2, 1, false);"
+SIZE = (600, 560)                            # of the window, in pixels: little, so that its letters stay large in a small picture
+A_THIRD_OF_THE_WAY = """go(Math.round(last / 3)); show(2, 1, false);
+for (const said of document.querySelectorAll("h1, p.faint")) said.hidden = true;"""
 AFTER_AN_UPDATE = """rlbookPlay.ready.then(async () => {
   rlbookPlay.sampleGroup();
   await rlbookPlay.update();
