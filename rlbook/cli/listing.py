@@ -78,8 +78,9 @@ def _exceptions(envs: list[str], refused: tuple[tuple[str, str], ...], count: in
 
 
 def _reason(reason: str, env: str, algorithm: str) -> str:
-    """The reason without the names, so that those who share it can be named together."""
-    return re.sub(rf"\b((rlbook/)?{re.escape(env)}|{re.escape(algorithm)})(?![\w-])", "it", reason).rstrip(".")
+    """The reason without the names and without how many are too many, so that those who share it can be named together."""
+    counted = re.sub(r" \(at most [\d,]+\)", "", re.sub(r"\babout [\d,^]+", "too many", reason))
+    return re.sub(rf"\b((rlbook/)?{re.escape(env)}|{re.escape(algorithm)})(?![\w-])", "it", counted).rstrip(".")
 
 
 def _columns(facts: dict[str, str]) -> str:
