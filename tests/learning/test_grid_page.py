@@ -32,6 +32,7 @@ SOLVED = [
     ("CliffWalking", "q_learning", FULL, 40_000), ("CliffWalking", "dyna_q", FULL, 10_000),
     ("CliffWalking", "sarsa", {"alpha": 0.1, "epsilon": 0}, 20_000),
     ("FrozenLake", "q_learning", {"alpha": 0.05, "epsilon": 0.3}, 100_000),
+    ("FrozenLake", "q_learning", {"alpha": 0.1, "epsilon": 1, "decay": 40_000}, 50_000),
 ]  # fmt: skip
 
 
@@ -72,3 +73,19 @@ def test_sarsa_walks_away_from_the_cliff_that_q_learning_walks_along() -> None:
 def test_a_search_solves_the_open_room_and_its_moves_are_seldom_wrong() -> None:
     best, [(_, _, returns)] = after("open room", "mcts", {"simulations": 200}, 50_000, 1)
     assert len(returns) == 20 and sum(returns) / 20 > best - 2
+
+
+@pytest.mark.slow
+def test_a_search_with_the_pages_plain_values_comes_near_the_best_way_through_the_maze() -> None:
+    """An episode of the best way is 8 · 2 001 steps; the return of the first one counts."""
+    best, found = after("Maze-v0", "mcts", {}, 20_000, 10)
+    returns = [played[0] for _, _, played in found if played]
+    assert best == 3 and len(returns) == 10 and sum(returns) / 10 >= 2.5 and sum(paid == best for paid in returns) >= 7
+
+
+@pytest.mark.slow
+def test_a_falling_epsilon_brings_sarsas_values_to_its_greedy_policy_and_not_to_the_best_way() -> None:
+    _, constant = after("CliffWalking", "sarsa", FULL, 50_000, 3)
+    best, falling = after("CliffWalking", "sarsa", FULL | {"decay": 40_000}, 50_000, 3)
+    assert [pays for pays, _, _ in falling] == [-15] * 3 and best == -13
+    assert max(error for _, error, _ in falling) < min(error for _, error, _ in constant)

@@ -23,17 +23,17 @@ const WORDS = {
     rule: "Q(s, a) ← Q(s, a) + α [ G − Q(s, a) ], &nbsp; G = r + γ r′ + γ² r″ + …",
   },
   sarsa: {
-    name: "SARSA", unit: "step", chapter: ["Temporal differences", "temporal-difference"], uses: ["gamma", "alpha", "epsilon", "decay"],
+    name: "SARSA", unit: "step", chapter: ["Temporal difference", "temporal-difference"], uses: ["gamma", "alpha", "epsilon", "decay"],
     idea: "After each step it moves Q towards the reward and the value of the action it takes next. So it learns what its own behaviour is worth, random actions included.",
     rule: "Q(s, a) ← Q(s, a) + α [ r + γ Q(s′, a′) − Q(s, a) ]",
   },
   q_learning: {
-    name: "Q-learning", unit: "step", chapter: ["Temporal differences", "temporal-difference"], uses: ["gamma", "alpha", "epsilon", "decay"],
+    name: "Q-learning", unit: "step", chapter: ["Temporal difference", "temporal-difference"], uses: ["gamma", "alpha", "epsilon", "decay"],
     idea: "After each step it moves Q towards the reward and the value of the best next action, whichever it takes. So it learns what acting optimally is worth, while it explores.",
     rule: "Q(s, a) ← Q(s, a) + α [ r + γ max<sub>a′</sub> Q(s′, a′) − Q(s, a) ]",
   },
   dyna_q: {
-    name: "Dyna-Q", unit: "step", chapter: ["Models", "model-based"], uses: ["gamma", "alpha", "epsilon", "decay", "planning"],
+    name: "Dyna-Q", unit: "step", chapter: ["Learning a model", "model-based"], uses: ["gamma", "alpha", "epsilon", "decay", "planning"],
     idea: "Q-learning that remembers what each action led to. After each step it repeats the same update n times on remembered steps, so one reward spreads far in one step.",
     rule: "Q-learning on the step, then n times on (s, a, r, s′) from the model",
   },
@@ -43,7 +43,7 @@ const WORDS = {
     rule: "δ = r + γ Q(s′, a′) − Q(s, a), &nbsp; e(s, a) ← α; &nbsp; for all x, b: Q(x, b) ← Q(x, b) + δ e(x, b), &nbsp; e(x, b) ← γλ e(x, b)",
   },
   reinforce: {
-    name: "policy gradient (REINFORCE)", unit: "step", chapter: ["Policy gradients", "policy-gradient"], uses: ["gamma", "alpha"],
+    name: "policy gradient (REINFORCE)", unit: "step", chapter: ["Policy gradient", "policy-gradient"], uses: ["gamma", "alpha"],
     idea: "It has no table of action values. A softmax of preferences H gives the probability of each action. After an episode, actions become likelier if their return was better than the baseline v(s), and less likely if it was worse.",
     rule: "H(s, ·) ← H(s, ·) + α γ<sup>t</sup> [ G − v(s) ] ∇ log π(a | s), &nbsp; v(s) ← v(s) + 0.1 [ G − v(s) ]",
   },
