@@ -10,7 +10,7 @@ from rlbook.plots.templates import filled, text_of
 
 ENGINE = ("world", "planners", "endless", "learners", "search", "run", "presets")
 """The files of the methods, in the order in which they are read."""
-DRAWING = ("words", "board", "curve", "page", "controls")
+DRAWING = ("words", "board", "curve", "page", "showing", "controls")
 """Those of what is shown."""
 
 

@@ -73,6 +73,7 @@ function setMethod(method) {
 }
 
 function changePrice(name, value) {
+  if (Number.isNaN(value)) throw new Error(`${PRICES[name]} must be a number`);
   const size = { rows: run.world.rows, columns: run.world.columns, [name]: value };
   if (name !== "rows" && name !== "columns") return setWorld({ ...description, [name]: value }, { keep: true });
   if (!Number.isInteger(value) || value < 1 || value > MOST) throw new Error(`${name} must be a whole number from 1 to ${MOST}, got ${value}`);
@@ -86,6 +87,7 @@ function attempt(action) {
     find("said").textContent = "";
   } catch (error) {
     find("said").textContent = error.message;
+    find("seed").value = seed;
     showWorldNumbers();
   }
 }
@@ -135,9 +137,11 @@ function address() {
 }
 
 function fromAddress() {
-  const parts = new URLSearchParams(location.hash.slice(1)), given = {};
+  const parts = new URLSearchParams(location.hash.slice(1)), given = {}, preset = parts.get("preset") ?? "Maze-v0", names = ["world", "preset", "method", "seed", ...Object.keys(SETTINGS)];
+  for (const name of parts.keys()) if (!names.includes(name)) throw new Error(`the address may have ${names.join(", ")}, got ${name}`);
+  if (!(preset in PRESETS)) throw new Error(`preset must be one of ${Object.keys(PRESETS).join(", ")}, got ${preset}`);
   for (const name of Object.keys(SETTINGS)) if (parts.has(name)) given[name] = Number(parts.get(name));
-  const world = parts.has("world") ? parsed(parts.get("world")) : PRESETS[parts.get("preset")] ?? PRESETS["Maze-v0"];
+  const world = parts.has("world") ? parsed(parts.get("world")) : PRESETS[preset];
   load(world, { method: parts.get("method") ?? "q_learning", seed: Number(parts.get("seed") ?? 1), settings: given });
 }
 

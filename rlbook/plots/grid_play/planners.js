@@ -85,16 +85,27 @@ function policyIterationRound(world, { actions, counted }, gamma) {
 }
 
 // V* and an optimal policy: policy iteration until nothing changes. Where there are none, `endless` says why.
-function optimum(world, gamma) {
-  let round = { ...firstPolicy(world, gamma), changed: 1 };
+// With γ < 1 it may begin with any policy, such as the best one of a world that differs little.
+function optimum(world, gamma, actions = null) {
+  let round = actions && gamma < 1 ? { actions, endless: null, changed: 1 } : { ...firstPolicy(world, gamma), changed: 1 };
   for (let count = 0; round.changed && !round.endless && count < 1000; count++) round = policyIterationRound(world, round, gamma);
   return round.endless ? { V: null, actions: null, endless: round.endless } : { V: round.V, actions: round.actions, endless: null };
 }
 
 // What an episode of a policy pays on average, undiscounted, from the start to its end or to the time limit.
 function expectedReturn(world, policy) {
+  const chain = policy.map((shares, state) => {
+    const leads = [];
+    let pays = 0;
+    shares.forEach((share, action) => {
+      if (share > 0) for (const { probability, next, reward, terminated } of outcomes(world, state, action)) {
+        pays += share * probability * reward;
+        if (!terminated) leads.push([next, share * probability]);
+      }
+    });
+    return { pays, leads };
+  });
   let V = new Array(world.numStates).fill(0);
-  for (let left = 0; left < world.limit; left++)
-    V = V.map((_, state) => policy[state].reduce((sum, share, action) => share ? sum + share * backup(world, V, 1, state, action) : sum, 0));
+  for (let left = 0; left < world.limit; left++) V = chain.map(({ pays, leads }) => leads.reduce((sum, [next, share]) => sum + share * V[next], pays));
   return V[world.start];
 }

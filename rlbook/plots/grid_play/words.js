@@ -170,7 +170,7 @@ function whyNotBest(run, solved) {
   if (METHODS[method].kind === "planner") return null;
   const parts = [];
   if (method === "reinforce") parts.push("v estimates what the present policy is worth, which still chooses at random, so it stays below V*.");
-  if (own && epsilonNow(run) > 0) parts.push(`One action in ${short(1 / epsilonNow(run))} is random, and ${WORDS[method].name.split(",")[0]} learns what acting so is worth, mishaps included. So V stays below V*, and the greedy way may keep away from danger. ${decay
+  if (own && epsilonNow(run) > 0) parts.push(`Of its actions ${number(100 * epsilonNow(run), 0)} % are random, and ${WORDS[method].name.split(",")[0]} learns what acting so is worth, mishaps included. So V stays below V*, and the greedy way may keep away from danger. ${decay
     ? "As ε falls, V comes nearer to the value of the greedy policy; but ways that looked bad while more was random are then hardly tried again." : "Let ε fall to 0, and V comes nearer to V*."}`);
   if (method === "mc_control" && !solved) parts.push(`It learns only when an episode is over: one that walks in circles is cut after ${world.limit} steps, and that says little about each of its actions.`);
   if (!own && method !== "reinforce") parts.push(`It learns the value of the best policy, whatever it does to explore${solved ? "" : "; what was seldom tried is not yet known"}.`);
