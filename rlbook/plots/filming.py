@@ -175,7 +175,8 @@ def _snapshots(request: Request) -> Iterator[Still]:
 
     def still() -> Still:
         now = _boards(request.recipe, interaction.steps) if changing else boards
-        when = f"step {interaction.steps:,} · {interaction.episodes:,} episodes finished"
+        plural = "" if interaction.episodes == 1 else "s"
+        when = f"step {interaction.steps:,} · {interaction.episodes:,} episode{plural} finished"
         return Still(maps_on(now, agent, request.recipe, request.algorithm), when)
 
     yield still()
