@@ -11,6 +11,7 @@ from rlbook.functional.preference_losses import (
     hinge_preference_loss,
     implicit_reward,
     ipo_loss,
+    mean_log_prob,
     preference_accuracy,
     sequence_log_prob,
 )
@@ -86,3 +87,9 @@ def test_shapes_are_never_broadcast(loss, pairs):
         loss(pairs[0], pairs[1][:, None], *pairs[2:])
     with pytest.raises(ValueError, match=r"chosen must have shape \[B\]"):
         loss(*(tensor[:, None] for tensor in pairs))
+
+
+def test_the_mean_log_probability_of_a_text_is_over_its_own_tokens():
+    log_prob = torch.tensor([[-1.0, -2.0, float("nan")], [-3.0, float("nan"), float("nan")]])
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    assert_close(mean_log_prob(log_prob, mask), torch.tensor([(-1.0 - 2.0) / 2, -3.0 / 1]))
