@@ -19,7 +19,8 @@ def examined(words: Sequence[str]) -> tuple[bool, Result, bool]:
     folder = str(word(options.folder))
     found = complaints(folder, allow_import=options.allow_import)
     signs = {} if found else symptoms_of(Path(folder), options.allow_import)
-    lines = found or [f"{folder} is sound", *(f"{rule}: {sentence}" for rule, sentence in signs.items())]
+    silent = "" if signs else ", and its log shows no known fault"
+    lines = found or [f"the files of {folder} are sound{silent}", *(f"{rule}: {sentence}" for rule, sentence in signs.items())]
     facts = {"folder": folder, "complaints": found, "symptoms": signs}
     return options.json, (facts, "\n".join(map(for_terminal, lines))), not found
 

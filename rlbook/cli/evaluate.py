@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlbook.cli.judging import judged_pairs, judged_rows
 from rlbook.cli.options import Evaluate, integer, number, parse, word
-from rlbook.cli.output import Result, aligned, note
+from rlbook.cli.output import Result, aligned, four, note
 from rlbook.cli.values import Given
 from rlbook.errors import RequestError
 
@@ -83,9 +83,9 @@ def _episodes(run: Run, folder: str, explore: bool, sampling: dict[str, float], 
     }  # fmt: skip
     how = "sampled by " + ", ".join(f"{name} {value:g}" for name, value in sampling.items()) if sampling else "greedy"
     text = (
-        f"mean return   {result.mean:.4g}   (95 % confidence interval {low:.4g} to {high:.4g})\n"
+        f"mean return   {four(result.mean)}   (95 % confidence interval {four(low)} to {four(high)})\n"
         f"episodes      {len(returns)}, {'exploring' if explore and not sampling else how}\n"
-        f"mean length   {facts['mean_length']:.4g} steps"
+        f"mean length   {four(facts['mean_length'])} steps"
     )
     if result.unfinished:
         facts["unfinished"] = result.unfinished
@@ -107,12 +107,12 @@ def _searched(run: Run, folder: str, asked: dict[str, Any]) -> Result:
     }  # fmt: skip
     judged = "" if result.judge is None else f", judged by {result.judge}"
     lines = [
-        f"mean return   {result.mean:.4g}   (95 % confidence interval {low:.4g} to {high:.4g})",
+        f"mean return   {four(result.mean)}   (95 % confidence interval {four(low)} to {four(high)})",
         f"episodes      {len(result.returns)}, {result.search} with {result.budget}{judged}",
-        f"mean length   {facts['mean_length']:.4g} steps",
+        f"mean length   {four(facts['mean_length'])} steps",
     ]
     if result.tokens is not None:
-        lines.append(f"budget        {result.tokens:.4g} tokens for a prompt, read by all networks")
+        lines.append(f"budget        {four(result.tokens)} tokens for a prompt, read by all networks")
     return facts, "\n".join(lines)
 
 
@@ -149,14 +149,14 @@ def _as_json(measures: dict[str, Estimate]) -> dict[str, dict[str, float]]:
 
 
 def _cells(item: Estimate) -> tuple[str, str]:
-    return f"{item.value:.4g}", f"{item.low:.4g} to {item.high:.4g}"
+    return four(item.value), f"{four(item.low)} to {four(item.high)}"
 
 
 def _compared(found: Difference) -> str:
     table = [("", "before", "after", "difference", "95 % interval")]
     for name, change in found.difference.items():
         interval = f"{change.low:+.4g} to {change.high:+.4g}"
-        table.append((name, f"{found.before[name].value:.4g}", f"{found.after[name].value:.4g}", f"{change.value:+.4g}", interval))
+        table.append((name, four(found.before[name].value), four(found.after[name].value), f"{change.value:+.4g}", interval))
     return aligned(table)
 
 

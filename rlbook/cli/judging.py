@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.cli.output import Result, aligned
+from rlbook.cli.output import Result, aligned, four
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _told(found: Classification, about: str, kinds: tuple[str, str], out: str | 
         (right, str(true_positive), str(false_negative)), (wrong, str(false_positive), str(true_negative)),
     ]  # fmt: skip
     measures = [("measure", "value"), *((name, f"{value:.4f}") for name, value in found.measures.items())]
-    title = f"{about}: {len(found.label)} cases, called {right} above {found.threshold:.4g}"
+    title = f"{about}: {len(found.label)} cases, called {right} above {four(found.threshold)}"
     text = f"{title}\n\n{aligned(table)}\n\n{aligned(measures)}"
     if out is None:
         return facts, text

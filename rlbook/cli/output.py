@@ -28,6 +28,11 @@ class Unprinted(Exception):
     """Standard output took no more."""
 
 
+def four(value: float) -> str:
+    """A number with four digits, and all digits before the point."""
+    return f"{value:,.0f}" if abs(value) >= 9_999.5 and math.isfinite(value) else f"{value:.4g}"
+
+
 def trained(run: Run, folder: Path, seconds: float) -> Result:
     """What a finished run has come to."""
     from rlbook.plots.closing import happened
@@ -45,10 +50,10 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     done = f"{run.steps:,} steps, {facts['episodes']:,} episode{plural}" if run.unit == "steps" else f"{run.steps:,} {run.unit}"
     lines = [f"{request.algorithm} on {facts['env']}: {done}, {seconds:.1f} s"]
     if returns:
-        lines.append(f"mean return of the last {len(returns)} training episode{plural}: {facts['return']:.4g}")
+        lines.append(f"mean return of the last {len(returns)} training episode{plural}: {four(facts['return'])}")
     if evaluated is not None:
         count = last.get("eval_episodes", request.eval_episodes)
-        lines.append(f"mean return of {count} greedy episode{'s' if count > 1 else ''}: {evaluated:.4g}")
+        lines.append(f"mean return of {count} greedy episode{'s' if count > 1 else ''}: {four(evaluated)}")
     whole = sum(run.seconds.values())
     if whole:
         lines.append("time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items()))
@@ -95,9 +100,9 @@ def compared(rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool =
             **({"mean": average} if mean else {}),
             "interquartile_mean": row.interquartile_mean, "confidence_interval": [low, high],
         })  # fmt: skip
-        means = (f"{average:.4g}",) if mean else ()
-        interval = f"{low:.4g} to {high:.4g}"
-        table.append((label, row.world, str(len(row.folders)), *means, f"{row.interquartile_mean:.4g}", interval))
+        means = (four(average),) if mean else ()
+        interval = f"{four(low)} to {four(high)}"
+        table.append((label, row.world, str(len(row.folders)), *means, four(row.interquartile_mean), interval))
     text = aligned(table)
     pairs = [{
         "better": item.better, "than": item.than, "envs": list(item.worlds), "probability": item.probability,

@@ -12,7 +12,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from rlbook.cli.options import Flag, Folder, Number, Word, integer, parse, word
-from rlbook.cli.output import Result
+from rlbook.cli.output import Result, four
 from rlbook.cli.words import take_env_arguments
 from rlbook.errors import RequestError
 
@@ -73,7 +73,7 @@ def recorded(words: Sequence[str]) -> tuple[bool, Result]:
         )  # fmt: skip
     text = (
         f"{facts['episodes']} episodes of {facts['policy']} on {facts['env']}: {facts['steps']:,} steps\n"
-        f"mean return   {facts['return']:.4g}\n\n"
+        f"mean return   {four(facts['return'])}\n\n"
         f"  rlbook train behavior_cloning {facts['env']} --data {out}"
     )
     return options.json, (facts, text)

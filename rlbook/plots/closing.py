@@ -61,7 +61,7 @@ def _greedy(run: Run) -> str:
     if mean >= best - CLOSE * max(1.0, abs(best)):
         above = " on average, and these episodes were lucky" if mean > best + CLOSE * max(1.0, abs(best)) else ""
         return f"greedy play solves it: {mean:.2f} of {best:.2f}{above}"
-    return f"greedy play does not solve it yet: {mean:.2f} of {best:.2f}"
+    return f"greedy play does not solve it: {mean:.2f} of {best:.2f}"
 
 
 def _cost(run: Run) -> str:

@@ -372,7 +372,7 @@ def test_the_best_step_is_a_step(copy: Path, content: str) -> None:
 def test_the_doctor_says_what_is_wrong_and_changes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", str(copy)]) == 0
     short = "budget too short: only 4 episodes have ended: nothing can be learned from so few; raise steps or episodes"
-    assert capsys.readouterr().out == f"{copy} is sound\n{short}\n"
+    assert capsys.readouterr().out == f"the files of {copy} are sound\n{short}\n"
     with open(copy / "metrics.jsonl", "ab") as file:
         file.write(b"[]\n")
     (copy / "checkpoints" / "best.json").write_text('{"step": 7, "score": 1.0}')

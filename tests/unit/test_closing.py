@@ -61,7 +61,7 @@ def said(algorithm: str, env: Any, **options: Any) -> list[str]:
 
 def test_greedy_play_is_set_beside_the_optimum() -> None:
     assert said("q_learning", "Maze-v0", steps=20_000, epsilon=0.2, alpha=0.5)[-1] == "greedy play solves it: 3.00 of 3.00"
-    assert said("q_learning", "Maze-v0", steps=50)[-1].startswith("greedy play does not solve it yet: ")
+    assert said("q_learning", "Maze-v0", steps=50)[-1].startswith("greedy play does not solve it: ")
     assert said("value_iteration", "Maze-v0", eval_every=1) == ["greedy play solves it: 3.00 of 3.00"]
     assert len(said("q_learning", "Blackjack-v1", steps=200)) == 1, "nobody knows the optimum"
 

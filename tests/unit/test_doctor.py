@@ -54,7 +54,7 @@ def test_the_page_has_an_entry_for_each_rule_with_its_line_and_a_repair() -> Non
 def test_no_rule_complains_of_a_preset(proof: Proof, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rlbook.train(proof.algorithm, proof.env, folder=tmp_path / "run")
     assert cli.main(["doctor", str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'run'} is sound\n"
+    assert capsys.readouterr().out == f"the files of {tmp_path / 'run'} are sound, and its log shows no known fault\n"
 
 
 @pytest.mark.parametrize("rule", ILL)
@@ -78,4 +78,4 @@ def test_episodes_that_grew_up_to_the_limit_are_told(tmp_path: Path) -> None:
 def test_a_run_that_goes_well_is_left_in_peace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rlbook.train("ppo", "Maze-v0", folder=tmp_path / "run", steps=20_000)
     assert cli.main(["doctor", str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'run'} is sound\n"
+    assert capsys.readouterr().out == f"the files of {tmp_path / 'run'} are sound, and its log shows no known fault\n"
