@@ -143,6 +143,14 @@ def test_saved_moments_go_on_bit_for_bit_and_are_copies() -> None:
     assert torch.equal(one.flat, second.flat)
 
 
+def test_both_forms_of_adam_begin_with_torchs_settings() -> None:
+    usual = torch.optim.Adam(network().parameters()).defaults
+    flat = adam([Group([network()])], 1e-3)
+    plain = adam.plain([Group([network()])], 1e-3)  # type: ignore[attr-defined]
+    assert isinstance(flat, FlatAdam)
+    assert (flat.betas, flat.eps) == (plain.betas, plain.eps) == (usual["betas"], usual["eps"])
+
+
 def test_the_plain_adam_is_adamw_and_resumes() -> None:
     ours, theirs = network(), network()
     other = torch.optim.AdamW(theirs.parameters(), 1e-2, weight_decay=0.0)

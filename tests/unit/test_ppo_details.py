@@ -106,6 +106,14 @@ def test_detail_7_advantages_are_standardised_within_each_minibatch(ready: Make)
         assert all(standard) if switch else not any(standard)
 
 
+def test_the_critic_learns_returns_where_advantages_are_standardised_over_the_rollout(ready: Make) -> None:
+    """The targets are advantage + value before the advantages are divided by their deviation."""
+    raw, standardised = (ready(normalize_over=over)[1] for over in ("minibatch", "rollout"))
+    assert_close(raw.target, raw.advantage + raw.value)
+    assert_close(standardised.target, raw.target)
+    assert abs(standardised.advantage.std().item() - 1) < 1e-5 < abs(raw.advantage.std().item() - 1)
+
+
 def test_a_last_minibatch_of_one_row_does_no_harm(ready: Make) -> None:
     agent, batch = ready(batch_size=33, epochs=1)                              # 33, 33, 33, 1
     metrics = agent.update(batch)
