@@ -8,3 +8,9 @@ function tellFrames() {
 new MutationObserver(tellFrames).observe(document.body, { attributeFilter: ["data-theme"] });
 for (const frame of document.querySelectorAll("iframe")) frame.addEventListener("load", tellFrames);
 tellFrames();
+
+/* A page in a frame says how tall it is. */
+addEventListener("message", ({ data, source }) => {
+  if (!Number.isFinite(data?.height)) return;
+  for (const frame of document.querySelectorAll("iframe")) if (frame.contentWindow === source) frame.style.height = `${data.height + 2}px`;
+});

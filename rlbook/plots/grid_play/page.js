@@ -180,3 +180,6 @@ function frame(time) {
   for (let i = 0; i < steps && timer !== null && performance.now() < end; i++) advance(1);
   show();
 }
+
+// In a frame of another page: that page makes the frame as tall as this one.
+if (parent !== window) new ResizeObserver(() => parent.postMessage({ height: document.documentElement.offsetHeight }, "*")).observe(document.body);
