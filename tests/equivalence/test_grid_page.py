@@ -222,7 +222,7 @@ const nothing = new Proxy(function () {}, {
   get: (_, name) => ({ [Symbol.toPrimitive]: () => 0, [Symbol.iterator]: () => [nothing, nothing, nothing].values() })[name] ?? nothing,
   set: () => true, apply: () => nothing,
 });
-globalThis.window = globalThis;
+globalThis.window = globalThis.parent = globalThis;
 globalThis.document = { addEventListener() {} };
 for (const name of ["getElementById", "createElement", "createElementNS"]) document[name] = () => nothing;
 globalThis.location = { hash: HASH, href: "file:///play-grid.html" + HASH };
