@@ -13,7 +13,7 @@ FOLDER = Path(rlbook.functional.__file__).parent
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
 WITHOUT_SOURCE = {
     "averaged", "given", "backward_sum", "sequence_log_prob", "mean_log_prob", "divergence", "preference_accuracy", "parse_schedule",
-    "flat_gradient",
+    "flat_gradient", "log_ratios",
 }
 """Sums, counts, parsers and choices by name: no equation of anybody's."""
 

@@ -17,7 +17,7 @@ LONG = PRINTED.LONG
 @pytest.mark.slow
 @pytest.mark.parametrize("place", SECTIONS, ids=" · ".join)
 def test_a_page_shows_what_its_commands_print(place: tuple[str, str]) -> None:
-    for output in PRINTED.outputs(SECTIONS[place], long=False):
+    for output in [*PRINTED.outputs(SECTIONS[place], long=False)]:
         assert output.holds(), f"{output.commands}prints\n{output.printed}"
 
 

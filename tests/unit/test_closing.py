@@ -39,8 +39,9 @@ def test_without_an_end_there_is_no_bar() -> None:
 def test_in_a_terminal_no_line_is_wider_than_it(columns: int, tmp_path: Path) -> None:
     parent, child = pty.openpty()
     termios.tcsetwinsize(child, (40, columns))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
     command = [sys.executable, "-m", "rlbook", "train", "q_learning", "FrozenLake-v1", "--episodes", "300", "--simulate", "false"]
-    with subprocess.Popen(command, stdout=child, stderr=child, cwd=tmp_path, env=os.environ | {"TERM": "xterm"}) as running:
+    with subprocess.Popen(command, stdout=child, stderr=child, cwd=tmp_path, env=environment) as running:
         os.close(child)
         shown = b""
         try:
