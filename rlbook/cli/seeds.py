@@ -15,8 +15,9 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from rlbook.cli.output import compared, fail, note, show
+from rlbook.cli.output import compared, fail, four, note, show
 from rlbook.cli.train import Training, check_unchanged, free_folder
 from rlbook.cli.words import without
 from rlbook.errors import RequestError
@@ -27,7 +28,7 @@ from rlbook.runs.on_cluster import on_cluster
 from rlbook.runs.request import Request
 from rlbook.runs.side_by_side import Ended, side_by_side
 
-Facts = dict[str, object]
+Facts = dict[str, Any]
 INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 """Exit codes of a command that was stopped and can go on."""
 
@@ -129,7 +130,7 @@ def _line(facts: Facts, count: str) -> str:
 def result_of(facts: Facts) -> str:
     """What a finished run has come to, in a few words."""
     numbers = {"return": "return", "eval_return": "greedy return"}
-    parts = [f"{shown} {facts[name]:.4g}" for name, shown in numbers.items() if facts.get(name) is not None]
+    parts = [f"{shown} {four(facts[name])}" for name, shown in numbers.items() if facts.get(name) is not None]
     return ", ".join([*parts, f"{facts['seconds']:.1f} s"])
 
 

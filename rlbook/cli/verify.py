@@ -7,9 +7,10 @@ import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rlbook.cli.options import Verify, integer, parse, word
-from rlbook.cli.output import Result, aligned, note
+from rlbook.cli.output import Result, aligned, four, note
 from rlbook.cli.seeds import cores, facts_of
 from rlbook.errors import RequestError
 from rlbook.runs.options import SeveralSeeds
@@ -17,7 +18,7 @@ from rlbook.runs.side_by_side import side_by_side
 from rlbook.runs.verification import Proof, proofs, standard_error, within
 
 UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
-Outcome = dict[str, object]
+Outcome = dict[str, Any]
 
 
 def verified(words: Sequence[str]) -> tuple[bool, Result, bool]:
@@ -39,8 +40,8 @@ def verified(words: Sequence[str]) -> tuple[bool, Result, bool]:
         value, seconds = outcome.get("return"), outcome.get("seconds")
         said = "as expected" if outcome["holds"] else str(outcome.get("error") or "LOWER")
         table.append((
-            proof.algorithm, proof.env, f"{proof.expected.value:.4g}", f"{low:.4g} to {high:.4g}", str(proof.expected.seeds),
-            "" if value is None else f"{value:.4g}", "" if seconds is None else f"{seconds:.1f}", said,
+            proof.algorithm, proof.env, four(proof.expected.value), f"{four(low)} to {four(high)}", str(proof.expected.seeds),
+            "" if value is None else four(value), "" if seconds is None else f"{seconds:.1f}", said,
         ))  # fmt: skip
     good = all(outcome["holds"] for outcome in outcomes)
     summary = f"{sum(bool(outcome['holds']) for outcome in outcomes)} of {len(chosen)} as expected"
@@ -69,7 +70,7 @@ def _train(chosen: Sequence[Proof], seed: int, jobs: int, place: Path) -> list[O
         for item in ended:
             facts = facts_of(item, seed, folders[item.index])
             outcomes[item.index] = outcome = _judged(chosen[item.index], facts, folders[item.index])
-            said = outcome.get("error") or f"{outcome['return']:.4g}"
+            said = outcome.get("error") or four(outcome["return"])
             note(f"{outcome['algorithm']} on {outcome['env']}: {said} ({len(outcomes)} of {len(chosen)})")
     return [outcomes[index] for index in range(len(chosen))]
 

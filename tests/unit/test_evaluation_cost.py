@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 import rlbook
 from rlbook.runs.evaluating import affordable, shortened, usual_length
+from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.progress import Notes, evaluation_cost
+from rlbook.runs.run import Run
 
 
 def test_an_evaluation_takes_at_most_four_times_the_steps_of_training_or_a_thousand() -> None:
@@ -30,6 +38,20 @@ def test_only_evaluations_on_the_way_are_shortened_and_training_is_the_same() ->
     assert shortened(20) in run.notes
     quiet = rlbook.train("q_learning", "Maze-v0", steps=1_000, epsilon=1.0, eval_every=0)
     assert quiet.episode_returns == run.episode_returns and shortened(20) not in quiet.notes
+
+
+def test_a_run_that_was_cut_goes_on_with_evaluations_as_short(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"steps": 1_000, "epsilon": 1.0}
+
+    def stop(run: Run) -> None:
+        if len(run.metrics) == 15:                       # behind the first of the shortened ones
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        rlbook.train("q_learning", "Maze-v0", folder=tmp_path / "run", on_report=stop, **settings)
+    resumed, whole = rlbook.load(tmp_path / "run").resume(), rlbook.train("q_learning", "Maze-v0", **settings)
+    told = [[(report.get("eval_return"), report.get("eval_episodes")) for report in run.metrics] for run in (resumed, whole)]
+    assert told[0] == told[1] and resumed.notes == whole.notes
 
 
 def test_where_a_return_decides_when_training_ends_every_evaluation_is_whole() -> None:
