@@ -39,6 +39,8 @@ class TabularMDP:
         rewards: np.ndarray,
         continues: sparse.csr_array,
         initial: np.ndarray,
+        terminal: np.ndarray,
+        *,
         observable: bool = True,
         entries: Entries | None = None,
     ) -> None:
@@ -48,6 +50,8 @@ class TabularMDP:
         """[S, A]: expected reward, in reward units."""
         self.initial = initial
         """[S]: where episodes begin, as probabilities."""
+        self.terminal = terminal
+        """[S] bool: states that nothing acts in, because entering one ends the episode."""
         self.observable = observable
         """Whether the states are numbered as the environment's observations are."""
         self._entries = entries
@@ -96,11 +100,6 @@ class TabularMDP:
         """The largest absolute value of an expected reward, in reward units."""
         return max(float(self.rewards.max()), -float(self.rewards.min()))
 
-    @cached_property
-    def terminal(self) -> np.ndarray:
-        """[S] bool: states in which nothing is left to gain, since every action ends the episode and pays 0."""
-        return ((self.ends > 1.0 - TOLERANCE) & (self.rewards == 0.0)).all(axis=1)
-
     @classmethod
     def from_arrays(
         cls, transitions: Matrix, rewards: ArrayLike, *, terminal: ArrayLike | None = None,
@@ -125,7 +124,7 @@ class TabularMDP:
                 does not add up to 1, NaN or infinity.
         """
         arrays = checked_arrays(transitions, rewards, terminal=terminal, initial=initial)
-        return cls(arrays.transitions, arrays.rewards, arrays.continues, arrays.initial)
+        return cls(*arrays)
 
     @classmethod
     def from_env(cls, env: gymnasium.Env, *, max_transitions: int = 1_000_000) -> TabularMDP:
@@ -151,9 +150,7 @@ class TabularMDP:
             return inner.model()
         entries, num_states, num_actions, initial, observable = listed_transitions(env, max_transitions)
         arrays, columns = arrays_of_entries(entries, num_states, num_actions, initial)
-        return cls(
-            arrays.transitions, arrays.rewards, arrays.continues, arrays.initial, observable, columns
-        )
+        return cls(*arrays, observable=observable, entries=columns)
 
     @property
     def from_entries(self) -> bool:
@@ -179,7 +176,10 @@ class TabularMDP:
         starts = np.asarray(initial, dtype=np.float64)
         if starts.shape != self.initial.shape or not (starts >= 0.0).all() or not abs(starts.sum() - 1.0) <= TOLERANCE:
             raise ValueError(f"initial must be {self.num_states} probabilities that add up to 1, got an array of shape {starts.shape}.")
-        return TabularMDP(self.transitions, self.rewards, self._continuing, starts, self.observable, self._entries)
+        return TabularMDP(
+            self.transitions, self.rewards, self._continuing, starts, self.terminal,
+            observable=self.observable, entries=self._entries,
+        )  # fmt: skip
 
     def __deepcopy__(self, memo: dict[int, object]) -> TabularMDP:
         """The model itself: nothing changes it once it is made."""

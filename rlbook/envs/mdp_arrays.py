@@ -34,6 +34,4 @@ def from_entries(
         ValueError: one sentence; see `TabularMDP.from_arrays`.
     """
     arrays, columns = arrays_of_entries(entries, num_states, num_actions, initial)
-    return TabularMDP(
-        arrays.transitions, arrays.rewards, arrays.continues, arrays.initial, observable, columns
-    )
+    return TabularMDP(*arrays, observable=observable, entries=columns)

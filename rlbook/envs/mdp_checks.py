@@ -28,6 +28,7 @@ class ModelArrays(NamedTuple):
     rewards: NDArray[np.float64]             # [S, A], expected reward, in reward units
     continues: sparse.csr_array              # [S·A, S]: the same without what ends the episode
     initial: NDArray[np.float64]             # [S], where episodes begin, as probabilities
+    terminal: NDArray[np.bool_]              # [S], states that nothing acts in
 
 
 def checked_arrays(
@@ -64,7 +65,31 @@ def checked_arrays(
         )
     if ends is not None:
         rewards = np.where(ends[:, None], 0.0, rewards)
-    return ModelArrays(rows, rewards, continues, _initial(initial, ends, num_states))
+    begins = _initial(initial, ends, num_states)
+    if ends is None:
+        ends = _absorbing(rows, continues, rewards)
+        if initial is not None:
+            ends &= begins == 0.0
+    return ModelArrays(rows, rewards, continues, begins, ends)
+
+
+def _absorbing(
+    rows: sparse.csr_array, continues: sparse.csr_array, rewards: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """[S] bool: states in which no episode goes on, and whose actions all stay, end it and pay 0.
+
+    That all actions end the episode and pay 0 is not enough: those of a live state may, too.
+    """
+    num_states, num_actions = rewards.shape
+    terminal = (rewards == 0.0).all(axis=1)
+    terminal[continues.indices[continues.data > 0.0]] = False
+    states = np.flatnonzero(terminal)
+    own = (states[:, None] * num_actions + np.arange(num_actions)).ravel()
+    ending = (rows[own] - continues[own]).tocoo()
+    stays = ending.data * (ending.col == states[ending.row // num_actions])
+    chances = np.bincount(ending.row, stays, len(own)).reshape(-1, num_actions)
+    terminal[states] = (chances > 1.0 - TOLERANCE).all(axis=1)
+    return terminal
 
 
 def _matrix(transitions: Matrix, num_states: int, num_actions: int) -> sparse.csr_array:

@@ -252,11 +252,11 @@ def replies(opponent: str) -> NDArray[np.float64]:
 
 @cache
 def tic_tac_toe_model(opponent: str, side: str) -> TabularMDP:
-    """The model over boards, those that do not occur included: there every action ends the episode and pays 0."""
+    """The model over boards, those that do not occur included: there every action stays, ends the episode and pays 0."""
     state, action = (index.ravel() for index in np.indices((NUM_BOARDS, CELLS)))
     playing = (positions() & ~finished())[state]
     taken = boards()[state, action] != FREE
-    then = after()[state, action]
+    then = np.where(playing, after()[state, action], state)
     ends = ~playing | taken | finished()[then]
     reward = np.where(~playing, 0.0, np.where(taken, -1.0, lost()[then]))
     answered = ~ends & (opponent != "self")

@@ -10,7 +10,10 @@ import pytest
 from gymnasium import spaces
 from scipy import sparse
 
-from rlbook.envs import Maze, TabularMDP
+from rlbook.algorithms.tabular.mc_control import MCControl, MCControlConfig
+from rlbook.envs import Maze, TabularEnv, TabularMDP
+from rlbook.envs.mdp_arrays import from_entries
+from rlbook.runs.exact_evaluation import ExactEvaluation
 
 TOY_TEXT: list[tuple[str, dict[str, Any]]] = [
     ("FrozenLake-v1", {"map_name": "4x4", "is_slippery": True}),
@@ -151,6 +154,51 @@ def test_entering_a_terminal_state_ends_the_episode_and_its_own_rows_do_not_coun
     np.testing.assert_allclose(model.backup(np.array([10.0, 20.0]), 0.5), [[1 + 0.5 * 10, 1 + 0.5 * 0.75 * 10], [0, 0]])
     assert model.terminal.tolist() == [False, True]
     assert model.initial.tolist() == [1.0, 0.0]
+
+
+CHAIN = [(0, 0, 1, 1.0, 0.0, False), (1, 0, 2, 1.0, 0.0, True), (2, 0, 2, 1.0, 0.0, True)]
+"""0 → 1 → the end: both steps pay nothing."""
+
+
+def chain_of_arrays() -> TabularMDP:
+    transitions = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    return TabularMDP.from_arrays(transitions, np.zeros((3, 1)))
+
+
+def chain_that_stays_at_its_end() -> TabularMDP:
+    """As where the observation after the last step is the one before it."""
+    return from_entries([CHAIN[0], (1, 0, 1, 1.0, 0.0, True), CHAIN[2]], 3, 1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        chain_of_arrays(),
+        from_entries(CHAIN, 3, 1, initial=[0.5, 0.5, 0.0]),
+        from_entries(CHAIN, 3, 1),
+        chain_that_stays_at_its_end(),
+        from_entries(CHAIN, 3, 1, initial=[1.0, 0.0, 0.0]).with_initial(np.full(3, 1 / 3)),
+    ],
+    ids=["arrays", "entries", "entries, no start named", "stays at its end", "another start"],
+)
+def test_a_step_that_ends_the_episode_and_pays_nothing_is_a_step(model: TabularMDP) -> None:
+    assert model.terminal.tolist() == [False, False, True]
+    assert model.expected_steps(np.zeros(3, dtype=int)).tolist() == [2.0, 1.0, 0.0]
+
+
+def test_the_only_state_of_a_bandit_that_pays_nothing_is_no_terminal_one() -> None:
+    bandit = from_entries([(0, 0, 0, 1.0, 0.0, True)], 1, 1, initial=[1.0])
+    assert bandit.expected_steps(np.zeros(1, dtype=int)).tolist() == [1.0]
+
+
+def test_exact_evaluation_counts_a_state_whose_actions_end_the_episode_for_nothing() -> None:
+    assert ExactEvaluation(chain_of_arrays(), gamma=1.0).counted.tolist() == [True, True, False]
+
+
+def test_exploring_starts_begin_in_a_state_whose_actions_end_the_episode_for_nothing() -> None:
+    model = chain_of_arrays()
+    agent = MCControl(TabularEnv(model), MCControlConfig(exploring_starts="pairs"))
+    assert agent.sampled_model(model).initial.tolist() == [0.5, 0.5, 0.0]
 
 
 def test_a_model_can_be_made_again_from_its_own_arrays() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rlbook
+from rlbook.envs import TabularMDP
 from rlbook.envs.tic_tac_toe import LINES, TicTacToe, after, boards, finished, lost, number, perfect_values, positions, symmetries
 
 DOC = " ".join((TicTacToe.__doc__ or "").split())
@@ -210,3 +211,10 @@ def test_the_board_has_eight_symmetries_and_a_move_turned_with_the_board_leads_t
         np.testing.assert_array_equal(perfect_values()[turned], perfect_values())
         np.testing.assert_array_equal(after()[turned], number(shown[after()[:, way]][:, :, way]))
     assert TicTacToe(observation="index").symmetries is None
+
+
+@pytest.mark.parametrize("opponent", ["random", "exact"])
+def test_finished_games_are_the_terminal_states_that_can_be_reached(opponent: str) -> None:
+    model = TabularMDP.from_env(rlbook.make("TicTacToe-v0", opponent=opponent))
+    reached = model.reachable()
+    assert np.array_equal(model.terminal[reached], finished()[reached])
