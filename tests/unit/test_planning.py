@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import gymnasium
@@ -285,3 +286,15 @@ class Spaces:
     def __init__(self, model: TabularMDP) -> None:
         self.observation_space = gymnasium.spaces.Discrete(model.num_states)
         self.action_space = gymnasium.spaces.Discrete(model.num_actions)
+
+
+@pytest.mark.parametrize("pays", [0.0, 1.0])
+@pytest.mark.parametrize("ends", [False, True])
+@every_planner
+def test_no_planner_logs_minus_zero(planner: Planner, ends: bool, pays: float) -> None:
+    """A sweep that changes nothing has a change of 0, and so a bound of 0."""
+    kind, config = planner
+    chain = from_entries([(0, 0, 1, 1.0, pays, False), (1, 0, 1, 1.0, 0.0, ends)], 2, 1)
+    agent = kind(Spaces(chain), kind.Config(gamma=0.9, **config))
+    logged = [item for metrics in agent.plan(chain) for item in metrics.items()]
+    assert logged and [item for item in logged if math.copysign(1.0, item[1]) < 0] == []

@@ -84,7 +84,7 @@ class ErrorBound:
         """Takes in the extreme changes of a sweep, `apart` sweeps after the last one taken in."""
         if self.can_end:
             low, high = min(low, 0.0), max(high, 0.0)
-        gamma, last_change, self.change = self.gamma, self.change, max(-low, high)
+        gamma, last_change, self.change = self.gamma, self.change, max(abs(low), abs(high))
         self.travelled += self.change
         if gamma == 1:
             self.error = extrapolated(self.change, last_change, apart)
