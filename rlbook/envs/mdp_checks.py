@@ -80,7 +80,7 @@ def _absorbing(
 
     That all actions end the episode and pay 0 is not enough: those of a live state may, too.
     """
-    num_states, num_actions = rewards.shape
+    num_actions = rewards.shape[1]
     terminal = (rewards == 0.0).all(axis=1)
     terminal[continues.indices[continues.data > 0.0]] = False
     states = np.flatnonzero(terminal)
