@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -51,5 +54,37 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME, *_MODULES})
 
 
-if "gymnasium" in sys.modules:               # then its `make` knows rlbook's ids at once; otherwise `rlbook.make` tells it
+class _AfterGymnasium:
+    """Where Python looks for modules: imports `rlbook.envs` after gymnasium, which registers the
+    ids.
+
+    gymnasium 1.0 dropped the entry points by which a package could do so uninvited, and to import
+    gymnasium here would take longer than all of `import rlbook`.
+    """
+
+    @classmethod
+    def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """gymnasium as any other finder has it, once; None, as not found, for other modules."""
+        if fullname != "gymnasium":
+            return None
+        sys.meta_path.remove(cls)  # type: ignore[arg-type]
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None:
+            _import_envs_after(spec.loader)
+        return spec
+
+
+def _import_envs_after(loader: Any) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        importlib.import_module("rlbook.envs")
+
+    loader.exec_module = exec_module
+
+
+if "gymnasium" in sys.modules:
     importlib.import_module("rlbook.envs")
+else:
+    sys.meta_path.insert(0, _AfterGymnasium)  # type: ignore[arg-type]

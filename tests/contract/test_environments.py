@@ -302,8 +302,9 @@ def test_the_vector_maze_refuses_impossible_actions(actions: list[Any], complain
     assert str(error.value) == complaint
 
 
-def test_gymnasium_alone_can_make_the_maze() -> None:
-    code = "import gymnasium; assert gymnasium.make('rlbook.envs:rlbook/Maze-v0').reset(seed=0)[0] == 0"
+@pytest.mark.parametrize("package", ["rlbook", "rlbook.envs"])
+def test_gymnasium_alone_can_make_the_maze(package: str) -> None:
+    code = f"import gymnasium; assert gymnasium.make('{package}:rlbook/Maze-v0').reset(seed=0)[0] == 0"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -342,7 +343,21 @@ def command(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "rlbook", *words], capture_output=True, text=True, check=False, **options)
 
 
-def test_gymnasium_knows_the_ids_once_rlbook_is_imported(tmp_path: Path) -> None:
-    code = "import gymnasium, rlbook, sys; print(gymnasium.make('rlbook/Maze-v0').spec.id, 'torch' in sys.modules)"
+@pytest.mark.parametrize(
+    "imports", ["import gymnasium, rlbook", "import rlbook, gymnasium", "import rlbook, gymnasium.envs", "import rlbook.agent, gymnasium"]
+)
+def test_gymnasium_knows_the_ids_once_rlbook_is_imported(imports: str, tmp_path: Path) -> None:
+    code = imports + (
+        "; import sys; print(gymnasium.make('rlbook/Maze-v0').spec.id, {'torch', 'transformers'} & set(sys.modules));"
+        "print(gymnasium.make_vec('rlbook/Maze-v0', num_envs=2).num_envs)"
+    )
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["rlbook/Maze-v0", "False"]
+    assert result.stdout.split() == ["rlbook/Maze-v0", "set()", "2"]
+
+
+def test_gymnasium_that_is_not_installed_is_missed_as_ever(tmp_path: Path) -> None:
+    """A hook that looks for gymnasium must not hide that there is none."""
+    code = "import sys; sys.path = [{!r}, *(p for p in sys.path if 'site-packages' not in p)]; import rlbook, gymnasium"
+    code = code.format(str(Path(rlbook.__file__).parents[1]))
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'gymnasium'"
