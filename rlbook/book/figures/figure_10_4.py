@@ -1,9 +1,10 @@
 """Figure 10.4: n-step semi-gradient SARSA on the mountain: how soon it learns, for each step size and each n.
 
-As in figure 7.2, something in between is best: n = 4 in the book, n = 8 over the few runs here, with a smaller step size the larger n is.
+As in figure 7.2, something in between is best: n = 4 learns sooner than n = 1, with a smaller step size. The few runs of the picture
+do not tell n = 4 from n = 8; over 16 runs they do not differ either (215.4 ± 2.1 and 218.2 ± 4.1 steps, standard errors).
 
-Source: Sutton & Barto 2018, figure 10.4: steps an episode over the first 50 episodes. The book averages 100 runs, here 3, with fewer step
-sizes, and no episode takes more than 5000 steps.
+Source: Sutton & Barto 2018, figure 10.4: steps an episode over the first 50 episodes. The book averages 100 runs, here 3, with fewer
+step sizes, and no episode takes more than 5000 steps.
 """
 
 from __future__ import annotations
