@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from rlbook.checks import are_batches, wrong_batch
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
@@ -214,6 +215,7 @@ class Agent(ABC):
         """`env` has been adapted by `rlbook.interaction.spaces`; read its spaces, do not step it."""
         self.config, self.parts = config, parts
         self.adaptation = getattr(env, "adaptation", None)
+        self._row_space = getattr(env, "single_observation_space", None)
 
     @property
     def settled(self) -> bool:
@@ -234,6 +236,23 @@ class Agent(ABC):
     def adapted(self, observations: Any) -> Any:
         """The environment's own observations [N, ...] as this agent sees them."""
         return observations if self.adaptation is None or self.adaptation.observe is None else self.adaptation.observe(observations)
+
+    def check_batch(self, observations: Any) -> None:
+        """What a batched agent's `act` begins with.
+
+        Args:
+            observations: [N, ...] as this agent sees them, or a dict of such arrays.
+
+        Raises:
+            ValueError: they have another shape, such as that of one observation.
+        """
+        space: Any = self._row_space
+        shape = getattr(observations, "shape", ())
+        if space is None or (len(shape) > 0 and shape[1:] == space.shape):
+            return
+        if not are_batches(observations, space):
+            adapts = self.adaptation is not None and self.adaptation.observe is not None
+            raise ValueError(wrong_batch(observations, space, adapts=adapts))
 
     def act(self, observation: Any, *, explore: bool = True) -> Any:
         """The action to take. `explore=False` is the greedy action and changes nothing in the agent, its RNGs included."""

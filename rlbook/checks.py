@@ -293,3 +293,42 @@ def check_moving(config: Any, name: str, switch: str, needs: Sequence[str]) -> N
         raise ValueError(
             f"{name} must be a number from {name}_min to {name}_max where {switch} changes it, got {value} for {low:g} to {high:g}"
         )
+
+
+def are_batches(observations: Any, space: Any) -> bool:
+    """Whether each part of a dict space has an array with one axis more.
+
+    How long the others are is left open: a language model reads texts of any length.
+    """
+    if not (hasattr(observations, "keys") and hasattr(space, "keys")):
+        return False
+    axes = {name: len(getattr(part, "shape", ())) for name, part in observations.items()}
+    return all(axes.get(name) == len(part.shape) + 1 for name, part in space.items())
+
+
+def wrong_batch(observations: Any, space: Any, *, adapts: bool) -> str:
+    """What to say where `observations` are no batch of those of `space`.
+
+    `adapts`: the environment's own observations look different from those that the agent sees.
+    """
+    got, wanted = _shapes(observations), _shapes(space, "N")
+    said = f"act takes a batch of observations, {wanted}, got {got}"
+    if got == _shapes(space):
+        batch = "observation[None]"
+        if hasattr(space, "keys"):
+            batch = "{name: np.array(part)[None] for name, part in observation.items()}"
+        return f"{said}; of one, act({batch})[0] is the action"
+    if adapts:
+        return f"{said}; agent.adapted(observations) makes them of the environment's, [N, ...]"
+    return said
+
+
+def _shapes(observations: Any, *leading: str) -> str:
+    """"shape [N, 4]" of an array or a space; of a dict, that of each part."""
+    if hasattr(observations, "keys"):
+        parts = sorted(observations.items())
+        return ", ".join(f"{name!r}: {_shapes(part, *leading)}" for name, part in parts)
+    if isinstance(observations, list | tuple):
+        return f"a {type(observations).__name__}"
+    shape = observations.shape if hasattr(observations, "shape") else np.shape(observations)
+    return f"shape [{', '.join([*leading, *map(str, shape)])}]"

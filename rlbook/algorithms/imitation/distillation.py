@@ -131,6 +131,7 @@ class Distillation(PolicyAgent):
         self.guided = not played_by_student and self.progress < 1.0  # a finished one plays alone
 
     def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
+        self.check_batch(observation)
         if not (explore and self.guided):
             return super().act(observation, explore=explore)
         action, self._log_prob = self.teacher.act(observation, self.exploration, self._guiding)

@@ -141,6 +141,7 @@ class WorldModelAgent(Agent):
     def act(
         self, observation: NDArray[np.float32], *, explore: bool = True
     ) -> NDArray[np.int64] | NDArray[np.float32]:
+        self.check_batch(observation)
         obs = torch.from_numpy(observation).to(self.device)
         if not explore:
             rng, start = rng_for(self.seed, "planning"), self.no_plan(len(obs))

@@ -147,6 +147,7 @@ class PolicyAgent(Agent):
         return reference_policy(self.parts.reference, self).to(self.parts.device)
 
     def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
+        self.check_batch(observation)
         if not explore:
             return self.policy.act(observation, None, self._evaluating)[0]
         action, self._log_prob = self.policy.act(observation, self.exploration, self._acting)

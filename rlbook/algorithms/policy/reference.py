@@ -33,6 +33,7 @@ class FrozenPolicy(Agent):
 
     def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
         """The likeliest action."""
+        self.check_batch(observation)
         return self.policy.act(observation, None, None)[0]
 
     def state_dict(self) -> State:

@@ -117,6 +117,7 @@ class ReplayAgent(Agent):
         self.acted = self.steps = self.updates = 0
 
     def act(self, observation: NDArray[np.float32], *, explore: bool = True) -> np.ndarray:
+        self.check_batch(observation)
         if not explore:
             return self.choose(observation, None)
         if self.acted % self.config.hold == 0:

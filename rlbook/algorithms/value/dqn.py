@@ -107,6 +107,7 @@ class DQN(Agent):
     def act(
         self, observation: NDArray[np.float32], *, explore: bool = True
     ) -> NDArray[np.int64]:
+        self.check_batch(observation)
         with torch.inference_mode():
             noise = (self.noise,) if explore and self.noise is not None else ()
             action = as_array(self.q(torch.from_numpy(observation), *noise).argmax(-1))

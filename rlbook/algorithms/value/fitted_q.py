@@ -103,6 +103,7 @@ class FittedQ(Agent):
         self.fitted = 0                                # minibatches
 
     def act(self, observation: NDArray[np.number], *, explore: bool = True) -> NDArray[np.int64]:
+        self.check_batch(observation)
         with torch.inference_mode():
             return as_array(self.q(torch.from_numpy(observation)).argmax(-1))
 

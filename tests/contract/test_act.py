@@ -1,0 +1,64 @@
+"""What `act` of an agent with a network says to observations of the wrong shape."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlbook
+from rlbook.runs.run import Run
+
+NETWORKS = ("dqn", "ppo", "a2c", "reinforce", "grpo", "sac", "trpo", "dpo", "world_model", "dagger", "behavior_cloning", "cql")
+
+
+@cache
+def trained(algorithm: str, env: str) -> Run:
+    budget = {"passes": 1} if algorithm in ("behavior_cloning", "cql") else {"steps": 8}
+    limit = {"max_episode_steps": 3} if env == "Maze-v0" else {}
+    return rlbook.train(algorithm, env, **budget, eval_episodes=1, env_kwargs=limit)
+
+
+@pytest.mark.parametrize("explore", [False, True])
+@pytest.mark.parametrize("algorithm", NETWORKS)
+def test_one_observation_is_refused_in_one_sentence(algorithm: str, explore: bool) -> None:
+    agent = trained(algorithm, "Maze-v0").agent
+    with pytest.raises(ValueError) as error:
+        agent.act(np.eye(25, dtype=np.float32)[3], explore=explore)
+    assert str(error.value) == (
+        "act takes a batch of observations, shape [N, 25], got shape [25]; of one, act(observation[None])[0] is the action"
+    )
+    assert len(agent.act(np.eye(25, dtype=np.float32)[3][None], explore=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [(np.zeros((2, 5), dtype=np.float32), "shape [2, 5]"), (3, "shape []"), ([[0.0] * 25], "a list"), ({"a": np.zeros(2)}, "'a': shape [2]")],
+)
+def test_what_came_and_what_is_expected_is_said(given: Any, got: str) -> None:
+    """The environment's own observations among others: numbers of cells, which the network sees one-hot."""
+    agent = trained("ppo", "Maze-v0").agent
+    with pytest.raises(ValueError) as error:
+        agent.act(given)
+    hint = "agent.adapted(observations) makes them of the environment's, [N, ...]"
+    assert str(error.value) == f"act takes a batch of observations, shape [N, 25], got {got}; {hint}"
+
+
+def test_the_hint_for_one_observation_works_on_a_text() -> None:
+    agent = trained("ppo", "Addition-v0").agent
+    observation, _ = rlbook.make("Addition-v0").reset(seed=0)
+    with pytest.raises(ValueError, match=r"'length': shape \[N\], 'tokens': shape \[N, 12\], got .*; of one, act\(\{name: ") as error:
+        agent.act(observation)
+    code = str(error.value).partition("; of one, act(")[2].partition(")[0] is the action")[0]
+    batch = {name: np.array(part)[None] for name, part in observation.items()}
+    assert code == "{name: np.array(part)[None] for name, part in observation.items()}"
+    assert len(agent.act(batch, explore=False)) == 1
+
+
+def test_texts_of_any_length_are_read() -> None:
+    agent = trained("ppo", "Addition-v0").agent
+    observation, _ = rlbook.make("Addition-v0").reset(seed=0)
+    batch = {"tokens": observation["tokens"][None, :8], "length": np.array([min(observation["length"], 8)])}
+    assert len(agent.act(batch, explore=False)) == 1
