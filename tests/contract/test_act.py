@@ -35,7 +35,12 @@ def test_one_observation_is_refused_in_one_sentence(algorithm: str, explore: boo
 
 @pytest.mark.parametrize(
     ("given", "got"),
-    [(np.zeros((2, 5), dtype=np.float32), "shape [2, 5]"), (3, "shape []"), ([[0.0] * 25], "a list"), ({"a": np.zeros(2)}, "'a': shape [2]")],
+    [
+        (np.zeros((2, 5), dtype=np.float32), "shape [2, 5]"),
+        (3, "shape []"),
+        ([[0.0] * 25], "a list"),
+        ({"a": np.zeros(2)}, "'a': shape [2]"),
+    ],
 )
 def test_what_came_and_what_is_expected_is_said(given: Any, got: str) -> None:
     """The environment's own observations among others: numbers of cells, which the network sees one-hot."""
