@@ -15,7 +15,11 @@ from torch import Tensor
 from rlbook.functional._shapes import same_shape, where_masked
 
 Average = Callable[[Tensor], Tensor]
-"""mask (bool, [B] or [B, T]) → weights (float, same shape, 0 outside the mask)."""
+"""mask (bool, [B] or [B, T]) → weights (float, same shape, 0 outside the mask).
+
+A quotient of a bool mask and a count is float32. For values of float64 `averaged` gives the mask
+as 0 and 1 in float64, so that the weights are float64, too.
+"""
 
 
 def per_token(mask: Tensor) -> Tensor:
@@ -23,7 +27,7 @@ def per_token(mask: Tensor) -> Tensor:
     unmasked.
 
     Args:
-        mask: [B] or [B, T], bool.
+        mask: [B] or [B, T], bool, or 0 and 1 in the dtype that the weights are to have.
 
     Source: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 12; TRL's `bnpo`, verl's `token-mean`.
     """
@@ -36,7 +40,8 @@ def per_sequence(mask: Tensor) -> Tensor:
     A row without an unmasked element is padding and does not count.
 
     Args:
-        mask: [B, T], bool; [B] is B sequences of one element, which makes it the plain mean.
+        mask: [B, T], as in `per_token`; [B] is B sequences of one element, which makes it the
+            plain mean.
 
     Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, eq. 3; TRL's `grpo`, verl's
     `seq-mean-token-mean`.
@@ -76,6 +81,7 @@ def given(weights: Tensor) -> Average:
     """
 
     def average(mask: Tensor) -> Tensor:
+        mask = mask.bool()
         same_shape(mask=mask, weights=weights)
         return where_masked(weights, mask)
 
@@ -95,6 +101,6 @@ def averaged(values: Tensor, mask: Tensor | None = None, average: Average = per_
         if values.numel() and (average is per_token or average is per_sequence):
             return values.mean()
         mask = torch.ones_like(values, dtype=torch.bool)
-    weights = average(mask)
+    weights = average(mask.double() if values.dtype == torch.float64 else mask)
     same_shape(values=values, weights=weights)
     return (values * weights).sum()

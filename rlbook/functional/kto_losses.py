@@ -65,7 +65,7 @@ def labelled_kto_loss(
     Source: Ethayarajh et al. 2024, arXiv:2402.01306, eq. 7 and 8; w is λ_D / λ_U.
     """
     same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob, good=good)
-    side = torch.where(good, 1.0, -1.0)
+    side = 2 * good.to(log_prob.dtype) - 1
     regret = _regret(log_prob - reference_log_prob, kl, side, beta)
     return averaged(regret.where(~good, good_weight * regret), None, average)
 

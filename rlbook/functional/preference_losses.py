@@ -360,7 +360,7 @@ def preference_accuracy(reward_chosen: Tensor, reward_rejected: Tensor) -> Tenso
     A tie counts as wrong.
     """
     same_shape(reward_chosen=reward_chosen, reward_rejected=reward_rejected)
-    return (reward_chosen > reward_rejected).to(torch.get_default_dtype()).mean()
+    return (reward_chosen > reward_rejected).to(reward_chosen.dtype).mean()
 
 
 def _delta(

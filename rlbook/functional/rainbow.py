@@ -49,7 +49,7 @@ def n_step_reward(reward: Tensor, counted: Tensor, gamma: float) -> tuple[Tensor
     Source: Sutton 1988, doi:10.1007/BF00115009; Sutton and Barto 2018, eq. 7.1.
     """
     same_shape(reward=reward, counted=counted)
-    powers = torch.tensor([gamma**k for k in range(reward.shape[1])], dtype=reward.dtype)
+    powers = reward.new_tensor([gamma**k for k in range(reward.shape[1])])
     total = (reward.masked_fill(~counted, 0.0) * powers).sum(1)
     return total, gamma * powers[counted.sum(1) - 1]
 

@@ -69,9 +69,9 @@ def majority_at_k(answer: Tensor, right: Tensor, k: int) -> tuple[Tensor, Tensor
     most = (count * votes).amax(-1, keepdim=True)
     winning = votes & (count == most)  # as many samples of each winning answer
     voted = winning.sum(-1)
-    share = (winning & right).sum(-1) / voted.clamp(min=1)
+    share = (winning & right).sum(-1).double() / voted.clamp(min=1)
     tied = voted > most[..., 0]
-    return share.double().mean(-1), tied.double().mean(-1)
+    return share.mean(-1), tied.double().mean(-1)
 
 
 def perplexity(cross_entropy: Tensor, *, base: float = math.e) -> Tensor:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from closeness import near
 from torch.testing import assert_close
 
 from rlbook.functional.averages import averaged, constant, given, per_sequence, per_token
@@ -55,3 +56,20 @@ def test_given_weights_are_cut_by_the_mask_and_never_broadcast():
         given(torch.ones(3, 1))(MASK)
     with pytest.raises(ValueError, match="divisor must be a number above 0"):
         constant(0)
+
+
+@pytest.mark.parametrize("average", [per_token, per_sequence, constant(4)])
+def test_the_weights_of_float64_values_are_float64(average):
+    """1/3 in float32 is 1e-8 off."""
+    third = torch.tensor([[True, True, True, False]])
+    found = averaged(torch.ones(1, 4, dtype=torch.float64), third, average)
+    assert found.dtype == torch.float64
+    assert found.item() == near(3 / 4 if average not in (per_token, per_sequence) else 1.0, dtype="float64", terms=4)
+    one = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+    share = 1 / 4 if average not in (per_token, per_sequence) else 1 / 3
+    assert averaged(one, third, average).item() == near(share, dtype="float64", terms=2)
+
+
+def test_given_weights_of_float64_stay_as_they_are():
+    weights = torch.full((3, 4), 1 / 3, dtype=torch.float64)
+    assert averaged(VALUES.double(), MASK, given(weights)).item() == near(26 / 3, dtype="float64", terms=7)
