@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlbook.functional import (
-    adversarial,
     advantages,
+    adversarial,
     distillation_losses,
     divergences,
     intrinsic_rewards,
