@@ -55,16 +55,21 @@ def generalised_jsd(student_logits: Tensor, teacher_logits: Tensor, mixture: flo
     """JSD_β = β KL(p ‖ m) + (1-β) KL(q ‖ m),   m = β p + (1-β) q; never above ln 2.
 
     Divided by β it tends to the forward KL as β → 0; divided by 1-β, to the reverse KL as β → 1.
+    Undivided it tends to 0 at both ends, so there it is, as in TRL, the KL that it tends to when
+    divided.
 
     Args:
         student_logits, teacher_logits: as in `forward_kl`.
-        mixture: β in (0, 1), the teacher's share of m. At ½ this is the Jensen-Shannon divergence.
+        mixture: β in [0, 1], the teacher's share of m. At ½ this is the Jensen-Shannon divergence,
+            at 0 `forward_kl`, at 1 `reverse_kl`.
 
-    Source: Agarwal et al. 2023 (GKD), arXiv:2306.13649, eq. 1; Lin 1991.
+    Source: Agarwal et al. 2023 (GKD), arXiv:2306.13649, eq. 1; Lin 1991. The ends: TRL's GKD.
     """
     same_shape(student_logits=student_logits, teacher_logits=teacher_logits)
-    if not 0.0 < mixture < 1.0:
-        raise ValueError(f"mixture must be a number in (0, 1), got {mixture!r}")
+    if not 0.0 <= mixture <= 1.0:
+        raise ValueError(f"mixture must be a number in [0, 1], got {mixture!r}")
+    if mixture in (0.0, 1.0):
+        return (reverse_kl if mixture else forward_kl)(student_logits, teacher_logits)
     student, teacher = student_logits.log_softmax(-1), teacher_logits.log_softmax(-1)
     mean = torch.logaddexp(teacher + math.log(mixture), student + math.log1p(-mixture))
     return mixture * _kl(teacher, mean) + (1.0 - mixture) * _kl(student, mean)

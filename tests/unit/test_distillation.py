@@ -47,7 +47,27 @@ def test_the_jensen_shannon_divergence_by_hand_and_its_limits() -> None:
     assert float(generalised_jsd(student, teacher, 1 - 1e-6)) / 1e-6 == pytest.approx(float(reverse_kl(student, teacher)), rel=1e-4)
 
 
-@pytest.mark.parametrize(("kind", "mixture", "beta"), [("forward", 0.5, 0.0), ("reverse", 0.5, 1.0), ("jsd", 0.5, 0.5), ("jsd", 0.1, 0.1)])
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_at_its_ends_the_generalised_divergence_is_a_kl_divergence(temperature: float) -> None:
+    """As in TRL: β = 0 is KL(teacher ‖ student), β = 1 KL(student ‖ teacher), values and gradients."""
+    for mixture, kind in ((0.0, "forward"), (1.0, "reverse")):
+        ours, plain = (STUDENT[None].log_softmax(-1).requires_grad_() for _ in range(2))
+        found = soft_label_loss(ours, TEACHER[None], kind="jsd", mixture=mixture, temperature=temperature)
+        expected = soft_label_loss(plain, TEACHER[None], kind=kind, temperature=temperature)
+        assert found.item() == expected.item() > 0.0
+        found.backward(), expected.backward()
+        assert torch.equal(ours.grad, plain.grad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mixture", [-0.1, 1.1, math.nan])
+def test_a_mixture_outside_of_its_range_is_refused(mixture: float) -> None:
+    with pytest.raises(ValueError, match=r"mixture must be a number in \[0, 1\], got "):
+        generalised_jsd(STUDENT, TEACHER, mixture)
+
+
+@pytest.mark.parametrize(("kind", "mixture", "beta"), [
+    ("forward", 0.5, 0.0), ("reverse", 0.5, 1.0), ("jsd", 0.0, 0.0), ("jsd", 1.0, 1.0), ("jsd", 0.5, 0.5), ("jsd", 0.1, 0.1),
+])  # fmt: skip
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_the_loss_is_trls_but_for_the_square_of_the_temperature(kind: str, mixture: float, beta: float, temperature: float) -> None:
     trainer = pytest.importorskip("trl.experimental.gkd.gkd_trainer").GKDTrainer

@@ -56,7 +56,8 @@ from rlbook.policies.optimizer import LossOutput, mean_metrics
 class DistillationConfig:
     # D: KL(teacher ‖ student), KL(student ‖ teacher), or a Jensen-Shannon divergence
     divergence: Literal["forward", "reverse", "jsd"] = "forward"
-    mixture: float = 0.5  # the teacher's share of the mean distribution in jsd, in (0, 1)
+    # the teacher's share of the mean distribution in jsd, in [0, 1]; 0 is forward, 1 reverse
+    mixture: float = 0.5
     soft_coef: float = 1.0  # α, weight of the divergence
     hard_coef: float = 0.0  # β, weight of -log q of the teacher's or the recorded action
     # T, divides both logits in the divergence; above 1 improbable actions count for more
@@ -80,7 +81,7 @@ class DistillationConfig:
 
     def __post_init__(self) -> None:
         checks.check_fields(
-            self, divergence=checks.one_of(*DIVERGENCES), mixture=checks.open_unit_interval,
+            self, divergence=checks.one_of(*DIVERGENCES), mixture=checks.unit_interval,
             soft_coef=checks.non_negative, hard_coef=checks.non_negative,
             soft_temperature=checks.positive, value_temperature=checks.positive,
             batch_size=checks.positive_int, epochs=checks.positive_int,
