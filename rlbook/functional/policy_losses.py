@@ -52,24 +52,33 @@ def clipped_surrogate_loss(
 
 
 def clip_fraction(
-    log_prob: Tensor, old_log_prob: Tensor, *,
+    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor | None, *,
     clip: float = 0.2, clip_high: float | None = None,
     mask: Tensor | None = None, average: Average = per_token,
 ) -> Tensor:
-    """The share of elements whose ratio ρ lies outside [1-ε, 1+ε].
+    """The share of elements at which the clip is what counts, and takes the gradient away.
 
-    A diagnostic in [0, 1], without gradient.
+    mean( [clip(ρ, 1-ε, 1+ε) A < ρ A] ):  ρ > 1+ε where A > 0, and ρ < 1-ε where A < 0
+
+    A ratio that has left [1-ε, 1+ε] on the other side is not held: the loss brings it back. A
+    diagnostic in [0, 1], without gradient.
 
     Args:
         log_prob, old_log_prob: [B] or [B, T], in nats.
+        advantage: same shape, in any unit. None: the clip bounds a weight (`clipped_weight_loss`),
+            on both sides and whatever the advantage.
         clip, clip_high, mask, average: as in `clipped_surrogate_loss`.
 
-    Source: Huang et al. 2022, "The 37 Implementation Details of PPO", detail 12.
+    Source: Huang et al. 2022, "The 37 Implementation Details of PPO", detail 12, where any ratio
+    outside the interval counts; by the sign of the advantage as in TRL and in verl's `pg_clipfrac`.
     """
-    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, mask=mask)
+    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, mask=mask)
     ratio = _ratio(log_prob.detach(), old_log_prob, mask)
-    outside = (ratio < 1.0 - clip) | (ratio > 1.0 + (clip if clip_high is None else clip_high))
-    return averaged(outside.to(log_prob.dtype), mask, average)
+    low = ratio < 1.0 - clip
+    high = ratio > 1.0 + (clip if clip_high is None else clip_high)
+    if advantage is not None:
+        low, high = low & (advantage < 0), high & (advantage > 0)
+    return averaged((low | high).to(log_prob.dtype), mask, average)
 
 
 def _ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor | None) -> Tensor:

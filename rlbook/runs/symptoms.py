@@ -19,7 +19,7 @@ from rlbook.runs.log import read_episodes, read_metrics
 from rlbook.runs.text_symptoms import TEXT_RULES
 
 WORSE = -0.05                                # explained variance under which a critic is worse than a constant, and not by chance
-CLIPPED = 0.3                                # share of samples out of PPO's bounds from which on the step is too large
+CLIPPED = 0.3                                # share of samples that the clip holds from which on the step is too large
 FAR = 0.05                                   # nats from the old policy to the new one, from which on the step is too large
 UNMOVED = 0.001                              # nats within which an entropy has not changed
 STILL = 0.15                                 # of the range of returns, by which they still grow at the end of a run that is too short

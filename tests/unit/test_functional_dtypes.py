@@ -48,7 +48,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "surrogate by sequence": lambda x: policy_losses.clipped_surrogate_loss(x(BT), x(OTHER), x(BT), mask=MASK, average=per_sequence),
     "surrogate by constant": lambda x: policy_losses.clipped_surrogate_loss(x(BT), x(OTHER), x(BT), mask=MASK, average=constant(3)),
     "dual clip": lambda x: policy_losses.clipped_surrogate_loss(x(BT), x(OTHER), x(BT), mask=MASK, dual_clip=3.0),
-    "clip fraction": lambda x: policy_losses.clip_fraction(x(BT), x(OTHER), mask=MASK),
+    "clip fraction": lambda x: policy_losses.clip_fraction(x(BT), x(OTHER), x(BT), mask=MASK),
     "episode ratio": lambda x: policy_losses.episode_log_ratio(x(BT), x(OTHER), MASK),
     "clipped weight": lambda x: policy_losses.clipped_weight_loss(x(BT), x(OTHER), x(BT), mask=MASK),
     "importance": lambda x: policy_losses.truncated_importance_weight(x(BT), x(OTHER), MASK),

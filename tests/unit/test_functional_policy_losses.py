@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from closeness import near
 from torch.testing import assert_close
 
 from rlbook.functional.advantages import normalize
@@ -38,9 +39,35 @@ def test_the_clipped_surrogate_of_normalised_advantages(case, fixtures, ddof):
     assert loss.item() == pytest.approx(fixtures["losses"]["ppo"][f"policy_loss_normalised_adv(ddof={ddof})"], abs=1e-7)
 
 
-def test_the_clip_fraction_counts_ratios_outside_the_range(case):
-    assert clip_fraction(*case[:2], clip=0.2).item() == 0.75              # all but ρ = 1
-    assert clip_fraction(*case[:2], clip=0.2, clip_high=0.5).item() == 0.5   # e^.4 = 1.49 is inside now
+def test_the_clip_fraction_counts_where_the_clip_takes_the_gradient_away(case):
+    """ρ = e^.4, e^-.4, 1, e^.5 and A = 1, -1, .5, -2: the last ratio is outside, and the loss brings it back."""
+    log_prob, old, advantage = case
+    assert clip_fraction(log_prob, old, advantage, clip=0.2).item() == 0.5
+    assert clip_fraction(log_prob, old, advantage, clip=0.2, clip_high=0.5).item() == 0.25   # e^.4 = 1.49 is inside now
+    (gradient,) = torch.autograd.grad(clipped_surrogate_loss(log_prob, old, advantage, clip=0.2), log_prob)
+    assert (gradient == 0).double().mean().item() == 0.5
+    assert clip_fraction(log_prob, old, torch.zeros_like(old), clip=0.2).item() == 0.0
+
+
+def test_where_the_clip_bounds_a_weight_it_counts_on_both_sides(case):
+    log_prob, old, _ = case
+    assert clip_fraction(log_prob, old, None, clip=0.2).item() == 0.75                          # all but ρ = 1
+    assert clip_fraction(log_prob, old, None, clip=1.0, clip_high=0.5).item() == 0.25           # e^.5 = 1.65 alone
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_clip_fraction_is_verls_and_trls(seed):
+    """verl: the clipped loss is above the unclipped one. TRL: is_low_clipped or is_high_clipped."""
+    numbers = torch.Generator().manual_seed(seed)
+    log_prob, old, advantage = (torch.randn(6, 9, generator=numbers, dtype=torch.float64) for _ in range(3))
+    mask = torch.rand(6, 9, generator=numbers) > 0.3
+    ratio = (log_prob - old).exp()
+    plain, clipped = -advantage * ratio, -advantage * ratio.clamp(0.8, 1.28)
+    verl = (clipped > plain).double()[mask].mean().item()
+    trl = (((ratio < 0.8) & (advantage < 0)) | ((ratio > 1.28) & (advantage > 0))).double()[mask].mean().item()
+    found = clip_fraction(log_prob, old, advantage, clip=0.2, clip_high=0.28, mask=mask).item()
+    assert found == near(verl, dtype="float64", terms=54) and verl == trl
+    assert found < clip_fraction(log_prob, old, None, clip=0.2, clip_high=0.28, mask=mask).item()
 
 
 def test_each_side_has_its_own_clip_range():

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import near
 from torch.testing import assert_close
 
 import rlbook
@@ -179,12 +180,14 @@ def test_detail_11_a_long_gradient_is_cut(ready: Make) -> None:
 
 
 def test_detail_12_the_diagnostics_are_what_they_say(ready: Make) -> None:
-    """Old log-probabilities moved by -.3 and +.1: ρ = e^.3 and e^-.1; KL(π_old ‖ π) ≈ mean(ρ - 1 - ln ρ); half are outside."""
+    """Old log-probabilities moved by -.3 and +.1: ρ = e^.3 and e^-.1; KL(π_old ‖ π) ≈ mean(ρ - 1 - ln ρ); half are outside,
+    all of them above, where the clip holds those with A > 0."""
     agent, batch = ready()
     batch.log_prob = batch.log_prob + torch.tensor([-0.3, 0.1]).repeat(50)
     _, parts = agent.loss(batch)
     assert parts["approx_kl"].item() == pytest.approx(((math.exp(0.3) - 1.3) + (math.exp(-0.1) - 0.9)) / 2, abs=1e-6)
-    assert parts["clip_fraction"].item() == 0.5
+    held = (batch.advantage[::2] > 0).sum().item() / 100
+    assert 0.1 < held < 0.4 and parts["clip_fraction"].item() == near(held, dtype="float32", terms=100)
 
 
 def test_an_update_logs_the_mean_of_its_last_epoch(ready: Make) -> None:

@@ -71,7 +71,8 @@ class GRPO(PolicyAgent):
         "entropy": "mean entropy of π(·|s), in nats",
         "approx_kl": "KL(π_old ‖ π) over the round, estimated by k3, in nats; "
         "exactly 0 with one epoch of one minibatch",
-        "clip_fraction": "share of steps whose probability ratio left [1-ε, 1+ε]",
+        "clip_fraction": "share of steps that the clip takes the gradient from (cispo: whose "
+        "weight it changes)",
         "grad_norm": "L2 norm of the gradient before clipping",
         "group_return": "mean undiscounted return of the round, in reward units, "
         "without any KL penalty",
@@ -278,7 +279,8 @@ class GRPO(PolicyAgent):
                 "entropy": entropy.detach(),
                 "approx_kl": averaged(k3(batch.log_prob, log_prob, mask), mask, average),
                 "clip_fraction": clip_fraction(
-                    new, old, mask=mask, average=average, **clips
+                    new, old, None if config.ratio == "cispo" else batch.advantage, mask=mask,
+                    average=average, **clips,
                 ),
             })  # fmt: skip
 

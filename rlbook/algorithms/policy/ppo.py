@@ -155,7 +155,7 @@ class PPO(PolicyAgent):
         "entropy": "mean entropy of π(·|s), in nats; falls as the policy makes up its mind",
         "approx_kl": "KL(π_old ‖ π) after the update, estimated by k3, in nats; "
         "above 0.05 the steps are too large",
-        "clip_fraction": "share of samples whose probability ratio left [1-ε, 1+ε], "
+        "clip_fraction": "share of samples that the clip takes the gradient from, "
         "in the last epoch",
         "grad_norm": "L2 norm of the gradient before clipping, mean over the last epoch",
         "explained_variance": "1 - Var(target - V) / Var(target); "
@@ -321,8 +321,8 @@ class PPO(PolicyAgent):
         over = _share(batch)
         kl = averaged(k3(batch.log_prob, log_prob, over.get("mask")), **over)
         clips = {"clip": self.now("clip"), "clip_high": self.config.clip_high}
-        outside = clip_fraction(log_prob, batch.log_prob, **clips, **over)
-        return {"approx_kl": kl, "clip_fraction": outside}
+        clipped = clip_fraction(log_prob, batch.log_prob, batch.advantage, **clips, **over)
+        return {"approx_kl": kl, "clip_fraction": clipped}
 
 
 class Share(TypedDict, total=False):
