@@ -304,18 +304,22 @@ def centring_loss(better: Tensor, worse: Tensor, *, average: Average = per_token
     return averaged((better + worse).square(), None, average)
 
 
-def plackett_luce_loss(score: Tensor, mask: Tensor, *, average: Average = per_token) -> Tensor:
+def plackett_luce_loss(
+    score: Tensor, mask: Tensor, *, level: Tensor | None = None, average: Average = per_token
+) -> Tensor:
     """How surprising an order of preference is if each place is drawn from those not yet placed,
     with the softmax of their scores.
 
     L = -mean_b( Σ_i log( exp r_i / Σ_{j ≥ i} exp r_j ) )
 
     Two episodes make it `bradley_terry_loss` without a margin; equal scores of G episodes make it
-    log G!.
+    log G!. Of episodes that are tied each is drawn as if the others were not there, so that only
+    those below it count: a tie is no preference, and a group of ties costs 0.
 
     Args:
         score: [B, G]. r, the scores of each group's episodes, the best first; carries gradient.
         mask: [B, G], bool; false behind the end of a smaller group.
+        level: [B, G], in any unit. What the order was made of; equal ones are tied. None: no ties.
         average: how the losses [B] of the groups become one number; see
             functional/averages.py.
 
@@ -323,15 +327,18 @@ def plackett_luce_loss(score: Tensor, mask: Tensor, *, average: Average = per_to
         A scalar, in nats.
 
     Source: Plackett 1975, "The analysis of permutations"; as a loss: Xia et al. 2008, "Listwise
-        approach to learning to rank", section 4.
+        approach to learning to rank", section 4. The ties are ours.
     """
-    same_shape(score=score, mask=mask)
+    same_shape(score=score, mask=mask, level=level)
     if score.dim() != 2:
         raise ValueError(f"score must have shape [B, G], got {list(score.shape)}")
     score, size = where_masked(score, mask), score.shape[1]
     square = torch.ones(size, size, dtype=torch.bool, device=score.device)
     itself = square.triu() & square.tril()
-    left = square.triu() & (mask[:, None, :] | itself)                       # [B, G, G]
+    left = square.triu() & mask[:, None, :]                                  # [B, G, G]
+    if level is not None:
+        left = left & (level[:, :, None] != level[:, None, :])
+    left = left | itself
     total = score[:, None, :].masked_fill(~left, -torch.inf).logsumexp(-1)   # [B, G]
     return averaged(where_masked(total - score, mask).sum(-1), None, average)
 

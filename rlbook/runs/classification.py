@@ -97,6 +97,8 @@ def of_reward_model(run: Run, data: str | Path | None = None, threshold: float |
     if not len(rows):
         raise RequestError("the reward model has learned from all of its data (held_out 0); name other pairs as data")
     better, worse = agent.ordered_scores(known, rows)
+    if not len(better):
+        raise RequestError("the reward model can be tested on preferences alone, and all of these data are ties")
     label = np.repeat([True, False], [len(better), len(worse)])
     found = classified(label, np.concatenate([better, worse]), threshold)
     found.measures["pairs in order"] = float(np.mean(better > worse))

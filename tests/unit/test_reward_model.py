@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import near
 from numpy.typing import NDArray
 
 import rlbook
@@ -60,6 +61,48 @@ def test_plackett_luce_is_the_hand_computed_one() -> None:
 def test_equal_scores_make_every_order_alike() -> None:
     loss = plackett_luce_loss(torch.zeros(2, 4), torch.ones(2, 4, dtype=torch.bool))
     assert loss.item() == pytest.approx(log(factorial(4)), abs=1e-6)
+
+
+def test_ties_are_no_preferences() -> None:
+    """Levels 3, 2, 2, 1: the two in the middle win against the last alone, and lose against the first."""
+    score = torch.tensor([[2.0, 1.0, -1.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    level, mask = torch.tensor([[3.0, 2.0, 2.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool)
+    loss = plackett_luce_loss(score, mask, level=level)
+    first = log(exp(2) + exp(1) + exp(-1) + 1) - 2
+    tied = (log(exp(1) + 1) - 1) + (log(exp(-1) + 1) + 1)
+    assert loss.item() == near(first + tied, dtype="float64", terms=12)
+    swapped = plackett_luce_loss(score[:, [0, 2, 1, 3]], mask, level=level)
+    assert swapped.item() == near(loss.item(), dtype="float64", terms=12), "which of the tied stands first means nothing"
+
+
+def test_a_group_of_ties_costs_nothing_and_teaches_nothing() -> None:
+    score = torch.tensor([[2.0, 1.0, 0.0]], requires_grad=True)
+    loss = plackett_luce_loss(score, torch.ones(1, 3, dtype=torch.bool), level=torch.ones(1, 3))
+    loss.backward()
+    assert loss.item() == 0.0 and score.grad is not None and not score.grad.any()
+
+
+def test_levels_without_ties_are_the_order() -> None:
+    score, mask = torch.tensor([[0.3, -1.0, 2.0]]), torch.ones(1, 3, dtype=torch.bool)
+    assert torch.equal(plackett_luce_loss(score, mask), plackett_luce_loss(score, mask, level=-torch.arange(3.0)[None]))
+
+
+def test_rows_with_equal_scores_train_no_order(tmp_path: Path) -> None:
+    """Three answers, of which two have one score: two pairs are left of three, and of a row of ties none."""
+    from rlbook.data import load as load_data
+
+    rows = [{"prompt": "10+20=", "completions": ["30", "31", "32"], "scores": [1.0, 0.5, 0.5]},
+            {"prompt": "10+21=", "completions": ["30", "31", "32"], "scores": [2.0, 2.0, 2.0]}]  # fmt: skip
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data: Any = load_data(tmp_path / "rows.jsonl", adapted_vector(RewardModel, Recipe.of("Addition-v0"), 2, RewardModel.Config()))
+    agent = agent_for("Addition-v0", held_out=0.0)
+    better, worse = agent.ordered_scores(data, np.arange(2))
+    assert len(better) == len(worse) == 2
+    assert agent.accuracy(data, np.array([1])) is None
+    metrics = agent.train_on(data[np.array([1])])                                      # ties alone
+    assert metrics["loss"] == 0.0 and metrics["grad_norm"] == 0.0 and "accuracy" not in metrics
+    metrics = agent.train_on(data[np.arange(2)])                                       # all scores are 0 at first
+    assert metrics["loss"] == near(log(3) / 2, dtype="float32", terms=3)
 
 
 def test_a_group_of_two_is_a_pair_in_loss_and_gradient() -> None:

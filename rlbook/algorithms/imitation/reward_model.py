@@ -3,7 +3,8 @@
     for each minibatch of episodes in order of preference
         r(τ) = the sum of r(s, a) over the steps of τ
         minimise  -mean log σ(r(τ_w) - r(τ_l) - m)       pairs: τ_w was preferred to τ_l
-        or  -mean Σ_i log( exp r(τ_i) / Σ_{j≥i} exp r(τ_j) )      groups: τ_1 was the best
+        or  -mean Σ_i log( exp r(τ_i) / Σ_{j≥i} exp r(τ_j) )      groups: τ_1 was the best; of
+                                                                  ties, j leaves out the others
         plus  c mean (r(τ_w) + r(τ_l))²
 
 The better of two episodes gets the higher score. Only differences count, so the scores have no zero
@@ -139,7 +140,8 @@ class RewardModel(Agent):
         for batch in data.minibatches(self.config.batch_size):
             metrics = self.train_on(batch)
             if len(held_out) and data.passes % 1 == 0:
-                metrics["held_out_accuracy"] = self.accuracy(data, held_out)
+                accuracy = self.accuracy(data, held_out)
+                metrics |= {} if accuracy is None else {"held_out_accuracy": accuracy}
             yield metrics
 
     def held_out(self, data: Data) -> NDArray[np.int64]:
@@ -182,8 +184,10 @@ class RewardModel(Agent):
         loss = torch.stack(losses).mean()
         with torch.no_grad():
             better, worse = ordered(batch, [score.mean(0) for score in scores])
-            accuracy, margin = preference_accuracy(better, worse), (better - worse).mean()
-            metrics = {"loss": loss.detach(), "accuracy": accuracy, "margin": margin}
+            metrics = {"loss": loss.detach()}
+            if len(better):                                    # ties alone prefer nothing
+                metrics["accuracy"] = preference_accuracy(better, worse)
+                metrics["margin"] = (better - worse).mean()
             if self.config.members > 1:
                 metrics["disagreement"] = torch.cat(scores, dim=1).std(0).mean()
         return LossOutput(loss, metrics)
@@ -194,7 +198,8 @@ class RewardModel(Agent):
         """The loss of one member, whose scores of the batch's episodes are given."""
         better, worse = ordered(batch, scores)
         if isinstance(batch, RankedBatch):
-            loss = plackett_luce_loss(*batch.by_group(scores[0]), average=average)
+            grouped, level = batch.by_group(scores[0]), batch.by_group(batch.returns)[0]
+            loss = plackett_luce_loss(*grouped, level=level.to(grouped[0]), average=average)
             average = per_token
         else:
             given_margin = batch.margin
@@ -212,14 +217,11 @@ class RewardModel(Agent):
         """r(τ) of whole episodes: [B], the members' mean."""
         return self.scores(episodes).mean(0)
 
-    @torch.no_grad()
-    def accuracy(self, data: Data, rows: NDArray[np.int64]) -> float:
-        """The share of pairs in these rows that the scores order as they were preferred."""
-        right = [
-            float(self.loss(data[part]).metrics["accuracy"]) * len(part)
-            for part in self.portions(rows)
-        ]
-        return sum(right) / len(rows)
+    def accuracy(self, data: Data, rows: NDArray[np.int64]) -> float | None:
+        """The share of pairs in these rows that the scores order as they were preferred; None where
+        all are ties."""
+        better, worse = self.ordered_scores(data, rows)
+        return float(np.mean(better > worse)) if len(better) else None
 
     @torch.no_grad()
     def ordered_scores(
@@ -277,15 +279,14 @@ class RewardModel(Agent):
 
 
 def ordered(batch: Preferences, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The scores of the better [P] and of the worse [P] of every pair in a batch."""
-    if isinstance(batch, RankedBatch):
-        return pairs_of(*batch.by_group(scores[0]))
-    return scores[0], scores[1]
-
-
-def pairs_of(score: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Every pair within the groups, [B, G] → the scores of the better [P] and of the worse [P]."""
-    both = (mask[:, :, None] & mask[:, None, :]).triu(1)  # [B, G, G]
+    """The scores of the better [P] and of the worse [P] of every pair in a batch; in a group, ties
+    make none."""
+    if not isinstance(batch, RankedBatch):
+        return scores[0], scores[1]
+    (score, mask), level = batch.by_group(scores[0]), batch.by_group(batch.returns)[0]  # [B, G]
+    level = level.to(score.device)
+    differ = level[:, :, None] != level[:, None, :]
+    both = (mask[:, :, None] & mask[:, None, :] & differ).triu(1)                    # [B, G, G]
     group, better, worse = both.nonzero(as_tuple=True)
     return score[group, better], score[group, worse]
 
