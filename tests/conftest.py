@@ -1,4 +1,4 @@
-"""What all tests share: one torch thread, and the table of expected numbers."""
+"""What all tests share: one torch thread, a time limit, and the table of expected numbers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+
+SLOW_LIMIT = 3600
+"""Seconds until a slow test that hangs is ended and named; for all others it is `timeout` in pyproject.toml."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
 
 
 @pytest.fixture(scope="session")
