@@ -91,7 +91,9 @@ def _rows(options: Record, source: str, out: str, env_kwargs: dict[str, Any], gi
         facts = record_examples(
             source, out, schema=str(word(options.schema)), allow_import=options.allow_import, env_kwargs=env_kwargs or None, **given
         )
-    return facts, f"{facts['rows']:,} rows of {facts['env']}, split {facts['split']}\n\n  rlbook train grpo Chat-v0 --env.data {out}"
+    note = f"note: {facts['note']}\n" if "note" in facts else ""
+    said = f"{facts['rows']:,} rows of {facts['env']}, split {facts['split']}\n{note}"
+    return facts, f"{said}\n  rlbook train grpo Chat-v0 --env.data {out}"
 
 
 def _share(given: str) -> float:

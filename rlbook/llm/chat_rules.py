@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from rlbook.llm.chat_codec import ChatCodec, chat_codec, shots_of
 from rlbook.llm.examples import SPLITS, Each, Examples, Source, file_examples, function_examples, named_task, task_examples
 from rlbook.llm.packed import PackedIds
 from rlbook.llm.rewards import Asked, Completion, Rewards
+from rlbook.llm.tasks import recorded_task
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.token_rows import NEW, TokenRules
 from rlbook.llm.tokenizer import CHARACTERS, Codec, character_codec, folder_codec, without
@@ -262,8 +263,17 @@ class ChatRules(TokenRules):
         ended, prompt_text = ended or any(stop in text for stop in self.stop), _contents(example)[-1]
         return Completion(
             prompt_text, example.answer, text.strip(), ended, example.columns, self.chat.messages(example.prompt), ids=written,
-            judge=None if self.judge is None else partial(self.judge.score, prompt_text), limit=self.max_new_tokens,
+            judge=self._judge_of(example, prompt_text), limit=self.max_new_tokens,
         )  # fmt: skip
+
+    def _judge_of(self, example: Example, prompt_text: str) -> Callable[[str], float] | None:
+        """Who says what a completion is worth: the task, or the one that a recorded row names."""
+        if self.judge is not None:
+            return partial(self.judge.score, prompt_text)
+        task = recorded_task(example.columns.get("data_source"))
+        if task is None or example.answer is None:
+            return None
+        return partial(task.score_recorded, prompt_text, example.answer)
 
 
 def chat_settings(

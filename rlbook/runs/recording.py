@@ -78,7 +78,7 @@ def record_examples(
         allow_import, env_kwargs: as in `record`.
 
     Returns:
-        Facts: how many rows, and the file.
+        Facts: how many rows, and the file; and a note where the task's own score cannot be told from a row.
 
     Raises:
         RequestError: one sentence; nothing was written.
@@ -96,16 +96,27 @@ def record_examples(
     if not hasattr(rules, "example"):
         raise RequestError(f"schema is for the examples of a token environment, and {recipe.name} has none")
     from rlbook.data.verl_rows import verl_row, write_rows
+    from rlbook.llm.tasks import RECORDED, MixtureTask, Task, recorded_task
+
+    task = getattr(rules, "judge", None) or rules.task
+
+    def source_of(text: str) -> str:
+        return RECORDED + (task.of[text] if isinstance(task, MixtureTask) else task.name)
 
     def rows() -> Iterator[dict[str, Any]]:
         for index in range(min(len(rules.texts), episodes or len(rules.texts))):
             example, messages = rules.example(index)
             try:
-                yield verl_row(example, messages, source=f"rlbook/{rules.task.name}", split=rules.split, index=index)
+                source = source_of(rules.texts[index])
+                yield verl_row(example, messages, source=source, split=rules.split, index=index)
             except ValueError as error:
                 raise RequestError(str(error)) from None
 
-    return {"env": recipe.name, "schema": schema, "split": rules.split, "rows": write_rows(Path(out), rows()), "data": str(out)}
+    facts = {"env": recipe.name, "schema": schema, "split": rules.split, "rows": write_rows(Path(out), rows()), "data": str(out)}
+    score = getattr(type(task), "score", Task.score)
+    if score is not Task.score and recorded_task(source_of(rules.texts[0])) is None:
+        facts["note"] = f"{recipe.name} scores by more than the rows say; read again, they are compared with the ground truth"
+    return facts
 
 
 def _acting(

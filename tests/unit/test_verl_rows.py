@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
 from rlbook.cli.main import main
@@ -14,6 +16,9 @@ from rlbook.data.text_files import read_rows
 from rlbook.data.verl_rows import verl_row, write_rows
 from rlbook.errors import RequestError
 from rlbook.llm.chat_env import Chat
+from rlbook.llm.tasks import CountdownTask, Task
+from rlbook.llm.tasks.retrieval import RetrievalTask
+from rlbook.llm.token_env import TokenEnv
 
 MESSAGES = [{"role": "user", "content": "1+1="}]
 
@@ -52,6 +57,81 @@ def test_an_environments_examples_are_written_and_read(tmp_path: Path, name: str
     assert list(read.texts) == list(made.texts) and list(read.answers) == list(made.answers)
     assert read.columns[5]["extra_info"] == {"split": "held_out", "index": 5}
     assert [column["data_source"] for column in read.columns[:2]] == ["rlbook/modular"] * 2
+
+
+def written(words: list[str], path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The facts about rows that `rlbook record` has written."""
+    assert main(["record", *words, "--schema", "verl", "--out", str(path), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def earned(rules: Any, prompt: str, text: str) -> float:
+    """What a completion earns that ends with EOS."""
+    index = list(rules.texts).index(prompt)
+    return float(rules.rewards([rules.finished(index, np.array(rules.codec.encode_answer(text)))])[0][0])
+
+
+@pytest.mark.parametrize("words", [["Countdown-v0"], ["Chat-v0", "--env.task", "countdown", "--env.system", "Say it!"]])
+def test_rows_of_countdown_are_scored_by_its_rule_and_not_by_the_one_expression_in_them(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    assert "note" not in written([*words, "--env.split", "held_out"], path, capsys)
+    rules = Chat(data=str(path), held_out_data=str(path)).rules
+    task = CountdownTask()
+    prompt = next(prompt for prompt in rules.texts if task.answer(prompt) == "+".join(sorted(task.answer(prompt).split("+"))))
+    answer = task.answer(prompt)
+    other = "+".join(reversed(answer.split("+")))
+    assert other != answer and earned(rules, prompt, answer) == earned(rules, prompt, other) == 1.0
+    assert earned(rules, prompt, f"{other}+1") == earned(rules, prompt, other[:-1]) == 0.0
+
+
+def test_rows_of_sums_in_steps_are_scored_behind_the_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From `Reasoning-v0`, and from a mixture, whose rows name the task that each is of."""
+    for words in (["Reasoning-v0"], ["Mixture-v0"]):
+        path = tmp_path / f"{words[0]}.jsonl"
+        written([*words, "--env.split", "held_out"], path, capsys)
+        rules = Chat(data=str(path), held_out_data=str(path)).rules
+        index = next(i for i in range(len(rules.texts)) if rules.columns[i]["data_source"] == "rlbook/reasoning")
+        answer, judge = rules.answers[index], rules.finished(index, np.array(rules.codec.encode_answer("1"))).judge
+        assert judge is not None and judge(f"<think>1</think>{answer}") == 1.0 and judge(f"<think>{answer}") == 0.0
+
+
+def test_rows_of_retrieval_are_worth_what_their_shots_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.jsonl"
+    written(["Retrieval-v0", "--env.split", "held_out", "--episodes", "4"], path, capsys)
+    rules = Chat(data=str(path), held_out_data=str(path), reward="judged").rules
+    judge = rules.finished(0, np.array(rules.codec.encode_answer("1"))).judge
+    assert judge is not None and judge("<17><42>") == RetrievalTask().score(rules.texts[0], "<17><42>") != 0.0
+
+
+class Halves(Task):
+    """A task of somebody's own, whose score cannot be told from a row."""
+
+    name, characters = "halves", "0123456789="
+
+    def all_prompts(self) -> list[str]:
+        return [f"{2 * i}=" for i in range(600)]
+
+    def answer(self, prompt: str) -> str:
+        return str(int(prompt[:-1]) // 2)
+
+    def score(self, prompt: str, text: str) -> float:
+        return 0.5
+
+
+class HalvesEnv(TokenEnv):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(Halves(), **kwargs)
+
+
+def test_a_score_that_cannot_be_told_from_a_row_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gymnasium.register("Halves-v0", HalvesEnv)
+    try:
+        facts = written(["Halves-v0"], tmp_path / "rows.jsonl", capsys)
+    finally:
+        del gymnasium.registry["Halves-v0"]
+    assert facts["note"] == "Halves-v0 scores by more than the rows say; read again, they are compared with the ground truth"
 
 
 def test_many_rows_are_written_in_pieces_and_a_parquet_file_has_one_form(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from rlbook.llm.tasks.countdown import CountdownTask
 from rlbook.llm.tasks.mixture import MixtureTask
 from rlbook.llm.tasks.modular import ModularTask
 from rlbook.llm.tasks.reasoning import ReasoningTask
+from rlbook.llm.tasks.retrieval import RetrievalTask
 from rlbook.llm.tasks.reverse import ReverseTask
 from rlbook.llm.tasks.sorting import SortingTask
 from rlbook.llm.tasks.tagged_copy import TaggedCopyTask
@@ -15,7 +16,17 @@ TASKS: dict[str, type[Task]] = {
     for task in (AdditionTask, ReverseTask, SortingTask, ModularTask, TaggedCopyTask, CountdownTask, ReasoningTask)
 }
 
+RECORDED = "rlbook/"
+"""In front of a task's name in the `data_source` of the rows that `rlbook record` writes."""
+
+
+def recorded_task(source: object) -> type[Task] | None:
+    """The task that a row's `data_source` names; None where it is none of these."""
+    known: dict[str, type[Task]] = {**TASKS, RetrievalTask.name: RetrievalTask}
+    return known.get(str(source).removeprefix(RECORDED)) if str(source).startswith(RECORDED) else None
+
+
 __all__ = [
-    "TASKS", "AdditionTask", "CountdownTask", "MixtureTask", "ModularTask", "ReasoningTask", "ReverseTask", "SortingTask",
-    "TaggedCopyTask", "Task",
+    "RECORDED", "TASKS", "AdditionTask", "CountdownTask", "MixtureTask", "ModularTask", "ReasoningTask", "ReverseTask", "SortingTask",
+    "TaggedCopyTask", "Task", "recorded_task",
 ]  # fmt: skip

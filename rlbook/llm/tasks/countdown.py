@@ -30,6 +30,10 @@ class CountdownTask(Task):
         return _solutions()[prompt]
 
     def score(self, prompt: str, text: str) -> float:
+        return self.score_recorded(prompt, "", text)         # of other targets, too
+
+    @staticmethod
+    def score_recorded(prompt: str, answer: str, text: str) -> float:
         numbers, target = prompt.rstrip("=").split(":")
         found = parse(text)
         return float(found is not None and found.value == int(target) and sorted(found.numbers) == list(map(int, numbers.split(","))))

@@ -64,7 +64,14 @@ class Task(ABC):
 
     def score(self, prompt: str, text: str) -> float:
         """What a completion of `prompt` is worth, from 0 to 1 for a right one; `text` is without EOS."""
-        return float(text == self.answer(prompt))
+        return self.score_recorded(prompt, self.answer(prompt), text)
+
+    @staticmethod
+    def score_recorded(prompt: str, answer: str, text: str) -> float:
+        """The same where nothing but the prompt and a right answer is left of the task, as in a file
+        of rows.
+        """
+        return float(text == answer)
 
     def columns(self, prompt: str) -> Mapping[str, object]:
         """What else rewards are told about `prompt`, by name."""
