@@ -24,7 +24,7 @@ CONFIG = Path(__file__).parents[2] / "pyproject.toml"
 def test_a_test_that_hangs_is_ended_and_named(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGS)
     options = "-q -p pytest_timeout -p no:cacheprovider -o timeout=0.2".split()
-    command = [sys.executable, "-m", "pytest", *options, "-c", str(CONFIG), "--rootdir", "."]
+    command = [sys.executable, "-m", "pytest", *options, "-c", str(CONFIG), "--rootdir", ".", "."]
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         command, cwd=tmp_path, env=alone, capture_output=True, text=True, timeout=60
