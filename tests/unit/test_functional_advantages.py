@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from closeness import assert_near, near
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.testing import assert_close
 
 from rlbook.functional.advantages import explained_variance, gae, group_advantage, leave_one_out_advantage, normalize
 from rlbook.functional.returns import discounted_returns, td_target
@@ -28,8 +28,8 @@ def test_gae_is_the_hand_computed_one(fixtures):
     # δ = 1.4, 2.35, 1.5, 4.25, 8.8, 6.15 and γλ = .72; A_0 = 1.4 + .72 (2.35 + .72 · 1.5), A_3 = 4.25 + .72 · 8.8
     expected = torch.tensor([1.4 + 0.72 * (2.35 + 0.72 * 1.5), 2.35 + 0.72 * 1.5, 1.5, 4.25 + 0.72 * 8.8, 8.8, 6.15], dtype=torch.float64)
     result = gae(*scripted(fixtures["losses"]["gae"]), gamma=0.9, gae_lambda=0.8)
-    assert_close(result, expected, rtol=0, atol=1e-9)
-    assert_close(result, torch.tensor(fixtures["losses"]["gae"]["advantages"]["correct"], dtype=torch.float64), rtol=0, atol=1e-9)
+    assert_near(result, expected, terms=4)
+    assert_near(result, fixtures["losses"]["gae"]["advantages"]["correct"], terms=4)
 
 
 @pytest.mark.parametrize("bug", ["trunc_as_term", "trunc_bootstrap_from_reset_obs", "trunc_leak", "mask_off_by_one", "ignore_done"])
@@ -43,7 +43,7 @@ def test_advantage_plus_value_is_the_critics_target(fixtures):
     case = fixtures["losses"]["gae"]
     reward, value, *rest = scripted(case)
     target = gae(reward, value, *rest, gamma=0.9, gae_lambda=0.8) + value
-    assert_close(target, torch.tensor(case["returns_correct"], dtype=torch.float64), rtol=0, atol=1e-9)
+    assert_near(target, case["returns_correct"], terms=5)
 
 
 def direct_sum(reward, value, next_value, terminated, truncated, gamma, gae_lambda):
@@ -72,7 +72,7 @@ def test_gae_is_the_discounted_sum_of_td_errors(steps, gamma, gae_lambda):
     tensors = [torch.tensor(column, dtype=torch.float64) for column in (reward, value, next_value)]
     result = gae(*tensors, flags(*terminated), flags(*truncated), gamma=gamma, gae_lambda=gae_lambda)
     expected = direct_sum(reward, value, next_value, terminated, truncated, gamma, gae_lambda)
-    assert_close(result, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+    assert_near(result, expected, terms=3 * len(steps), size=15 * len(steps))      # |δ| ≤ 5 + 5 + 5
 
 
 @settings(deadline=None, max_examples=100)
@@ -96,7 +96,10 @@ def test_gae_passes_over_gaps_as_if_they_were_absent(steps, gaps, gamma, lam):
         [2.5 if s[3] or s[4] else (steps[i + 1][1] if i + 1 < len(steps) else 1.5) for i, s in enumerate(steps)], dtype=torch.float64
     )
     result = gae(*five, gamma=gamma, gae_lambda=lam, valid=valid)
-    assert_close(result[columns], gae(*dense, gamma=gamma, gae_lambda=lam), rtol=1e-9, atol=1e-9)
+    assert_near(
+        result[columns], gae(*dense, gamma=gamma, gae_lambda=lam), terms=3 * len(steps),
+        size=15 * len(steps),
+    )
     assert (result[~valid] == 0).all()
 
 
@@ -109,7 +112,7 @@ def test_an_episode_that_ends_inside_a_gap_does_not_leak_into_the_next(terminate
         torch.tensor([2.0, NAN, NAN, 3.0]), value, next_value, ends if terminated else nothing, nothing if terminated else ends,
         gamma=0.5, gae_lambda=1.0, valid=flags(True, False, False, True),
     )
-    assert_close(result, torch.tensor([2 + 0.5 * bootstrap - 1, 0.0, 0.0, 3 + 0.5 * 60 - 50]))
+    assert_near(result, [2 + 0.5 * bootstrap - 1, 0.0, 0.0, 3 + 0.5 * 60 - 50], size=50)
 
 
 def test_streams_are_independent_and_waiting_ones_get_nothing():
@@ -124,16 +127,22 @@ def test_streams_are_independent_and_waiting_ones_get_nothing():
     result = gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.7, valid=valid)
     for n, length in enumerate(lengths):
         alone = [column[:length, n] for column in (reward, value, next_value, terminated, truncated)]
-        assert_close(result[:length, n], gae(*alone, gamma=0.9, gae_lambda=0.7))
+        assert_near(result[:length, n], gae(*alone, gamma=0.9, gae_lambda=0.7), terms=3 * 9)
         assert (result[length:, n] == 0).all()
 
 
 def test_lambda_zero_is_the_td_error_and_lambda_one_the_return_minus_the_value(fixtures):
     reward, value, next_value, terminated, truncated = scripted(fixtures["losses"]["gae"])
     td_error = td_target(reward, terminated, next_value, 0.9) - value
-    assert_close(gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.0), td_error)
+    assert_near(
+        gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.0), td_error,
+        terms=3,
+    )
     whole = discounted_returns(reward, terminated, truncated, 0.9, next_value=next_value) - value
-    assert_close(gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=1.0), whole)
+    assert_near(
+        gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=1.0), whole,
+        terms=3 * 3, size=20,
+    )
 
 
 def test_nothing_behind_an_end_changes_an_earlier_advantage(fixtures):
@@ -154,26 +163,39 @@ def test_gae_carries_no_gradient_and_refuses_other_shapes():
 def test_group_advantage_is_trls_and_its_other_forms_are_the_peers(fixtures):
     case, peers = fixtures["losses"]["grpo"], fixtures["language_model_losses"]
     reward = torch.tensor(case["rewards"], dtype=torch.float64).flatten()
-    expected = torch.tensor(case["adv_ddof1_eps1e-4"], dtype=torch.float64).flatten()
-    assert_close(group_advantage(reward, 4), expected, rtol=0, atol=1e-9)
-    expected = torch.tensor(case["adv_ddof0_eps1e-8"], dtype=torch.float64).flatten()
-    assert_close(group_advantage(reward, 4, ddof=0, eps=1e-8), expected, rtol=0, atol=1e-9)
-    expected = torch.tensor(case["adv_no_std(dr_grpo)"], dtype=torch.float64).flatten()
-    assert_close(group_advantage(reward, 4, scale="none"), expected)
-    assert group_advantage(reward, 4)[0] == pytest.approx(peers["group_trl"], abs=1e-6)
-    assert group_advantage(reward, 4, eps=1e-6)[0] == pytest.approx(peers["group_verl"], abs=1e-6)
+    for key, options in (
+        ("adv_ddof1_eps1e-4", {}), ("adv_ddof0_eps1e-8", {"ddof": 0, "eps": 1e-8})
+    ):
+        expected = [number for group in case[key] for number in group]
+        # printed with ten decimals
+        assert group_advantage(reward, 4, **options).tolist() == pytest.approx(
+            expected, rel=0, abs=5e-11
+        )
+    assert_near(
+        group_advantage(reward, 4, scale="none"),
+        [number for group in case["adv_no_std(dr_grpo)"] for number in group], terms=4,
+    )
+    # printed with six decimals
+    assert group_advantage(reward, 4)[0].item() == pytest.approx(peers["group_trl"], abs=5e-7)
+    assert group_advantage(reward, 4, eps=1e-6)[0].item() == pytest.approx(
+        peers["group_verl"], abs=5e-7
+    )
     # others' mean of the first is (0 + 0 + 1) / 3, so 1 - 1/3 = 2/3
-    assert leave_one_out_advantage(reward, 4)[:4].tolist() == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3], abs=1e-9)
+    assert_near(leave_one_out_advantage(reward, 4)[:4], [2 / 3, -2 / 3, -2 / 3, 2 / 3], terms=4)
 
 
 def test_the_mean_of_the_others_is_further_away_than_the_mean_of_all():
     """Returns 4, 1, 1: the others' means are 1, 2.5, 2.5, so 3, -1.5, -1.5 = 3/2 · (2, -1, -1); the deviation is √(6 / 2) = √3."""
     reward = torch.tensor([4.0, 1.0, 1.0], dtype=torch.float64)
     expected = torch.tensor([4 - (1 + 1) / 2, 1 - (4 + 1) / 2, 1 - (4 + 1) / 2], dtype=torch.float64)
-    assert_close(leave_one_out_advantage(reward, 3), expected)
-    assert_close(group_advantage(reward, 3, scale="none", baseline="leave-one-out"), expected)
-    assert_close(group_advantage(reward, 3, baseline="leave-one-out", eps=0.0), expected / 3**0.5)
-    assert_close(group_advantage(reward, 3, scale="none"), expected * 2 / 3)
+    assert_near(leave_one_out_advantage(reward, 3), expected, terms=3)
+    assert_near(
+        group_advantage(reward, 3, scale="none", baseline="leave-one-out"), expected, terms=3
+    )
+    assert_near(
+        group_advantage(reward, 3, baseline="leave-one-out", eps=0.0), expected / 3**0.5, terms=3
+    )
+    assert_near(group_advantage(reward, 3, scale="none"), expected * 2 / 3, terms=3)
     with pytest.raises(ValueError, match="baseline must be one of 'mean', 'leave-one-out', 'batch', 'none', got 'others'"):
         group_advantage(reward, 3, baseline="others")
 
@@ -182,17 +204,20 @@ def test_the_mean_of_the_batch_and_none_at_all_are_taken_off_every_group_alike()
     """0, 2, 10, 12 have the mean 6, the sample variance (36 + 16 + 16 + 36) / 3."""
     reward = torch.tensor([0.0, 2.0, 10.0, 12.0], dtype=torch.float64)
     expected = torch.tensor([-6.0, -4.0, 4.0, 6.0], dtype=torch.float64)
-    assert_close(group_advantage(reward, 2, scale="none", baseline="batch"), expected)
-    assert_close(group_advantage(reward, 2, scale="batch", baseline="batch", eps=0.0), expected / (104 / 3) ** 0.5)
-    assert_close(group_advantage(reward, 2, scale="none", baseline="none"), reward)
-    assert_close(group_advantage(reward, 2, baseline="none", eps=0.0), reward / 2**0.5)
+    assert_near(group_advantage(reward, 2, scale="none", baseline="batch"), expected, terms=4)
+    assert_near(
+        group_advantage(reward, 2, scale="batch", baseline="batch", eps=0.0),
+        expected / (104 / 3) ** 0.5, terms=4,
+    )
+    assert_near(group_advantage(reward, 2, scale="none", baseline="none"), reward)
+    assert_near(group_advantage(reward, 2, baseline="none", eps=0.0), reward / 2**0.5, terms=2)
 
 
 def test_batch_scale_divides_every_group_by_the_spread_of_the_whole_batch():
     reward = torch.tensor([0.0, 2.0, 10.0, 10.0], dtype=torch.float64)
     spread = torch.tensor([0.0, 2.0, 10.0, 10.0], dtype=torch.float64).std()
     expected = torch.tensor([-1.0, 1.0, 0.0, 0.0], dtype=torch.float64) / (spread + 1e-4)
-    assert_close(group_advantage(reward, 2, scale="batch"), expected)
+    assert_near(group_advantage(reward, 2, scale="batch"), expected, terms=4)
 
 
 @pytest.mark.parametrize("reward", [0.35, 0.1, 1e6 + 1 / 3, -7.7])
@@ -206,14 +231,16 @@ def test_equal_rewards_have_no_advantage_at_all(reward, size):
 
 def test_one_odd_reward_in_eight_stays_bounded():
     result = group_advantage(torch.tensor([0.35] * 7 + [0.3]), 8)
-    assert result.abs().max() <= 7 / 8**0.5        # (G - 1) / √G, the largest z-score that G numbers can have
+    # (G - 1) / √G, the largest z-score that G numbers can have; eps lowers it
+    assert result.abs().max() <= 7 / 8**0.5
     assert result[:7].unique().numel() == 1
 
 
 def test_permuting_groups_permutes_their_advantages():
     reward = torch.rand(6, 4, generator=torch.Generator().manual_seed(2))
     order = torch.tensor([3, 0, 5, 1, 2, 4])
-    assert_close(group_advantage(reward[order].flatten(), 4), group_advantage(reward.flatten(), 4).view(6, 4)[order].flatten())
+    permuted = group_advantage(reward[order].flatten(), 4)
+    assert_near(permuted, group_advantage(reward.flatten(), 4).view(6, 4)[order].flatten(), terms=4)
 
 
 def test_groups_that_do_not_fit_are_refused():
@@ -226,10 +253,14 @@ def test_groups_that_do_not_fit_are_refused():
 
 
 def test_normalised_advantages_have_mean_zero_and_variance_one():
-    result = normalize(torch.tensor([1.0, -1.0, 0.5, -2.0], dtype=torch.float64))
-    assert result.mean().item() == pytest.approx(0.0, abs=1e-12)
-    assert result.var().item() == pytest.approx(1.0, abs=1e-6)     # ddof = 1
-    assert normalize(torch.tensor([1.0, -1.0, 0.5, -2.0]), ddof=0).var(correction=0).item() == pytest.approx(1.0, abs=1e-6)
+    advantage = torch.tensor([1.0, -1.0, 0.5, -2.0], dtype=torch.float64)
+    result = normalize(advantage)
+    assert result.mean().item() == near(0.0, terms=4, size=2.0)
+    for ddof in (0, 1):
+        std = advantage.std(correction=ddof).item()
+        variance = normalize(advantage, ddof=ddof).var(correction=ddof).item()
+        assert variance == near((std / (std + 1e-8)) ** 2, terms=4)
+        assert variance != near(1.0, terms=4), "without ε"
 
 
 def test_fewer_than_two_advantages_stay_as_they_are():
@@ -248,7 +279,7 @@ def test_padding_does_not_change_the_normalisation_and_gets_zero():
     advantage = torch.tensor([[1.0, 2.0, NAN], [5.0, NAN, NAN]])
     mask = flags(*[[1, 1, 0], [1, 0, 0]])
     result = normalize(advantage, mask)
-    assert_close(result[mask], normalize(torch.tensor([1.0, 2.0, 5.0])))
+    assert_near(result[mask], normalize(torch.tensor([1.0, 2.0, 5.0])), terms=3)
     assert (result[~mask] == 0).all()
 
 
@@ -256,5 +287,7 @@ def test_explained_variance_by_hand() -> None:
     """Targets 1, 2, 3 of variance 1; V = 2 misses by -1, 0, 1: nothing is explained. V = 1, 2, 2 misses by 0, 0, 1, of variance 1/3."""
     target, mask = torch.tensor([1.0, 2.0, 3.0, NAN]), flags(True, True, True, False)
     for value, expected in ((target, 1.0), (torch.full((4,), 2.0), 0.0), (torch.tensor([1.0, 2.0, 2.0, 0.0]), 1 - 1 / 3)):
-        assert explained_variance(target - value, target, mask) == pytest.approx(expected)
+        assert explained_variance(target - value, target, mask) == near(
+            expected, dtype="float32", terms=3, size=1.0
+        )
     assert explained_variance(torch.zeros(2), torch.ones(2), flags(True, True)) == 1.0, "nothing to explain, and no division by zero"

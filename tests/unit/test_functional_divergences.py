@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
+from closeness import assert_near, near, rounding_bound
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.testing import assert_close
 
 from rlbook.functional.divergences import ESTIMATORS, categorical_entropy, gaussian_entropy, k1, k2, k3, k3_plus
 
@@ -17,8 +17,9 @@ def test_k1_and_k3_are_the_ppo_fixtures(fixtures):
     case = fixtures["losses"]["ppo"]
     new, old = (torch.tensor(case[name], dtype=torch.float64) for name in ("logp_new", "logp_old"))
     # KL(old ‖ new) from samples of old: the roles are swapped
-    assert k1(old, new).mean().item() == pytest.approx(case["approx_kl_k1"], abs=1e-9)
-    assert k3(old, new).mean().item() == pytest.approx(case["approx_kl_k3"], abs=1e-9)
+    assert k1(old, new).mean().item() == near(case["approx_kl_k1"], terms=4, size=1.0)
+    # printed with ten decimals
+    assert k3(old, new).mean().item() == pytest.approx(case["approx_kl_k3"], rel=0, abs=5e-11)
 
 
 def test_expectations_and_variances_are_the_exact_ones(fixtures):
@@ -27,9 +28,12 @@ def test_expectations_and_variances_are_the_exact_ones(fixtures):
     for name, estimator in (("k1", k1), ("k2", k2), ("k3", k3)):
         sample = estimator(p.log(), q.log())
         mean = (p * sample).sum()
-        assert mean.item() == pytest.approx(case[f"E[{name}]"], abs=1e-9)
+        # printed with ten decimals
+        assert mean.item() == pytest.approx(case[f"E[{name}]"], rel=0, abs=5e-11)
         if f"Var[{name}]" in case:
-            assert (p * (sample - mean).square()).sum().item() == pytest.approx(case[f"Var[{name}]"], abs=1e-9)
+            assert (p * (sample - mean).square()).sum().item() == pytest.approx(
+                case[f"Var[{name}]"], rel=0, abs=5e-11
+            )
 
 
 def expected_gradient(estimator, p_logits, q):
@@ -47,21 +51,24 @@ def test_as_a_loss_k1_has_no_gradient_k2_the_kls_and_k3_the_reverse_kls():
     reverse = (q * (q.log() - p.log())).sum()
     (kl_gradient,) = torch.autograd.grad(kl, logits, retain_graph=True)
     (reverse_gradient,) = torch.autograd.grad(reverse, logits)
-    assert_close(expected_gradient(k1, logits, q), torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-12)
-    assert_close(expected_gradient(k3, logits, q), reverse_gradient)
+    assert_near(expected_gradient(k1, logits, q), [0.0] * 3, terms=3, size=1.0)
+    assert_near(expected_gradient(k3, logits, q), reverse_gradient, terms=9, size=1.0)
     for name in ("k2", "k1+", "k3+"):
-        assert_close(expected_gradient(ESTIMATORS[name], logits, q), kl_gradient)
+        assert_near(expected_gradient(ESTIMATORS[name], logits, q), kl_gradient, terms=9, size=1.0)
 
 
 def test_the_plus_forms_keep_the_value_and_take_k2s_gradient():
     log_prob = torch.tensor([-1.0, -2.0], requires_grad=True)
     reference = torch.tensor([-1.5, -1.0])
     for name in ("k1", "k3"):
-        assert_close(ESTIMATORS[f"{name}+"](log_prob, reference), ESTIMATORS[name](log_prob, reference))
+        assert_near(
+            ESTIMATORS[f"{name}+"](log_prob, reference), ESTIMATORS[name](log_prob, reference),
+            terms=4,
+        )
     (gradient,) = torch.autograd.grad(k3_plus(log_prob, reference).sum(), log_prob)
-    assert_close(gradient, (log_prob - reference).detach())
+    assert_near(gradient, log_prob - reference, terms=4)
     (gradient,) = torch.autograd.grad(k3(log_prob, reference).sum(), log_prob)
-    assert_close(gradient, (1 - (reference - log_prob).exp()).detach())
+    assert_near(gradient, 1 - (reference - log_prob).exp(), terms=4)
 
 
 @settings(deadline=None)
@@ -70,15 +77,16 @@ def test_k3_keeps_its_digits_and_is_never_negative(x):
     log_prob, reference = torch.tensor([x]), torch.zeros(1)
     exact = math.expm1(-x) + x
     result = k3(log_prob, reference).item()
-    assert result >= -1e-9
-    assert result == pytest.approx(exact, rel=1e-5, abs=3e-7 * abs(x))
+    assert result >= -rounding_bound("float32", size=abs(x))
+    assert result == near(exact, dtype="float32", terms=2, size=abs(math.expm1(-x)) + abs(x))
 
 
 def test_the_naive_form_of_k3_would_lose_what_ours_keeps():
     x = torch.tensor([1e-3])
     exact = 1e-6 / 2 - 1e-9 / 6
-    assert k3(x, torch.zeros(1)).item() == pytest.approx(exact, rel=1e-3)
-    assert ((-x).exp() - 1 + x).item() != pytest.approx(exact, rel=1e-2)
+    # 3e-9, of terms of size 1e-3; theirs are of size 1
+    kept = near(exact, dtype="float32", terms=2, size=2e-3)
+    assert k3(x, torch.zeros(1)).item() == kept != ((-x).exp() - 1 + x).item()
 
 
 @pytest.mark.parametrize("name", list(ESTIMATORS))
@@ -94,20 +102,20 @@ def test_padding_is_zero_in_value_and_gradient(name):
 
 
 def test_k2_is_half_the_square():
-    assert k2(torch.tensor([-1.0]), torch.tensor([-3.0])).item() == pytest.approx(2.0)
+    assert k2(torch.tensor([-1.0]), torch.tensor([-3.0])).item() == 2.0
 
 
 def test_the_entropy_of_a_uniform_choice_is_the_log_of_its_size():
-    assert categorical_entropy(torch.zeros(2, 3, 8)).flatten().tolist() == pytest.approx([math.log(8)] * 6)
+    assert_near(categorical_entropy(torch.zeros(2, 3, 8)), [[math.log(8)] * 3] * 2, terms=8)
     prob = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     expected = -(0.5 * math.log(0.5) + 0.3 * math.log(0.3) + 0.2 * math.log(0.2))
-    assert categorical_entropy(prob.log() + 7.0).item() == pytest.approx(expected, abs=1e-12)
+    assert categorical_entropy(prob.log() + 7.0).item() == near(expected, terms=3, size=7.0)
 
 
 def test_forbidden_and_impossible_actions_leave_entropy_and_gradient_finite():
     logits = torch.tensor([[0.0, -math.inf, 0.0], [5.0, -math.inf, -math.inf], [0.0, -500.0, 0.0]], requires_grad=True)
     entropy = categorical_entropy(logits)
-    assert entropy.tolist() == pytest.approx([math.log(2), 0.0, math.log(2)])
+    assert_near(entropy, [math.log(2), 0.0, math.log(2)], terms=3)
     (gradient,) = torch.autograd.grad(entropy.sum(), logits)
     assert gradient.isfinite().all()
 
@@ -115,5 +123,7 @@ def test_forbidden_and_impossible_actions_leave_entropy_and_gradient_finite():
 def test_the_entropy_of_a_gaussian_is_the_textbook_one():
     std = torch.tensor([[0.5, 2.0]], dtype=torch.float64)
     expected = sum(0.5 * math.log(2 * math.pi * math.e * s**2) for s in (0.5, 2.0))
-    assert gaussian_entropy(std.log()).tolist() == pytest.approx([expected], abs=1e-12)
-    assert_close(gaussian_entropy(std.log()), torch.distributions.Normal(0.0, std).entropy().sum(-1))
+    assert_near(gaussian_entropy(std.log()), [expected], terms=4)
+    assert_near(
+        gaussian_entropy(std.log()), torch.distributions.Normal(0.0, std).entropy().sum(-1), terms=4
+    )

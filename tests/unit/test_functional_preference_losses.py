@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.testing import assert_close
+from closeness import assert_near, near
 
 from rlbook.functional.preference_losses import (
     dpo_loss,
@@ -27,27 +27,41 @@ def pairs(fixtures):
 
 def test_dpo_is_the_hand_computed_one(pairs, fixtures):
     expected = (math.log(1 + math.exp(-0.15)) + math.log(1 + math.exp(0.05))) / 2      # Δ = 1.5 and -.5, β = .1
-    assert dpo_loss(*pairs, beta=0.1).item() == pytest.approx(expected, abs=1e-12)
-    assert dpo_loss(*pairs, beta=0.1).item() == pytest.approx(fixtures["losses"]["dpo"]["sigmoid_loss"], abs=1e-9)
+    assert dpo_loss(*pairs, beta=0.1).item() == near(expected, terms=4, size=2.0)
+    # printed with ten decimals
+    assert dpo_loss(*pairs, beta=0.1).item() == pytest.approx(
+        fixtures["losses"]["dpo"]["sigmoid_loss"], rel=0, abs=5e-11
+    )
 
 
 def test_label_smoothing_mixes_in_the_swapped_pair(pairs, fixtures):
     chosen, rejected, reference_chosen, reference_rejected = pairs
     swapped = dpo_loss(rejected, chosen, reference_rejected, reference_chosen, beta=0.1)
     loss = dpo_loss(*pairs, beta=0.1, label_smoothing=0.1)
-    assert_close(loss, 0.9 * dpo_loss(*pairs, beta=0.1) + 0.1 * swapped)
-    assert loss.item() == pytest.approx(fixtures["losses"]["dpo"]["label_smoothing0.1_cdpo"], abs=1e-9)
+    assert_near(loss, 0.9 * dpo_loss(*pairs, beta=0.1) + 0.1 * swapped, terms=4, size=2.0)
+    # printed with ten decimals
+    assert loss.item() == pytest.approx(
+        fixtures["losses"]["dpo"]["label_smoothing0.1_cdpo"], rel=0, abs=5e-11
+    )
 
 
 def test_ipo_and_hinge_are_the_hand_computed_ones(pairs):
-    assert ipo_loss(*pairs, beta=0.1).item() == pytest.approx(((1.5 - 5) ** 2 + (-0.5 - 5) ** 2) / 2, abs=1e-12)   # 21.25
-    assert hinge_preference_loss(*pairs, beta=0.1).item() == pytest.approx(((1 - 0.15) + (1 + 0.05)) / 2, abs=1e-12)   # .95
+    # 21.25
+    assert ipo_loss(*pairs, beta=0.1).item() == near(
+        ((1.5 - 5) ** 2 + (-0.5 - 5) ** 2) / 2, terms=6, size=12 * 5.5
+    )
+    # .95
+    assert hinge_preference_loss(*pairs, beta=0.1).item() == near(
+        ((1 - 0.15) + (1 + 0.05)) / 2, terms=6, size=2.0
+    )
 
 
 def test_dpo_starts_at_ln_2_whatever_beta(pairs):
     chosen, rejected, *_ = pairs
     for beta in (0.01, 0.1, 5.0):
-        assert dpo_loss(chosen, rejected, chosen, rejected, beta=beta).item() == pytest.approx(math.log(2), abs=1e-12)
+        assert dpo_loss(chosen, rejected, chosen, rejected, beta=beta).item() == near(
+            math.log(2), terms=2
+        )
 
 
 def test_dpo_raises_the_chosen_and_lowers_the_rejected(pairs):
@@ -55,19 +69,21 @@ def test_dpo_raises_the_chosen_and_lowers_the_rejected(pairs):
     up, down = torch.autograd.grad(dpo_loss(chosen, rejected, *pairs[2:], beta=0.1), (chosen, rejected))
     assert (up < 0).all() and (down > 0).all()
     # dL/dchosen = -β σ(-βΔ) / B for Δ = 1.5
-    assert up[0].item() == pytest.approx(-0.1 / (1 + math.exp(0.15)) / 2, abs=1e-12)
+    assert up[0].item() == near(-0.1 / (1 + math.exp(0.15)) / 2, terms=4)
 
 
 def test_dpo_is_finite_far_from_the_reference():
     far = torch.tensor([1e4], dtype=torch.float32)
-    assert dpo_loss(-far, far, 0 * far, 0 * far, beta=1.0).item() == pytest.approx(2e4)
+    assert dpo_loss(-far, far, 0 * far, 0 * far, beta=1.0).item() == near(
+        2e4, dtype="float32", terms=2
+    )
     assert dpo_loss(far, -far, 0 * far, 0 * far, beta=1.0).item() == 0.0
 
 
 def test_implicit_rewards_and_accuracy(pairs, fixtures):
     chosen, rejected, reference_chosen, reference_rejected = pairs
     reward = implicit_reward(chosen, reference_chosen, 0.1)
-    assert reward.tolist() == pytest.approx([0.1 * 0.5, 0.0])
+    assert_near(reward, [0.1 * 0.5, 0.0])
     other = implicit_reward(rejected, reference_rejected, 0.1)
     assert preference_accuracy(reward, other).item() == fixtures["losses"]["dpo"]["accuracy"] == 0.5
     assert preference_accuracy(reward, reward).item() == 0.0     # a tie is no preference
@@ -92,4 +108,4 @@ def test_shapes_are_never_broadcast(loss, pairs):
 def test_the_mean_log_probability_of_a_text_is_over_its_own_tokens():
     log_prob = torch.tensor([[-1.0, -2.0, float("nan")], [-3.0, float("nan"), float("nan")]])
     mask = torch.tensor([[True, True, False], [True, False, False]])
-    assert_close(mean_log_prob(log_prob, mask), torch.tensor([(-1.0 - 2.0) / 2, -3.0 / 1]))
+    assert_near(mean_log_prob(log_prob, mask), [(-1.0 - 2.0) / 2, -3.0 / 1], terms=2)
