@@ -7,9 +7,9 @@ comparison are rounded, and their inputs were; with λ = 8 the bound is
     8 √terms · eps(dtype) · size
 
 `terms` counts what is added up on the longest way from the inputs to the result: for a matrix product the inner width, for a network the
-sum of the widths of its layers, for a chain of updates how many there are. `size` is Σ|terms|, which for a mean is the size of the numbers
-and where nothing cancels the size of the result; where large numbers cancel to a small one the call has to say so, since the result does
-not show it.
+sum of the widths of its layers (`widths`), for a chain of updates how many there are. `size` is Σ|terms|, which for a mean is the size of
+the numbers and where nothing cancels the size of the result; where large numbers cancel to a small one the call has to say so, since the
+result does not show it.
 """
 
 from __future__ import annotations
@@ -71,6 +71,11 @@ def assert_near(actual: Any, expected: Any, *, dtype: Any = None, terms: float =
     bound = rounding_bound(dtype, terms=terms, size=size)
     np.testing.assert_array_equal(np.shape(actual), np.shape(expected), "the shapes differ")
     np.testing.assert_allclose(np.asarray(actual, np.float64), np.asarray(expected, np.float64), rtol=0.0, atol=bound)
+
+
+def widths(module: torch.nn.Module) -> int:
+    """The sum of the widths of a network's layers: its `terms`. Biases and norms count as layers, which is more than enough."""
+    return sum(parameter.shape[-1] for parameter in module.parameters() if parameter.dim())
 
 
 def _plain(value: Any) -> Any:

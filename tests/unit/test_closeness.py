@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from closeness import assert_near, near, rounding_bound
+from closeness import assert_near, near, rounding_bound, widths
 
 
 @pytest.mark.parametrize("terms", [1, 10, 1000, 100_000])
@@ -42,3 +42,8 @@ def test_numbers_lists_and_mappings_are_compared_and_nan_is_not_near() -> None:
     assert near([0.3, 1.0]) == [0.1 + 0.2, 1.0]
     assert near({"loss": 0.3}) == {"loss": 0.1 + 0.2}
     assert float("nan") != near(0.3) and near(0.3, dtype="float32") != 0.3001
+
+
+def test_the_terms_of_a_network_are_its_inner_widths() -> None:
+    """Matrices [4, 3] and [1, 4], biases [4] and [1]: 3 + 4 + 4 + 1."""
+    assert widths(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))) == 12
