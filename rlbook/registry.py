@@ -89,7 +89,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "kl_coef": 0.05, "kl_in": "reward", "kl_estimator": "k1",
     },
     "reinforce_plus_plus": {
-        "baseline": "batch", "scale": "batch", "kl_coef": 0.01, "kl_in": "reward", "kl_estimator": "k1",
+        "baseline": "batch", "scale": "batch", "credit": "reward-to-go",
+        "kl_coef": 0.01, "kl_in": "reward", "kl_estimator": "k1",
     },
     "dr_grpo": {"scale": "none", "average": "constant"},
     "dapo": {"clip": 0.2, "clip_high": 0.28, "average": "token", "refill": 10},

@@ -28,6 +28,7 @@ class Batch:
     weight: Tensor | None = None             # share of each element in the average
     importance: Tensor | None = None         # what it weighs beside that, where another program drew the actions
     score: Tensor | None = None              # [B], what each episode is worth, in reward units
+    reward: Tensor | None = None             # [B, T], what each step was paid, in reward units
     written: Tensor | None = None            # bool, shaped like mask; True marks what a text consists of, where not all of it counts
 
     def __len__(self) -> int:

@@ -115,8 +115,8 @@ def group_advantage(
     itself, the gradient is (G - 1) / G times that. The step is then smaller, and a penalty that is
     not scaled with it (GRPO's KL term in the loss) acts G / (G - 1) times as strongly as its
     coefficient says.
-    Special cases: scale="none" is Dr. GRPO; eps=1e-6 is verl's; ddof=0 the paper's;
-    scale="batch" is REINFORCE++ with baseline="batch", and its variant with a baseline with "mean".
+    Special cases: scale="none" is Dr. GRPO; eps=1e-6 is verl's; ddof=0 the paper's. REINFORCE++,
+    whose mean and deviation are those of the batch too, judges steps: `reward_to_go_advantage`.
 
     Args:
         reward: [B], one an episode, in reward units; each group's G rows are neighbours.
@@ -132,8 +132,7 @@ def group_advantage(
         [B], without gradient.
 
     Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, section 4.1.2. Liu et al. 2025 (Dr. GRPO),
-    arXiv:2503.20783, section 3.2. ddof=1 and ε=1e-4 are TRL's. The whole batch's: Hu 2025
-    (REINFORCE++), arXiv:2501.03262, eq. 5.
+    arXiv:2503.20783, section 3.2. ddof=1 and ε=1e-4 are TRL's.
     """
     group = _grouped(reward, group_size)
     if baseline in ("mean", "leave-one-out"):
@@ -210,6 +209,30 @@ def whiten(
     variance, mean = torch.var_mean(counted, correction=ddof)
     scaled = (x - mean) * (variance + eps).rsqrt()
     return where_masked(scaled if shift else scaled + mean, mask)
+
+
+def reward_to_go_advantage(reward: Tensor, mask: Tensor) -> Tensor:
+    """REINFORCE++: what is earned from a step on, standardised over the steps of all episodes.
+
+    A_t = (G_t - mean G) / √(var G + 1e-8),   G_t = r_t + r_{t+1} + … to the end of the episode
+
+    With a penalty -β KL_t in r_t, a step is charged for what comes after it and not for what was
+    before. Long episodes count more in mean and variance, since they have more steps.
+
+    Args:
+        reward: [B, T], in reward units.
+        mask: [B, T], bool; True marks the steps that count. G passes over the others.
+
+    Returns:
+        [B, T], without gradient; 0 outside the mask.
+
+    Source: Hu 2025, arXiv:2501.03262, eq. 4 and 5; verl's
+    `compute_reinforce_plus_plus_outcome_advantage` with γ = 1, where steps that do not count end
+    the sum.
+    """
+    same_shape(reward=reward, mask=mask)
+    never = torch.zeros_like(mask.T)
+    return whiten(backward_sum(reward.T, never, 1.0, valid=mask.T).T, mask)
 
 
 def _grouped(reward: Tensor, group_size: int) -> Tensor:

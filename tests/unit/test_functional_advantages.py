@@ -6,7 +6,14 @@ from closeness import assert_near, near
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlbook.functional.advantages import explained_variance, gae, group_advantage, leave_one_out_advantage, normalize
+from rlbook.functional.advantages import (
+    explained_variance,
+    gae,
+    group_advantage,
+    leave_one_out_advantage,
+    normalize,
+    reward_to_go_advantage,
+)
 from rlbook.functional.returns import discounted_returns, td_target
 
 NAN = float("nan")
@@ -291,3 +298,50 @@ def test_explained_variance_by_hand() -> None:
             expected, dtype="float32", terms=3, size=1.0
         )
     assert explained_variance(torch.zeros(2), torch.ones(2), flags(True, True)) == 1.0, "nothing to explain, and no division by zero"
+
+
+# ---- REINFORCE++
+
+def test_reward_to_go_is_whitened_over_the_steps_of_all_episodes() -> None:
+    """Rewards less 0.1 KL: 1 - 0.04 at the end of the first, 0.5 - 0.01 at that of the second.
+
+    G = (.95, .97, .96) and (.46, .49): mean .766, variance .28292 / 4 = .07073 with ddof 1.
+    """
+    reward = torch.tensor([[-0.02, 0.01, 1 - 0.04], [-0.03, 0.5 - 0.01, 7.0]], dtype=torch.float64)
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    expected = [[0.6918564008662378, 0.7670581835690898, 0.7294572922176638], [-1.150587275353635, -1.037784601299357, 0.0]]
+    found = reward_to_go_advantage(reward, mask)
+    for row, other in zip(found.tolist(), expected, strict=True):
+        assert row == near(other, dtype="float64", terms=10, size=1 / 0.07073**0.5)
+    assert found[1, 2] == 0.0
+
+
+def transcribed(reward: list[list[float]], mask: list[list[bool]]) -> list[list[float]]:
+    """verl's `compute_reinforce_plus_plus_outcome_advantage` and `masked_whiten` with γ = 1, number by number."""
+    to_go = []
+    for paid, counts in zip(reward, mask, strict=True):
+        running, row = 0.0, [0.0] * len(paid)
+        for t in reversed(range(len(paid))):
+            running = (paid[t] if counts[t] else 0.0) + running
+            row[t] = running
+            running *= counts[t]
+        to_go.append(row)
+    counted = [g for row, counts in zip(to_go, mask, strict=True) for g, counts_here in zip(row, counts, strict=True) if counts_here]
+    mean = sum(counted) / len(counted)
+    variance = sum((g - mean) ** 2 for g in counted) / (len(counted) - 1)
+    return [[(g - mean) / (variance + 1e-8) ** 0.5 * here for g, here in zip(*both, strict=True)] for both in zip(to_go, mask, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_reward_to_go_is_verls(seed):
+    """And far from one number an episode, standardised over episodes."""
+    numbers = torch.Generator().manual_seed(seed)
+    length = torch.randint(1, 12, (8,), generator=numbers)
+    mask = torch.arange(12) < length[:, None]
+    reward = -0.3 * torch.randn(8, 12, generator=numbers, dtype=torch.float64).abs()
+    reward[torch.arange(8), length - 1] += torch.rand(8, generator=numbers, dtype=torch.float64)
+    found = reward_to_go_advantage(reward, mask)
+    expected = torch.tensor(transcribed(reward.tolist(), mask.tolist()), dtype=torch.float64)
+    assert_near(found, expected, dtype="float64", terms=8 * 12 + 12)
+    episodes = group_advantage((reward * mask).sum(1), 8, baseline="batch", scale="batch")
+    assert (found - episodes[:, None])[mask].abs().max() > 0.5

@@ -60,6 +60,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "gae": lambda x: advantages.gae(x(B), x(OTHER_B), x(OTHER_B), ENDS, ENDS, gamma=0.9, gae_lambda=0.7),
     "whiten": lambda x: advantages.whiten(x(BT), MASK),
     "group": lambda x: advantages.group_advantage(x(B), 2),
+    "reward to go": lambda x: advantages.reward_to_go_advantage(x(BT), MASK),
     "leave one out": lambda x: advantages.leave_one_out_advantage(x(B), 2),
     "returns": lambda x: returns.discounted_returns(x(B), ENDS, ENDS, 0.9),
     "n steps": lambda x: returns.n_step_returns(x(B), ENDS, ENDS, x(OTHER_B), 0.9, 2),

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, near
 from torch import Tensor
 from torch.testing import assert_close
 
+from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.data.episodes import Episode, Groups
 from rlbook.data.refill import SpreadFilter, differ
+from rlbook.registry import VARIANTS
 
 Make = Callable[..., Any]
 PLAIN: dict[str, Any] = {"max_grad_norm": 1e9, "learning_rate": 1e-2}
@@ -266,6 +269,51 @@ def test_what_another_program_sampled_is_weighed_and_the_ratio_is_to_the_learner
     metrics = agent.train_on(batch)
     assert_close(agent.optimizer.grad, expected, atol=1e-5, rtol=1e-4)
     assert metrics["clip_fraction"] == 0.0                     # ρ is 1: the learner's own numbers are compared
+
+
+# ---- REINFORCE++
+
+PLUS_PLUS = VARIANTS["reinforce_plus_plus"] | {"kl_coef": 0.3}
+
+
+def test_reinforce_plus_plus_charges_a_step_for_what_comes_after_it(stage: Make, scripted: Make) -> None:
+    """A = whiten over all steps of Σ_{k ≥ t} (r_k - β (log π - log π_ref)); far from any number of a whole episode."""
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, **PLUS_PLUS)
+    tilt(theatre.agent)
+    played = theatre.round()
+    batch, metrics = theatre.agent.prepare()
+    valid = np.stack([step.valid for step in played]).T
+    paid = np.stack([step.reward for step in played]).T - 0.3 * (batch.log_prob - batch.reference_log_prob).numpy()
+    to_go = np.where(valid, paid, 0.0)[:, ::-1].cumsum(1)[:, ::-1]
+    counted = to_go[valid]
+    expected = np.where(valid, (to_go - counted.mean()) / np.sqrt(counted.var(ddof=1) + 1e-8), 0.0)
+    assert_near(batch.advantage, expected, dtype="float32", terms=2 * valid.size)
+    assert metrics["reference_kl"] != 0.0 and np.ptp(expected[0][valid[0]]) > 0.1
+    theatre.agent.update(batch)
+
+
+def test_a_reward_of_the_whole_episode_is_paid_at_its_last_step(stage: Make, scripted: Make) -> None:
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, episode_reward="entropy", **PLUS_PLUS)
+    played = theatre.round()
+    batch, metrics = theatre.agent.prepare()
+    last = np.stack([step.valid & (step.terminated | step.truncated) for step in played]).T
+    assert (last.sum(1) == 1).all() and last[:, 0].mean() not in (0.0, 1.0)
+    paid = batch.reward + 0.3 * (batch.log_prob - batch.reference_log_prob)
+    assert_near(paid * ~torch.from_numpy(last), torch.zeros_like(paid), size=1.0)
+    assert paid.sum().item() / 8 == near(metrics["episode_reward"], dtype="float32", terms=16)
+
+
+def test_the_rewards_of_steps_are_refilled_with_their_episodes(stage: Make, arms: Make) -> None:
+    theatre = stage("grpo", arms((1.0, 0.0, 0.0)), num_envs=8, group_size=2, refill=50, **PLUS_PLUS)
+    assert len(theatre.learn(1)) == 1
+    state = theatre.agent.state_dict()
+    theatre.agent.load_state_dict(state)
+
+
+@pytest.mark.parametrize("options", [{"baseline": "mean", "scale": "batch"}, {"baseline": "batch", "scale": "none"}])
+def test_reward_to_go_is_standardised_over_the_batch_alone(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"must be 'batch' where credit is 'reward-to-go', got '(mean|none)'"):
+        GRPOConfig(credit="reward-to-go", **options)
 
 
 # ---- refilling

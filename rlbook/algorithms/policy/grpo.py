@@ -21,7 +21,7 @@ size. The KL term in the loss is not reduced with it, so β acts like β G / (G 
 Source: Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, eq. 3; `scale` and `average` = none,
 constant: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783; clip_high, average = token and refill: Yu
 et al. 2025 (DAPO), arXiv:2503.14476; baseline = leave-one-out: Ahmadian et al. 2024 (RLOO),
-arXiv:2402.14740; baseline and scale = batch: Hu 2025 (REINFORCE++), arXiv:2501.03262; ratio =
+arXiv:2402.14740; credit = reward-to-go: Hu 2025 (REINFORCE++), arXiv:2501.03262; ratio =
 sequence: Zheng et al. 2025 (GSPO), arXiv:2507.18071; ratio = cispo: MiniMax 2025, arXiv:2506.13585.
 Difference: β is 0 by default, as in TRL.
 """
@@ -42,7 +42,7 @@ from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.refill import Refill, SpreadFilter, differ
 from rlbook.data.rollout import Batch
-from rlbook.functional.advantages import group_advantage
+from rlbook.functional.advantages import group_advantage, reward_to_go_advantage
 from rlbook.functional.averages import averaged, given
 from rlbook.functional.divergences import ESTIMATORS, k3
 from rlbook.functional.policy_losses import (
@@ -156,6 +156,8 @@ class GRPO(PolicyAgent):
             returns = self.reward(self.policy, self.reference, batch)
             metrics["episode_reward"] = float(returns.mean())
         batch.score = returns
+        if config.credit == "reward-to-go":
+            batch.reward = self.step_rewards(returns, batch.mask)
         batch.reference_log_prob = self.reference_log_prob(batch)
         if batch.reference_log_prob is not None:
             estimator = ESTIMATORS[config.kl_estimator]
@@ -163,6 +165,8 @@ class GRPO(PolicyAgent):
             metrics["reference_kl"] = float(averaged(kl, batch.mask))
             if config.kl_in == "reward":
                 batch.score = returns - self.now("kl_coef") * kl.sum(1)
+                if batch.reward is not None:
+                    batch.reward = batch.reward - self.now("kl_coef") * kl
         alike = ~differ(batch.score, config.group_size)
         metrics["zero_std_groups"] = float(alike.float().mean())
         if config.importance_cap is not None:
@@ -177,16 +181,32 @@ class GRPO(PolicyAgent):
             batch.mask = batch.mask & ~data.tensor("truncated").any(0)[:, None]
         return batch, returns, metrics
 
+    def step_rewards(self, returns: Tensor, mask: Tensor) -> Tensor:
+        """What each step was paid [N, T]; where the episode is judged as a whole, the last one."""
+        if self.reward is None:
+            return self.rollout_data.tensor("reward").T
+        last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+        return last * returns[:, None]
+
     def compared(self, batch: Batch) -> Batch:
-        """The rows with group-relative advantages, the same for every step of an episode."""
+        """The rows with advantages: group-relative ones, the same for every step of an episode, or
+        each step's own."""
         assert batch.score is not None
-        return spread_out(batch, self.advantage(batch.score, self.config.group_size))
+        if batch.reward is None:
+            return spread_out(batch, self.advantage(batch.score, self.config.group_size))
+        advantage = reward_to_go_advantage(batch.reward, batch.mask)
+        return dataclasses.replace(batch, advantage=self.cut(advantage))
 
     def advantage(self, score: Tensor, group_size: int) -> Tensor:
         """A of episodes [B] that stand group by group."""
         config = self.config
-        advantage = group_advantage(score, group_size, scale=config.scale, baseline=config.baseline)
-        most = config.advantage_clip
+        return self.cut(
+            group_advantage(score, group_size, scale=config.scale, baseline=config.baseline)
+        )
+
+    def cut(self, advantage: Tensor) -> Tensor:
+        """Advantages within ± `advantage_clip`."""
+        most = self.config.advantage_clip
         return advantage if most is None else advantage.clamp(-most, most)
 
     def fit(self, data: Data) -> Iterator[Metrics]:

@@ -27,6 +27,9 @@ class GRPOConfig:
     scale: Literal["std", "batch", "none"] = "std"
     # what is taken off a return: the mean of its group, of the others in it, of all, or nothing
     baseline: Literal["mean", "leave-one-out", "batch", "none"] = "mean"
+    # what a step is judged by: its episode's return, or what was earned from the step on, which is
+    # then standardised over all steps of the round (REINFORCE++: baseline and scale are batch)
+    credit: Literal["return", "reward-to-go"] = "return"
     # rounds that may be played for one update, so that groups of equal returns are replaced; 1
     # keeps them, as groups that teach nothing
     refill: int = 1
@@ -87,7 +90,7 @@ class GRPOConfig:
             min_spread=checks.unit_interval,
             scale=checks.one_of("std", "batch", "none"),
             baseline=checks.one_of("mean", "leave-one-out", "batch", "none"),
-            refill=checks.positive_int,
+            credit=checks.one_of("return", "reward-to-go"), refill=checks.positive_int,
             ratio=checks.one_of("token", "sequence", "product", "cispo"),
             importance_cap=checks.optional(checks.bound),
             importance_of=checks.one_of("token", "sequence"),
@@ -112,6 +115,12 @@ class GRPOConfig:
             entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
         )  # fmt: skip
         check_estimator(self.kl_estimator, self.kl_in)
+        for name in ("baseline", "scale"):
+            if self.credit == "reward-to-go" and getattr(self, name) != "batch":
+                raise ValueError(
+                    f"{name} must be 'batch' where credit is 'reward-to-go', got "
+                    f"{getattr(self, name)!r}"
+                )
         if self.top is None and self.top_share != 1.0:
             raise ValueError("top_share is for a top, and there is none; leave it out")
         needs = ("kl_factor", "kl_coef_min", "kl_coef_max", "score_temperatures")
@@ -120,6 +129,7 @@ class GRPOConfig:
 
 IDLE_WITH_RECORDED = (
     "epochs", "refill", "min_spread", "importance_cap", "episode_reward", "mask_truncated",
+    "credit",
 )  # fmt: skip
 """What changes nothing about learning from recorded groups."""
 
