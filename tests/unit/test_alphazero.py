@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, near, widths
 
 import rlbook
 from rlbook.agent import Step
@@ -84,16 +85,16 @@ def test_an_untried_action_counts_as_the_mean_of_the_tried_ones() -> None:
 
 
 def test_what_a_search_recommends_are_its_visits_sharpened_by_the_temperature() -> None:
-    np.testing.assert_allclose(visit_policy([1, 3]), [1 / 4, 3 / 4])
-    np.testing.assert_allclose(visit_policy([1, 3], 0.5), [1 / 10, 9 / 10])          # 1² and 3²
-    np.testing.assert_allclose(visit_policy([4, 0, 4, 1], 0.0), [0.5, 0, 0.5, 0])
-    np.testing.assert_allclose(visit_policy([10**6, 1], 1e-3), [1, 0])               # no overflow
+    assert_near(visit_policy([1, 3]), [1 / 4, 3 / 4])
+    assert_near(visit_policy([1, 3], 0.5), [1 / 10, 9 / 10], terms=2)                # 1² and 3²
+    assert_near(visit_policy([4, 0, 4, 1], 0.0), [0.5, 0, 0.5, 0])
+    assert_near(visit_policy([10**6, 1], 1e-3), [1, 0])                              # no overflow
 
 
 def test_noise_keeps_its_share_and_stays_off_what_is_not_allowed() -> None:
     """The rest of the noise, (0.1, 0.3), is made to add up to 1: (0.25, 0.75)."""
     mixed = with_noise([0.6, 0.0, 0.4], np.array([0.1, 0.6, 0.3]), 0.25)
-    np.testing.assert_allclose(mixed, [0.75 * 0.6 + 0.25 * 0.25, 0.0, 0.75 * 0.4 + 0.25 * 0.75])
+    assert_near(mixed, [0.75 * 0.6 + 0.25 * 0.25, 0.0, 0.75 * 0.4 + 0.25 * 0.75], terms=2)
 
 
 def test_a_prior_is_a_softmax_over_the_moves_that_are_allowed() -> None:
@@ -101,7 +102,8 @@ def test_a_prior_is_a_softmax_over_the_moves_that_are_allowed() -> None:
     for parameter in agent.network.parameters():
         parameter.data.zero_()
     agent.network.policy.layers[-1].bias.data[:3] = torch.tensor([9.0, 0.0, math.log(3)])
-    np.testing.assert_allclose(agent.expect(np.array([1, 0, 0, 1, 1, 1, 2, 2, 2]))[0], [0, 0.25, 0.75] + [0] * 6, atol=1e-7)
+    prior = agent.expect(np.array([1, 0, 0, 1, 1, 1, 2, 2, 2]))[0]
+    assert prior == near([0, 0.25, 0.75] + [0] * 6, dtype="float32", terms=9)
 
 
 def test_the_loss_by_hand() -> None:
@@ -112,10 +114,11 @@ def test_the_loss_by_hand() -> None:
         parameter.data.zero_()
     target = torch.tensor([[0.25, 0.75, 0.0, 0.0]])
     output = agent.loss(Positions(torch.zeros(1, 25), target, torch.tensor([6.0])))
-    assert output.loss.item() == pytest.approx(math.log(4) + 3.0 * 0.5)
+    assert output.loss.item() == near(math.log(4) + 3.0 * 0.5, dtype="float32", terms=5)
     log_prob = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
     expected = -(0.25 * math.log(0.5) + 0.75 * math.log(0.5) + 1.0 * math.log(0.1)) / 2
-    assert cross_entropy_loss(log_prob, torch.tensor([[0.25, 0.75], [0.0, 1.0]])).item() == pytest.approx(expected)
+    found = cross_entropy_loss(log_prob, torch.tensor([[0.25, 0.75], [0.0, 1.0]])).item()
+    assert found == near(expected, dtype="float32", terms=4)
     with pytest.raises(ValueError, match="target must have the shape"):
         cross_entropy_loss(log_prob, torch.zeros(2, 1))
 
@@ -181,13 +184,13 @@ def test_the_sign_of_what_followed_changes_from_move_to_move() -> None:
     for gamma in (1.0, 0.9):
         agent, env = against_itself(simulations=2, gamma=gamma)
         played(agent, (0, 3, 1, 4, 2), env)
-        np.testing.assert_allclose(agent.kept.z, [gamma**4, -(gamma**3), gamma**2, -gamma, 1.0], rtol=1e-6)
+        assert_near(agent.kept.z, [gamma**4, -(gamma**3), gamma**2, -gamma, 1.0])
 
 
 def test_behind_a_move_that_the_search_did_not_like_best_its_value_stands_for_what_followed() -> None:
     agent, env = against_itself(simulations=2, gamma=0.9)
     played(agent, (0, 3, 1, 4, 2), env, m3=0.5)
-    np.testing.assert_allclose(agent.kept.z, [-(0.9**3) * 0.5, 0.9**2 * 0.5, -0.9 * 0.5, 0.5, 1.0], rtol=1e-6)
+    assert_near(agent.kept.z, [-(0.9**3) * 0.5, 0.9**2 * 0.5, -0.9 * 0.5, 0.5, 1.0])
 
 
 def test_in_the_maze_what_followed_is_the_discounted_return_and_behind_a_time_limit_the_networks_value() -> None:
@@ -199,19 +202,22 @@ def test_in_the_maze_what_followed_is_the_discounted_return_and_behind_a_time_li
         agent.act(obs)
         agent.tree = Found(3)                                         # type: ignore[assignment]
         agent.learn(Step(obs, 3, -1.0, after, False, truncated))
-    np.testing.assert_allclose(agent.kept.z, [-1.0 + 0.9 * (-1.0 + 0.9 * value), -1.0 + 0.9 * value], rtol=1e-6)
+    assert_near(agent.kept.z, [-1.0 + 0.9 * (-1.0 + 0.9 * value), -1.0 + 0.9 * value], terms=3)
 
 
 def test_only_the_last_states_are_kept_and_values_are_told_in_reward_units() -> None:
     agent, env = against_itself(simulations=2, buffer_size=7)
     for _ in range(2):
         played(agent, (0, 3, 1, 4, 2), env)
-    np.testing.assert_allclose(agent.kept.z, [-1, 1, 1, -1, 1, -1, 1])
-    assert (agent.estimates.center, agent.estimates.deviation) == (pytest.approx(1 / 7), pytest.approx(math.sqrt(1 - 1 / 49)))
+    assert agent.kept.z.tolist() == [-1, 1, 1, -1, 1, -1, 1]
+    standard = [agent.estimates.center, agent.estimates.deviation]
+    assert standard == near([1 / 7, math.sqrt(1 - 1 / 49)], dtype="float32", terms=7)
     empty = np.zeros((1, 9), dtype=np.int64)
     with torch.no_grad():
         raw = agent.network(agent.estimates.vector(empty))[1].item()
-    assert agent.value(empty)[0] == pytest.approx(1 / 7 + agent.estimates.deviation * raw) == pytest.approx(agent.expect(empty[0])[1])
+    rounded: dict[str, Any] = {"dtype": "float32", "terms": widths(agent.network), "size": 1.0}
+    assert agent.value(empty)[0] == near(1 / 7 + agent.estimates.deviation * raw, **rounded)
+    assert agent.value(empty)[0] == near(agent.expect(empty[0])[1], **rounded)
 
 
 def test_a_minibatch_is_turned_together_with_what_was_recommended() -> None:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from closeness import assert_near, near
 from scipy import integrate, stats
 
 import rlbook
@@ -28,7 +29,8 @@ def taught(config: BanditConfig, pulls: list[tuple[int, float]]) -> Bandit:
 
 def test_the_value_of_an_action_is_the_mean_of_its_rewards() -> None:
     agent = taught(BanditConfig(initial_value=100.0), [(0, 1.0), (0, 2.0), (2, -4.0), (0, 6.0)])
-    assert agent.action_values().tolist() == pytest.approx([(1 + 2 + 6) / 3, 100.0, -4.0])
+    assert agent.action_values()[0] == near((1 + 2 + 6) / 3, terms=3)
+    assert agent.action_values()[1:].tolist() == [100.0, -4.0]
     assert agent.memory.counts.tolist() == [3, 0, 1]
 
 
@@ -40,7 +42,9 @@ def test_a_constant_step_size_weighs_later_rewards_more() -> None:
 def test_the_bound_of_ucb_is_the_books() -> None:
     values, counts = np.array([1.0, 2.0, 0.0]), np.array([3, 1, 0])
     bound = upper_confidence_bound(values, counts, 2.0)
-    assert bound.tolist() == [1 + 2 * math.sqrt(math.log(5) / 3), 2 + 2 * math.sqrt(math.log(5)), math.inf]
+    assert bound.tolist() == near(
+        [1 + 2 * math.sqrt(math.log(5) / 3), 2 + 2 * math.sqrt(math.log(5)), math.inf], terms=2
+    )
 
 
 def test_the_preferences_follow_the_books_rule_by_hand() -> None:
@@ -50,8 +54,8 @@ def test_the_preferences_follow_the_books_rule_by_hand() -> None:
     odds = np.exp(first)
     pi = odds / odds.sum()
     second = first + 0.5 * (2 - (4 + 6) / 2) * (np.array([0, 1, 0]) - pi)
-    np.testing.assert_allclose(agent.memory.preferences, second, rtol=1e-14)
-    assert agent.memory.mean_reward == pytest.approx((4 + 6 + 2) / 3)
+    assert_near(agent.memory.preferences, second, terms=6)
+    assert agent.memory.mean_reward == near((4 + 6 + 2) / 3, terms=3)
 
 
 @pytest.mark.parametrize("baseline", [0.0, 0.7])
@@ -60,7 +64,7 @@ def test_the_sampled_gradient_has_the_exact_gradient_as_its_mean_whatever_the_ba
     preferences, q = np.array([0.3, -1.0, 0.5]), np.array([1.0, 5.0, -2.0])
     pi = softmax(preferences)
     mean = sum(pi[a] * preference_gradient(preferences, a, q[a], baseline) for a in range(3))
-    np.testing.assert_allclose(mean, pi * (q - pi @ q), atol=1e-15)
+    assert_near(mean, pi * (q - pi @ q), terms=3, size=5.0)
 
 
 def test_ties_are_broken_evenly() -> None:
@@ -84,7 +88,7 @@ def test_the_test_bed_is_what_its_docstring_says() -> None:
     env.reset(seed=0)
     rewards = np.array([env.step(6)[1] for _ in range(4_000) if env.reset()])
     assert abs(rewards.mean() - means[6]) < 4 / math.sqrt(4_000) and abs(rewards.std() - 1.0) < 4 / math.sqrt(2 * 4_000)
-    assert TenArmedTestbed(problem=3, mean=4.0).means == pytest.approx(machine_means(3) + 4.0)
+    assert_near(TenArmedTestbed(problem=3, mean=4.0).means, machine_means(3) + 4.0)
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -102,7 +106,8 @@ def test_a_bandit_finds_the_best_machine(method: str) -> None:
     means = machine_means(14, 3)
     where = {"env": "TenArmedTestbed-v0", "env_kwargs": {"problem": 14, "arms": 3}}
     runs = [rlbook.train("bandit", **where, steps=600, seed=seed, method=method, eval_every=0) for seed in range(5)]  # type: ignore[arg-type]
-    assert np.diff(np.sort(means))[-1] == pytest.approx(1.675, abs=1e-3)
+    # printed with three decimals
+    assert np.diff(np.sort(means))[-1] == pytest.approx(1.675, abs=5e-4)
     assert [run.agent.act(0, explore=False) for run in runs] == [means.argmax()] * 5
 
 
