@@ -123,10 +123,12 @@ def unchecked(obs: object) -> None:
     """The test of what was checked before."""
 
 
-def observation_check(space: spaces.Space, *, batched: bool = False) -> Check:
+def observation_check(space: spaces.Space, *, batched: bool = False, note: Callable[[str], object] = unchecked) -> Check:
     """A quick test of whether what is shown lies in the space, for observations one by one or, `batched`, in rows [N, ...].
 
-    Bounds of a Box are compared with a margin for rounding. Spaces of texts, sequences and graphs are left to the environment.
+    Bounds of a Box are compared with a margin for rounding. What lies outside of them but is finite is learned from all the same, since
+    many environments state bounds that they do not keep; `note` is given a sentence about the first such number. Spaces of texts,
+    sequences and graphs are left to the environment.
     """
     if isinstance(space, spaces.Discrete):
         return _whole_numbers(space, np.array(space.start), np.array(space.n), batched)
@@ -135,9 +137,9 @@ def observation_check(space: spaces.Space, *, batched: bool = False) -> Check:
     if isinstance(space, spaces.MultiBinary):
         return _whole_numbers(space, np.zeros(space.shape, dtype=np.int64), np.full(space.shape, 2), batched)
     if isinstance(space, spaces.Box):
-        return _numbers(space, batched)
+        return _numbers(space, batched, note)
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return _parts(space, batched)
+        return _parts(space, batched, note)
     return unchecked
 
 
@@ -161,9 +163,9 @@ def _whole_numbers(space: spaces.Space, start: np.ndarray, count: np.ndarray, ba
     return check
 
 
-def _numbers(space: spaces.Box, batched: bool) -> Check:
+def _numbers(space: spaces.Box, batched: bool, note: Callable[[str], object]) -> Check:
     """What lies between the bounds is finite too, where a bound at infinity is taken to be the largest number."""
-    shape, axes = space.shape, int(batched)
+    shape, axes, most = space.shape, int(batched), 0.0
     if space.dtype is not None and space.dtype.kind == "f":
         most = float(np.finfo(str(space.dtype)).max)
         margin = 8 * np.finfo(np.float32).eps
@@ -177,29 +179,46 @@ def _numbers(space: spaces.Box, batched: bool) -> Check:
             low = high = None                                        # an image: its type is its bounds
 
     def check(obs: object) -> None:
+        nonlocal low, high
         array = obs if isinstance(obs, np.ndarray) else np.asarray(obs)
         if array.shape[axes:] != shape or array.dtype.kind not in "fiub":
             raise BadAnswer(f"the observation has shape {array.shape} and type {array.dtype}, outside {_named(space)}")
         if low is None and array.dtype == space.dtype:
             return
         if low is None or np.count_nonzero(array >= low) + np.count_nonzero(array <= high) != 2 * array.size:
-            _refuse(array, space, low, high)
+            excursion = _excursion(array, space, low, high)
+            if excursion:                    # from here on the bounds are those of the type: numbers are to be finite
+                note(excursion)
+                low, high = (np.full(shape, -most, space.dtype), np.full(shape, most, space.dtype)) if most else (None, None)
 
     return check
 
 
-def _refuse(array: np.ndarray, space: spaces.Box, low: np.ndarray | None, high: np.ndarray | None) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise FloatingPointError("observation", array[~np.isfinite(array)].flat[0])
+def _excursion(array: np.ndarray, space: spaces.Box, low: np.ndarray | None, high: np.ndarray | None) -> str:
+    """A sentence about a finite number outside the bounds; "" where there is none.
+
+    Raises:
+        FloatingPointError: a number is not finite.
+        BadAnswer: one of another type is outside, which would become another number in the space's own.
+    """
+    real = space.dtype is not None and space.dtype.kind == "f"
+    with np.errstate(over="ignore"):
+        shown = array.astype(space.dtype) if real else array                     # 1e300 is not finite in float32
+    if shown.dtype.kind == "f" and not np.isfinite(shown).all():
+        raise FloatingPointError("observation", array[~np.isfinite(shown)].flat[0])
     low, high = (space.low, space.high) if low is None or high is None else (low, high)
     wrong = (array < low) | (array > high)
-    if wrong.any():
-        raise outside(array[wrong].flat[0], space)
+    if not wrong.any():
+        return ""
+    refusal = outside(array[wrong].flat[0], space)
+    if not real and array.dtype != space.dtype:
+        raise refusal
+    return f"{refusal}; the bounds are not kept, and what is finite is learned from as it is"
 
 
-def _parts(space: spaces.Dict | spaces.Tuple, batched: bool) -> Check:
+def _parts(space: spaces.Dict | spaces.Tuple, batched: bool, note: Callable[[str], object]) -> Check:
     keys: Any = list(space.spaces) if isinstance(space, spaces.Dict) else range(len(space.spaces))
-    checks = [(key, observation_check(space.spaces[key], batched=batched)) for key in keys]
+    checks = [(key, observation_check(space.spaces[key], batched=batched, note=note)) for key in keys]
     named = isinstance(space, spaces.Dict)
 
     def check(obs: object) -> None:

@@ -318,7 +318,8 @@ class AdaptedEnv(gymnasium.Wrapper):
         super().__init__(env)
         self.adaptation = translation
         self.observation_space, self.action_space = translation.observation_space, translation.action_space
-        self._check = observation_check(env.observation_space)
+        self.excursions: list[str] = []                        # out of the bounds of the space, for the run's notes
+        self._check = observation_check(env.observation_space, note=self.excursions.append)
         self.check = self._check if translation.observe is None else unchecked          # for whoever steps it
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -336,7 +337,8 @@ class AdaptedVectorEnv(VectorWrapper):
     def __init__(self, env: VectorEnv, translation: Adaptation) -> None:
         super().__init__(env)
         self.adaptation = translation
-        self._check = observation_check(env.single_observation_space, batched=True)
+        self.excursions: list[str] = []                        # out of the bounds of the space, for the run's notes
+        self._check = observation_check(env.single_observation_space, batched=True, note=self.excursions.append)
         self.check = self._check if translation.observe is None else unchecked
         self.single_observation_space, self.single_action_space = translation.observation_space, translation.action_space
         self.observation_space = batch_space(translation.observation_space, env.num_envs)

@@ -404,6 +404,7 @@ class Run:
 
     def _write(self, found: Metrics) -> bool:
         """Logs what happened since the last report. True where the evaluation is the best so far."""
+        self.notes += tuple(note for note in self._source.notes if note not in self.notes)
         finished = self._source.finished
         report: dict[str, Any] = {"step": self.steps, "episodes": self._source.episodes}
         if self._source.passes:

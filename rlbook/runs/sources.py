@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlbook.agent import Agent, Data, Metrics, State, Totals
 from rlbook.interaction.loop import Budget, Clock, loop
@@ -52,6 +52,11 @@ class Source(ABC):
         """Training episodes that ended; whoever reads them clears them."""
         return []
 
+    @property
+    def notes(self) -> list[str]:
+        """What turned out on the way that is worth saying."""
+        return []
+
     @abstractmethod
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
         """What the agent reports, item by item, until the budget is used up; `agent.progress` follows."""
@@ -92,6 +97,13 @@ class EnvironmentSource(Source):
     @property
     def finished(self) -> list[Episode]:
         return self.interaction.finished
+
+    @property
+    def notes(self) -> list[str]:
+        env: Any = self.interaction.env
+        while env is not None and not hasattr(env, "excursions"):              # within those who give advice
+            env = getattr(env, "env", None)
+        return [] if env is None else env.excursions
 
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
         return loop(agent, self.interaction, budget, clock=self.clock)

@@ -22,9 +22,11 @@ class Odd(gymnasium.Env):
 
     action_space = spaces.Discrete(2)
 
-    def __init__(self, space: spaces.Space, right: Any, wrong: Any, at: int = 5, reward: Any = 1.0, bad_start: bool = False) -> None:
+    def __init__(
+        self, space: spaces.Space, right: Any, wrong: Any, at: int = 5, reward: Any = 1.0, bad_start: bool = False, every: int | None = None
+    ) -> None:
         self.observation_space, self.right, self.wrong, self.at, self.reward = space, right, wrong, at, reward
-        self.bad_start, self.count = bad_start, 0
+        self.bad_start, self.every, self.count = bad_start, every, 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -34,7 +36,7 @@ class Odd(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self.count += 1
-        here = self.count == self.at
+        here = self.count == self.at if self.every is None else self.count % self.every == 0
         return (self.wrong if here else self.right), (self.reward if here else 1.0), self.count % 4 == 0, False, {}
 
 
@@ -44,7 +46,6 @@ WRONG: dict[str, tuple[spaces.Space, Any, Any, str]] = {
     "beyond": (spaces.Discrete(4), 2, 4, r"the observation 4 is outside Discrete\(4\)"),
     "shifted": (spaces.Discrete(4, start=3), 3, 2, r"the observation 2 is outside Discrete\(4, start=3\)"),
     "digits": (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), np.array([1, 3]), r"the observation 3 is outside MultiDiscrete"),
-    "box": (BOX, np.zeros(2, np.float32), np.array([0.0, 1.5], np.float32), r"the observation 1.5 is outside Box"),
     "shape": (BOX, np.zeros(2, np.float32), np.zeros(3, np.float32), r"shape|broadcast"),
     "pair": (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]), (0, 1), (0, -1), r"the observation -1 is outside Discrete\(2\)"),
 }
@@ -58,6 +59,49 @@ def test_an_observation_outside_its_space_stops_every_agent(algorithm: str, case
     with pytest.raises(rlbook.TrainingError, match=told) as error:
         rlbook.train(algorithm, Odd(space, right, wrong), steps=50, eval_every=0, **options)
     assert "step 5" in str(error.value) and "\n" not in str(error.value)
+
+
+BEYOND = f"the observation 1.5 is outside {BOX!r}; the bounds are not kept, and what is finite is learned from as it is"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo", "sac", "semi_gradient_sarsa"])
+def test_a_finite_number_outside_the_bounds_of_a_box_is_noted_once(algorithm: str, nested: bool) -> None:
+    """As the height of a lander that hovers above its picture; it comes in every fifth step, in training and in evaluation."""
+    space: spaces.Space = spaces.Tuple([BOX]) if nested else BOX
+    right, wrong = np.zeros(2, np.float32), np.array([0.0, 1.5], np.float32)
+    env = Odd(space, (right,) if nested else right, (wrong,) if nested else wrong, every=5)
+    options = {} if algorithm in ("q_learning", "semi_gradient_sarsa") else {"num_envs": 1}
+    run = rlbook.train(algorithm, env, steps=50, eval_every=25, eval_episodes=2, **options)
+    assert [note for note in run.notes if "outside" in note] == [BEYOND]
+    assert len(rlbook.evaluate(run.agent, env, episodes=2).returns) == 2
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_after_a_note_what_is_not_finite_is_still_refused(batched: bool) -> None:
+    said: list[str] = []
+    check = observation_check(BOX, batched=batched, note=said.append)
+    for value in (1.5, -2.0, 1e30):
+        check(np.full((3, 2) if batched else 2, value))
+    assert said == [BEYOND]
+    for bad in (np.nan, np.inf, -np.inf, 1e300):               # the last is infinite in float32
+        with pytest.raises(FloatingPointError):
+            check(np.full((3, 2) if batched else 2, bad))
+    with pytest.raises(BadAnswer, match="shape"):
+        check(np.zeros((2, 3), np.float32) if batched else np.zeros(3, np.float32))
+    with pytest.raises(BadAnswer, match="type <U1"):
+        check(np.full((3, 2) if batched else 2, "x"))
+
+
+def test_whole_numbers_outside_their_bounds_are_noted_where_their_type_holds_them() -> None:
+    said: list[str] = []
+    space = spaces.Box(0, 10, (2,), np.uint8)
+    check = observation_check(space, note=said.append)
+    with pytest.raises(BadAnswer, match="the observation 300 is outside"):
+        check(np.array([3, 300]))                              # 44 as a byte
+    check(np.array([3, 200], np.uint8))
+    check(np.array([3, 201], np.uint8))
+    assert len(said) == 1 and "200 is outside" in said[0]
 
 
 @pytest.mark.parametrize("algorithm", ["q_learning", "ppo", "certainty_equivalence"])
@@ -100,6 +144,12 @@ def test_the_quick_check_agrees_with_the_space(batched: bool) -> None:
         if space.dtype != np.uint8:
             moved = np.asarray(samples[0]) + np.array(100, dtype=space.dtype)
             assert not space.contains(moved)
+            said: list[str] = []
+            check = observation_check(space, batched=batched, note=said.append)
+            if isinstance(space, spaces.Box):
+                check(np.stack([moved]) if batched else moved)
+                assert len(said) == 1 and "is outside" in said[0]
+                continue
             with pytest.raises(BadAnswer, match="is outside"):
                 check(np.stack([moved]) if batched else moved)
     observation_check(BOX)(np.array([1.0 + 1e-7, -1.0 - 1e-7]))
