@@ -56,10 +56,10 @@ def test_ppo_with_one_epoch_and_one_minibatch_is_a2c_on_the_maze() -> None:
     one = rlbook.train("a2c", "Maze-v0", **both)
     other = rlbook.train("ppo", "Maze-v0", epochs=1, batch_size=16 * 8, normalize_advantage=False, **both)
     assert one.episode_returns == other.episode_returns
-    # type: ignore[attr-defined]
-    ours, theirs = (list(run.agent.policy.parameters()) for run in (one, other))
-    terms = 10 * (16 * 8 + widths(one.agent.policy))  # type: ignore[attr-defined]
-    assert_near(ours, theirs, terms=terms, size=1.0)
+    ours: Any = one.agent
+    theirs: Any = other.agent
+    weights = (list(agent.policy.parameters()) for agent in (ours, theirs))
+    assert_near(*weights, terms=10 * (16 * 8 + widths(ours.policy)), size=1.0)
 
 
 def test_what_follows_the_rollout_is_the_critics_estimate_and_nothing_follows_a_termination(stage: Make, scripted: Make) -> None:

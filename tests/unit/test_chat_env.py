@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, widths
 from gymnasium.utils.env_checker import check_env
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -276,8 +277,8 @@ def test_a_batch_is_as_good_as_each_prompt_alone(folder: Path) -> None:
             alone = Batch(obs, written[i : i + 1, :count], torch.zeros(1, count), mask[i : i + 1, :count])
             log_prob, own_entropy, _ = policy.evaluate(alone)
             assert entropy is not None and own_entropy is not None
-            torch.testing.assert_close(together[i, :count], log_prob[0], atol=1e-5, rtol=0)
-            torch.testing.assert_close(entropy[i, :count], own_entropy[0], atol=1e-5, rtol=0)
+            assert_near(together[i, :count], log_prob[0], terms=widths(policy))
+            assert_near(entropy[i, :count], own_entropy[0], terms=widths(policy))
 
 
 def test_ids_are_the_truth_where_decoding_and_encoding_again_would_differ(folder: Path) -> None:

@@ -40,7 +40,8 @@ def test_a_run_says_where_its_time_went(tmp_path: Path) -> None:
     assert "seconds" not in (tmp_path / "run" / "metrics.jsonl").read_text()
     run.resume(steps=1500)
     more = json.loads((tmp_path / "run" / "seconds.json").read_text())
-    assert all(more[name] == pytest.approx(kept[name] + run.seconds[name], abs=2e-3) for name in kept), "a resumed run adds to it"
+    # a resumed run adds to it; three numbers, each rounded to a millisecond
+    assert all(abs(more[name] - kept[name] - run.seconds[name]) <= 1.5e-3 for name in kept)
 
 
 def test_a_planner_and_a_compiled_loop_do_it_all_at_once() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, widths
 
 import rlbook
 from rlbook.interaction.environments import Recipe
@@ -48,7 +49,8 @@ def test_of_an_agent_that_compares_no_groups_each_answer_is_compared_with_the_ot
         group = written.completions[first : first + 4]
         mean = sum(completion.reward for completion in group) / 4
         for completion in group:
-            np.testing.assert_allclose(completion.advantage, completion.reward - mean, atol=1e-6)
+            expected = np.full(len(completion.tokens), completion.reward - mean)
+            assert_near(completion.advantage, expected, dtype="float32", terms=4, size=1.0)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -63,7 +65,10 @@ def test_the_probabilities_are_those_of_the_model_itself(model: str, temperature
         with torch.no_grad():
             logits = network(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
         expected = (logits / temperature).softmax(-1)[range(len(ids)), ids]
-        np.testing.assert_allclose(completion.probability, expected.numpy(), rtol=1e-4)
+        size = logits.abs().max().item() / temperature  # of an exponent, and p ≤ 1
+        assert_near(
+            completion.probability, expected, dtype="float32", terms=widths(network), size=size
+        )
 
 
 def test_a_group_advantage_is_the_rewards_distance_from_its_groups_mean(model: str) -> None:
@@ -74,8 +79,9 @@ def test_a_group_advantage_is_the_rewards_distance_from_its_groups_mean(model: s
         group = written.completions[first : first + 4]
         rewards = np.array([completion.reward for completion in group])
         for completion in group:                               # (r - mean) / (standard deviation with G - 1, + 1e-4)
-            expected = (completion.reward - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
-            np.testing.assert_allclose(completion.advantage, np.full(len(completion.tokens), expected), rtol=1e-4)
+            size = 1 / (rewards.std(ddof=1) + 1e-4)
+            expected = np.full(len(completion.tokens), (completion.reward - rewards.mean()) * size)
+            assert_near(completion.advantage, expected, dtype="float32", terms=4, size=size)
 
 
 def test_with_lambda_1_a_critics_advantage_is_the_reward_less_the_value(model: str) -> None:
@@ -85,14 +91,17 @@ def test_with_lambda_1_a_critics_advantage_is_the_reward_less_the_value(model: s
     written = write(run.agent, dense(model), [0, 1])
     assert "critic" in written.meaning and len(written.completions) == 2 * 4
     for completion in written.completions:
-        np.testing.assert_allclose(completion.advantage, np.full(len(completion.tokens), completion.reward - 0.25), atol=1e-5)
+        expected = np.full(len(completion.tokens), completion.reward - 0.25)
+        assert_near(completion.advantage, expected, dtype="float32", terms=len(expected), size=1.0)
 
 
 def test_a_preference_agents_advantage_is_its_implicit_reward(model: str) -> None:
     run = untrained("dpo", model, group_size=4, beta=0.1)
     written = write(run.agent, dense(model), [0])
     for completion in written.completions:                     # π is still π_ref
-        np.testing.assert_allclose(completion.advantage, 0.0, atol=1e-5)
+        size = 0.1 * np.abs(np.log(completion.probability)).sum()
+        nothing, terms = np.zeros(len(completion.tokens)), widths(run.agent.policy)
+        assert_near(completion.advantage, nothing, dtype="float32", terms=terms, size=size)
     lm_head = run.agent.policy.model.lm_head
     with torch.no_grad():
         lm_head.weight *= 1.5

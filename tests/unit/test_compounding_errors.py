@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from closeness import assert_near, near, rounding_bound
 
 from rlbook.book.compounding_errors import (
     BACK,
@@ -26,9 +27,9 @@ def test_the_expert_costs_nothing_and_who_never_returns_costs_what_the_hand_comp
     clone = there.right.copy()
     clone[100:] = (clone[100:] + 1) % BACK                 # wrong about the rare sights, and "back" in no lane
     epsilon = float(there.model.initial[100:].sum())
-    assert mistake_rate(there, clone, there.right, 50) == pytest.approx(epsilon)
+    assert mistake_rate(there, clone, there.right, 50) == near(epsilon, terms=50 * SIGHTS)
     exact = np.cumsum(1 - (1 - epsilon) ** np.arange(50))
-    assert -expected_returns(there.model, clone, 50) == pytest.approx(exact, abs=1e-12)
+    assert_near(-expected_returns(there.model, clone, 50), exact, terms=50 * SIGHTS)
     assert (exact <= epsilon * np.arange(1, 51) ** 2).all()
 
 
@@ -39,16 +40,19 @@ def test_who_knows_the_way_back_pays_three_steps_for_each_mistake() -> None:
     policy[100:SIGHTS] = (policy[100:SIGHTS] + 1) % BACK
     epsilon = float(there.model.initial[100:].sum())
     costs = -expected_returns(there.model, policy, 400)
-    assert costs[-1] - costs[-2] == pytest.approx(DEPTH * epsilon / (1 + DEPTH * epsilon), abs=1e-9)
+    expected = DEPTH * epsilon / (1 + DEPTH * epsilon)
+    assert costs[-1] - costs[-2] == near(expected, terms=400 * SIGHTS, size=float(costs[-1]))
     for steps in (1, 2, 10, 400):
-        assert costs[steps - 1] <= DEPTH * mistake_rate(there, policy, policy, steps) * steps + 1e-12
+        most = DEPTH * mistake_rate(there, policy, policy, steps) * steps
+        assert costs[steps - 1] <= most + rounding_bound("float64", terms=steps * SIGHTS, size=most)
 
 
 def costs_within_the_bounds(seed: int) -> Costs:
     """One clone and one DAgger, whose costs stay below the two bounds."""
     costs = run(1, first=seed)
     horizons, epsilon = costs.horizons, float(costs.clone_mistakes[0])
-    assert costs.clone[0] == pytest.approx([float((1 - (1 - epsilon) ** np.arange(steps)).sum()) for steps in horizons])
+    exact = [float((1 - (1 - epsilon) ** np.arange(steps)).sum()) for steps in horizons]
+    assert_near(costs.clone[0], exact, terms=max(horizons) * SIGHTS)
     assert 0.001 < epsilon < 0.02 and (costs.clone[0] <= epsilon * horizons**2).all()
     assert (costs.dagger[0] <= DEPTH * costs.dagger_mistakes[0] * horizons).all()
     assert costs.dagger[0, -1] < costs.clone[0, -1] / 3

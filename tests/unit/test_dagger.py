@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import near
 
 import rlbook
 from rlbook.agent import Agent, State
@@ -86,7 +87,7 @@ def test_the_loss_is_the_experts_action_under_the_policy() -> None:
     for parameter in list(agent.policy.parameters())[-2:]:
         torch.nn.init.zeros_(parameter)
     obs, label = torch.eye(25)[:4], torch.tensor([0, 1, 3, 3])
-    assert float(agent.train_on(obs, label)["loss"]) == pytest.approx(np.log(4), abs=1e-6)
+    assert float(agent.train_on(obs, label)["loss"]) == near(np.log(4), dtype="float32", terms=4)
     assert float(agent.train_on(obs, label)["loss"]) < np.log(4)
 
 
@@ -150,11 +151,13 @@ def ladder(seed: int) -> tuple[float, float, float]:
 
 def test_dagger_is_optimal_on_the_slippery_maze_where_a_clone_of_one_episode_is_far_from_it() -> None:
     clone, asked, best = ladder(0)
-    assert asked == pytest.approx(best, abs=1e-6) and clone < best - 5
+    # a rounding is carried on for 1 / (1 - γ) = 100 steps
+    assert asked == near(best, terms=25, size=100 * abs(best)) and clone < best - 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_it_is_so_from_every_seed(seed: int) -> None:
     clone, asked, best = ladder(seed)
-    assert asked == pytest.approx(best, abs=1e-6) and clone < best - 5
+    # a rounding is carried on for 1 / (1 - γ) = 100 steps
+    assert asked == near(best, terms=25, size=100 * abs(best)) and clone < best - 5

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from closeness import assert_near
 
 import rlbook
 from rlbook.book import grpo_notebook
@@ -76,7 +77,7 @@ def test_a_run_may_be_measured_by_a_reward_that_it_was_not_paid_for() -> None:
     run = rlbook.train("grpo", "Addition-v0", steps=8, num_envs=8, group_size=4, eval_every=0)
     right = rewarded(run, reward="exact", episodes=32)
     assert right.mean() == rlbook.evaluate(run, episodes=32, seed=0).mean
-    assert rewarded(run, reward={"exact": 2.0}, episodes=32) == pytest.approx(2 * right)
+    assert_near(rewarded(run, reward={"exact": 2.0}, episodes=32), 2 * right, dtype="float32")
     sampled = rewarded(run, reward="number", episodes=64, temperature=1.0)
     assert sampled.shape == (64,) and sampled.mean() > 0.9
 
