@@ -166,16 +166,18 @@ class Adam:
         for loss in [losses] if isinstance(losses, Tensor) else losses:
             loss.backward()
         norms = [torch.linalg.vector_norm(parameter.grad) for parameter in self.parameters]
-        norm, scale = torch.linalg.vector_norm(torch.stack(norms)), 1.0
+        norm = torch.linalg.vector_norm(torch.stack(norms))
         if max_grad_norm is not None and not norm <= max_grad_norm:
-            scale = max_grad_norm / (float(norm) + 1e-6)
+            for parameter in self.parameters:
+                assert parameter.grad is not None
+                parameter.grad.mul_(max_grad_norm / (float(norm) + 1e-6))
         self.steps += 1
         with torch.no_grad():
             for (parameter, group), moments in zip(
                 self.parameters.items(), self.moments, strict=True
             ):
                 assert parameter.grad is not None
-                self._descend(parameter, parameter.grad * scale, moments, group)
+                self._descend(parameter, parameter.grad, moments, group)
         return norm
 
     def _descend(

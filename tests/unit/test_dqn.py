@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from flat_parameters import flat_gradient, flat_weights
 from torch.testing import assert_close
 
 from rlbook.agent import Step
@@ -78,7 +79,7 @@ def test_one_hot_states_without_hidden_layers_are_a_table(fixtures: Any) -> None
     for s, a, r, s2, _, over in script["transitions(s,a,r,s',a',terminated)"]:
         before = agent.q.weights[0].detach().clone()
         train_on(agent, transitions(3, [(s, a, r, s2, over)]))
-        gradient = agent.optimizer.grad[:6].view(2, 3)                                          # ∂L/∂W
+        gradient = flat_gradient(agent.optimizer)[:6].view(2, 3)                              # ∂L/∂W
         error = r + (0.0 if over else script["gamma"] * table[s2].max()) - table[s, a]
         expected = np.zeros((2, 3))
         expected[a, s] = -error
@@ -212,7 +213,7 @@ def test_no_gradient_flows_into_the_target() -> None:
     for double in (True, False):
         agent = linear([[0.0, 0.0], [2.0, 1.0]], gamma=0.9, double=double)
         train_on(agent, transitions(2, [(0, 0, 1.0, 1, False)]))
-        gradient = agent.optimizer.grad[:4].view(2, 2)
+        gradient = flat_gradient(agent.optimizer)[:4].view(2, 2)
         assert gradient[0, 0] != 0 and not gradient[:, 1].any()
 
 
@@ -221,11 +222,11 @@ def test_the_gradient_is_cut_and_the_step_size_annealed() -> None:
     agent.config = DQNConfig(**{**vars(agent.config), "max_grad_norm": 0.5, "gradient_steps": 1})
     agent.progress = 0.75
     agent.replay.sample = lambda size, rng: transitions(2, [(0, 0, 100.0, 1, True)])
-    before = agent.optimizer.flat.clone()
+    before = flat_weights(agent.optimizer)
     metrics = agent.update()
     assert metrics["grad_norm"] == pytest.approx(100.0 * 2**0.5, rel=1e-5)             # the weight's and the bias's
-    assert agent.optimizer.grad.norm().item() == pytest.approx(0.5, rel=1e-4)
-    assert (agent.optimizer.flat - before).abs().max().item() == pytest.approx(0.25e-2, rel=1e-3)
+    assert flat_gradient(agent.optimizer).norm().item() == pytest.approx(0.5, rel=1e-4)
+    assert (flat_weights(agent.optimizer) - before).abs().max().item() == pytest.approx(0.25e-2, rel=1e-3)
 
 
 def test_action_values_are_the_networks(stage: Make) -> None:

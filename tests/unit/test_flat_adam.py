@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from flat_parameters import flat_gradient
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 import rlbook
 from rlbook.fast import flat_adam, matrix_product
 from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop
+from rlbook.fast_forms import plain_forms
 from rlbook.policies.optimizer import Group, RMSprop, adam, rmsprop
 
 
@@ -143,9 +145,20 @@ def test_saved_moments_go_on_bit_for_bit_and_are_copies() -> None:
     assert torch.equal(one.flat, second.flat)
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_clipped_gradient_is_what_either_form_leaves(plain: bool) -> None:
+    (x,), module = batches(1), network()
+    with plain_forms(plain):
+        optimizer = adam([Group([module])], 1e-3)
+    assert isinstance(optimizer, FlatAdam) is not plain
+    assert optimizer.step(loss_of(module, x), 0.5) > 1.0
+    assert flat_gradient(optimizer).norm().item() == pytest.approx(0.5, abs=1e-5)      # 0.5 ‖g‖ / (‖g‖ + 1e-6)
+
+
 def test_both_forms_of_adam_begin_with_torchs_settings() -> None:
     usual = torch.optim.Adam(network().parameters()).defaults
-    flat = adam([Group([network()])], 1e-3)
+    with plain_forms(False):
+        flat = adam([Group([network()])], 1e-3)
     plain = adam.plain([Group([network()])], 1e-3)  # type: ignore[attr-defined]
     assert isinstance(flat, FlatAdam)
     assert (flat.betas, flat.eps) == (plain.betas, plain.eps) == (usual["betas"], usual["eps"])

@@ -66,7 +66,8 @@ def test_packed_and_unpacked_have_the_same_loss_and_gradient(plain: bool, monkey
 
 def test_a_neighbour_that_could_be_seen_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The classic bug: plain causality over the whole row."""
-    monkeypatch.setattr("rlbook.fast.llama.packing_mask", lambda text: packing_mask(torch.zeros_like(text)))
+    for form in ("rlbook.fast.llama", "rlbook.llm.packing"):
+        monkeypatch.setattr(f"{form}.packing_mask", lambda text: packing_mask(torch.zeros_like(text)))
     (alone, _), (together, _) = loss_and_gradients(agent_for()), loss_and_gradients(agent_for(packing=12))
     assert abs(alone - together) > 1e-3
 

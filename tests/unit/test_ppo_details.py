@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import near
+from flat_parameters import flat_gradient, flat_weights
 from torch.testing import assert_close
 
 import rlbook
@@ -37,7 +38,7 @@ def ready(stage: Make, scripted: Make) -> Callable[..., tuple[Any, Batch]]:
 
 
 def weights(agent: Any) -> torch.Tensor:
-    return agent.optimizer.flat.clone()
+    return flat_weights(agent.optimizer)
 
 
 def test_detail_1_a_rollout_is_so_many_steps_of_every_stream(stage: Make, scripted: Make) -> None:
@@ -65,7 +66,7 @@ def test_detail_3_adams_epsilon_reaches_adam(ready: Make) -> None:
         agent, batch = ready(adam_eps=eps, learning_rate=1e-3, anneal_learning_rate=False)
         before = weights(agent)
         agent.train_on(batch)
-        g = agent.optimizer.grad
+        g = flat_gradient(agent.optimizer)
         assert_close(weights(agent) - before, -1e-3 * g / (g.abs() + eps), atol=1e-7, rtol=1e-3)
 
 
@@ -129,7 +130,7 @@ def test_detail_8_a_ratio_outside_the_clip_gains_nothing_more(ready: Make, shift
         batch.log_prob -= shift
         batch.advantage = torch.full((100,), advantage)
         agent.train_on(batch)
-        assert bool(agent.optimizer.grad.any()) == expected
+        assert bool(flat_gradient(agent.optimizer).any()) == expected
 
 
 def test_the_ratio_is_to_the_policy_that_acted(ready: Make) -> None:
@@ -148,7 +149,7 @@ def test_detail_9_the_value_may_be_held_near_its_old_value(ready: Make) -> None:
         batch.value = batch.value - 1.0
         batch.target, batch.advantage = batch.value + 10.0, torch.zeros(100)
         agent.train_on(batch)
-        assert bool(agent.optimizer.grad.any()) == expected
+        assert bool(flat_gradient(agent.optimizer).any()) == expected
 
 
 def test_detail_10_the_loss_is_policy_plus_value_minus_entropy(ready: Make) -> None:
@@ -176,7 +177,7 @@ def test_detail_11_a_long_gradient_is_cut(ready: Make) -> None:
         agent, batch = ready(max_grad_norm=limit, value_coef=100.0)
         reported = agent.train_on(batch)["grad_norm"].item()
         assert reported > 1.0
-        assert agent.optimizer.grad.norm().item() == pytest.approx(min(limit, reported), rel=1e-4)
+        assert flat_gradient(agent.optimizer).norm().item() == pytest.approx(min(limit, reported), rel=1e-4)
 
 
 def test_detail_12_the_diagnostics_are_what_they_say(ready: Make) -> None:
@@ -215,7 +216,7 @@ def test_detail_13_the_networks_are_separate_or_share_their_layers(ready: Make) 
         before = body.detach().clone()
         agent.train_on(batch)
         assert torch.equal(body, before) == separate
-        sizes[separate] = len(agent.optimizer.flat)
+        sizes[separate] = len(flat_weights(agent.optimizer))
     assert sizes[True] - sizes[False] == 3 * 64 + 64 + 64 * 64 + 64
 
 
