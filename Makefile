@@ -10,10 +10,10 @@ export PYTHONUNBUFFERED := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check docs notebooks measure bench clean
+.PHONY: help demo test test-all test-machines check docs notebooks measure bench clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.runtime  ## train on the maze, then teach a small language model to add
 	@$(BIN)/python -m rlbook.book.demo
@@ -23,6 +23,9 @@ test: .venv/.dev  ## the tests without the slow ones
 
 test-all: .venv/.dev .venv/.docs  ## all tests, the slow ones included
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+test-machines: .venv/.dev  ## the quick numeric tests as other processors would run them (an hour)
+	@$(BIN)/python tests/machines.py
 
 check: .venv/.dev  ## lint and types
 	@$(BIN)/ruff check .

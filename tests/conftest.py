@@ -1,24 +1,39 @@
-"""What all tests share: one torch thread, a time limit, and the table of expected numbers."""
+"""What all tests share: torch's threads, a time limit, the marker of numeric tests, and the table of expected numbers."""
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
 
 SLOW_LIMIT = 3600
 """Seconds until a slow test that hangs is ended and named; for all others it is `timeout` in pyproject.toml."""
 
 
+NUMERIC = ("unit", "equivalence", "learning")
+"""Folders whose tests run on every setting of tests/machines.py, as those of files elsewhere do that compare rounded results."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.path.parent.name in NUMERIC or _compares_rounded(getattr(item, "module", None)):
+            item.add_marker("numeric")
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
+
+
+@functools.cache
+def _compares_rounded(module: ModuleType | None) -> bool:
+    """Whether a file of tests uses something of tests/closeness.py."""
+    return module is not None and any(getattr(value, "__module__", None) == "closeness" for value in vars(module).values())
 
 
 @pytest.fixture(scope="session")
