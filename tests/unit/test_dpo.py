@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, near, widths
 from flat_parameters import flat_gradient
 from torch import Tensor
 from torch.nn import functional as F
-from torch.testing import assert_close
 
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.dpo import DPO, ranked_pairs
@@ -90,6 +90,11 @@ def paired(theatre: Any, *, tilted: bool = True) -> tuple[Any, Batch, Batch]:
 LOG_RATIOS = ("reward_margin", "chosen_log_ratio", "rejected_log_ratio")
 
 
+def rounded(agent: Any, slope: float = 1.0) -> dict[str, Any]:
+    """Of Δ: 2 · 2 log-probabilities of size 1.1 a step, over 9 steps. `slope`: that of the loss."""
+    return {"dtype": "float32", "terms": 9 + widths(agent.policy), "size": 40.0 * slope}
+
+
 def delta(agent: Any, better: Batch, worse: Batch) -> Tensor:
     """Δ [P] by hand: differences of log-ratios, summed over the steps that count."""
     ratios = [((agent.policy.evaluate(rows)[0] - rows.reference_log_prob) * rows.mask).sum(1) for rows in (better, worse)]
@@ -105,18 +110,19 @@ def loss(agent: Any, better: Batch, worse: Batch) -> tuple[Tensor, Tensor]:
 def test_the_loss_starts_at_ln_2(stage: Make, scripted: Make, beta: float) -> None:
     agent, better, worse = paired(stage("dpo", scripted(), beta=beta, **NO_CLIP), tilted=False)
     total, parts = loss(agent, better, worse)
-    assert total.item() == pytest.approx(math.log(2), abs=1e-6)
-    assert [parts[name].item() for name in LOG_RATIOS] == pytest.approx([0.0, 0.0, 0.0], abs=1e-5)
+    slope = max(beta, 1.0)
+    assert total.item() == near(math.log(2), **rounded(agent, beta))
+    assert [parts[name].item() for name in LOG_RATIOS] == near([0.0] * 3, **rounded(agent, slope))
     (metrics,) = stage("dpo", scripted(), beta=beta, batch_size=1000, **NO_CLIP).learn(1)
-    assert metrics["preference_loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert metrics["preference_loss"] == near(math.log(2), **rounded(agent, beta))
 
 
 def test_a_pair_the_other_way_round_has_the_other_sign(stage: Make, scripted: Make) -> None:
     agent, better, worse = paired(stage("dpo", scripted(), beta=0.5, **NO_CLIP))
     x = 0.5 * delta(agent, better, worse)
     assert x.abs().max() > 0.3
-    assert_close(loss(agent, better, worse)[0], -F.logsigmoid(x).mean())
-    assert_close(loss(agent, worse, better)[0], -F.logsigmoid(-x).mean())
+    assert_near(loss(agent, better, worse)[0], -F.logsigmoid(x).mean(), **rounded(agent, 0.5))
+    assert_near(loss(agent, worse, better)[0], -F.logsigmoid(-x).mean(), **rounded(agent, 0.5))
 
 
 @pytest.mark.parametrize("options", [
@@ -131,10 +137,13 @@ def test_each_loss_is_its_formula(stage: Make, scripted: Make, options: dict[str
     expected = {"sigmoid": sigmoid, "ipo": ipo, "hinge": hinge}[agent.config.preference_loss].mean()
     nll = -(agent.policy.evaluate(better)[0] * better.mask).sum() / better.mask.sum()
     total, parts = loss(agent, better, worse)
-    assert_close(total, expected + options.get("nll_coef", 0.0) * nll)
+    slope = 2 * (x.abs().max().item() / 0.5 + 1) if agent.config.preference_loss == "ipo" else 1.0
+    assert_near(total, expected + options.get("nll_coef", 0.0) * nll, **rounded(agent, slope))
     for told in (parts, agent.train_on(better, worse)):
-        assert told["preference_loss"].item() == pytest.approx(expected.item(), rel=1e-5)
-        assert told["nll"].item() == pytest.approx(nll.item(), rel=1e-5)
+        assert told["preference_loss"].item() == near(expected.item(), **rounded(agent, slope))
+        assert told["nll"].item() == near(
+            nll.item(), dtype="float32", terms=60 + widths(agent.policy)
+        )
 
 
 def test_the_gradient_pushes_the_pairs_apart_more_the_more_wrong_they_are(stage: Make, scripted: Make) -> None:
@@ -145,16 +154,17 @@ def test_the_gradient_pushes_the_pairs_apart_more_the_more_wrong_they_are(stage:
     surrogate = -0.5 * (weights * (apart[0] - apart[1])).mean()
     expected = torch.cat([g.reshape(-1) for g in torch.autograd.grad(surrogate, list(agent.policy.parameters()))])
     agent.train_on(better, worse)
-    assert_close(flat_gradient(agent.optimizer), expected, atol=1e-6, rtol=1e-4)
+    terms = better.mask.numel() + widths(agent.policy)
+    assert_near(flat_gradient(agent.optimizer), expected, terms=terms, size=expected.norm().item())
 
 
 def test_the_diagnostics_are_what_they_say(stage: Make, scripted: Make) -> None:
     agent, better, worse = paired(stage("dpo", scripted(), beta=0.5, **NO_CLIP))
     ratios = [((agent.policy.evaluate(rows)[0] - rows.reference_log_prob) * rows.mask).sum(1) for rows in (better, worse)]
     _, parts = loss(agent, better, worse)
-    assert parts["accuracy"].item() == pytest.approx((ratios[0] > ratios[1]).float().mean().item())
+    assert_near(parts["accuracy"], (ratios[0] > ratios[1]).float().mean(), terms=len(better))
     expected = [0.5 * (ratios[0] - ratios[1]).mean().item(), *(r.mean().item() for r in ratios)]
-    assert [parts[name].item() for name in LOG_RATIOS] == pytest.approx(expected, abs=1e-5)
+    assert [parts[name].item() for name in LOG_RATIOS] == near(expected, **rounded(agent))
 
 
 def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> None:
@@ -164,8 +174,9 @@ def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> 
         rows.reference_log_prob[~rows.mask] = torch.nan
         rows.obs[~rows.mask] = -100.0
     again, others = loss(agent, better, worse)
-    assert_close(total, again)
-    assert_close(parts, others)
+    assert_near(total, again, **rounded(agent))
+    for name in parts:
+        assert_near(parts[name], others[name], **rounded(agent))
 
 
 NEEDED: dict[str, dict[str, Any]] = {name: {} for name in LOSSES} | {
@@ -185,8 +196,11 @@ def test_micro_batches_do_not_change_the_gradient(stage: Make, scripted: Make, s
         agent, better, worse = paired(stage("dpo", scripted(), **options, **NO_CLIP))
         assert len(better) == 5                                    # and one pair of equals
         results.append((agent.train_on(better, worse), flat_gradient(agent.optimizer)))
-    for left, right in zip(*results, strict=True):
-        assert_close(left, right, atol=1e-5, rtol=1e-4)
+    (parts, gradient), (others, other) = results
+    for name in parts:
+        assert_near(parts[name], others[name], **rounded(agent))
+    terms = better.mask.numel() + widths(agent.policy)
+    assert_near(gradient, other, terms=terms, size=gradient.norm().item())
 
 
 # ---- the family
@@ -208,7 +222,7 @@ def test_a_loss_without_a_reference_keeps_none_in_memory(stage: Make, arms: Make
     agent, better, worse = paired(theatre)
     policy = [(agent.policy.evaluate(rows)[0] * rows.mask).sum(1) / rows.mask.sum(1) for rows in (better, worse)]
     _, parts = loss(agent, better, worse)
-    assert parts["chosen_log_ratio"].item() == pytest.approx(policy[0].mean().item(), abs=1e-5)
+    assert_near(parts["chosen_log_ratio"], policy[0].mean(), terms=9 + widths(agent.policy))
     with pytest.raises(RequestError, match="reference has no effect with a preference_loss that knows none; leave it out"):
         DPO(theatre.env, agent.config, 0, Parts(reference=agent))
 
@@ -216,7 +230,9 @@ def test_a_loss_without_a_reference_keeps_none_in_memory(stage: Make, arms: Make
 def test_log_probabilities_per_step_are_those_of_the_authors_of_ipo(stage: Make, scripted: Make) -> None:
     agent, better, worse = paired(stage("dpo", scripted(), preference_loss="ipo", per_step=True, beta=0.5, **NO_CLIP))
     means = [((agent.policy.evaluate(r)[0] - r.reference_log_prob) * r.mask).sum(1) / r.mask.sum(1) for r in (better, worse)]
-    assert_close(loss(agent, better, worse)[0], (means[0] - means[1] - 1 / (2 * 0.5)).square().mean())
+    distance = means[0] - means[1] - 1 / (2 * 0.5)
+    slope = 2 * distance.abs().max().item()
+    assert_near(loss(agent, better, worse)[0], distance.square().mean(), **rounded(agent, slope))
 
 
 def test_ktos_point_of_reference_is_of_texts_behind_another_prompt(stage: Make) -> None:
@@ -232,7 +248,9 @@ def test_ktos_point_of_reference_is_of_texts_behind_another_prompt(stage: Make) 
         ((agent.policy.evaluate(rows)[0] - agent.reference_log_prob(rows)) * rows.mask).sum(1) for rows in exchanged[:2]
     ]  # fmt: skip
     expected = torch.cat(ratios).mean().clamp(min=0.0)
-    assert_close(agent.mismatched_kl(pairs.better, pairs.worse), expected.detach(), atol=1e-5, rtol=1e-4)
+    # four log-probabilities of each text, of size ln 26
+    found, size = agent.mismatched_kl(pairs.better, pairs.worse), 4 * math.log(26)
+    assert_near(found, expected, terms=widths(agent.policy), size=size)
 
 
 def text(*ids: int) -> Episode:
@@ -294,8 +312,8 @@ def test_the_temperature_is_in_every_log_probability(stage: Make, scripted: Make
     agent, better, worse = paired(stage("dpo", scripted(), temperature=temperature, **NO_CLIP), tilted=False)
     for rows in (better, worse):
         log_prob, _, _ = agent.policy.evaluate(rows)
-        np.testing.assert_allclose(log_prob.detach()[rows.mask], rows.log_prob[rows.mask], atol=1e-6)
-        np.testing.assert_allclose(rows.reference_log_prob[rows.mask], rows.log_prob[rows.mask], atol=1e-6)
+        for found in (log_prob, rows.reference_log_prob):
+            assert_near(found[rows.mask], rows.log_prob[rows.mask], terms=widths(agent.policy))
 
 
 # ---- recorded pairs
@@ -315,10 +333,16 @@ def test_recorded_pairs_make_the_odds_what_the_preferences_say(stage: Make, arms
     before = arm_probabilities(agent)
     seen = fitted(agent, Pairs([pull(0)] * 8 + [pull(2)] * 2, [pull(2)] * 8 + [pull(0)] * 2), 300)
     after = arm_probabilities(agent)
-    assert math.log(after[0] / after[2]) - math.log(before[0] / before[2]) == pytest.approx(math.log(0.8 / 0.2), abs=1e-3)
-    assert seen[0]["preference_loss"] == pytest.approx(math.log(2), abs=1e-6) and seen[0]["pairs"] == 10
-    assert seen[-1]["preference_loss"] == pytest.approx(-0.8 * math.log(0.8) - 0.2 * math.log(0.2), abs=1e-5)
-    assert seen[-1]["accuracy"] == pytest.approx(0.8)
+    # the loss is least up to (Δ - ln 4)² σ (1 - σ) / 2, so 1e-3 in Δ is 1e-7 in the loss
+    gained = math.log(after[0] / after[2]) - math.log(before[0] / before[2])
+    assert gained == pytest.approx(math.log(0.8 / 0.2), rel=0, abs=1e-3)
+    assert (
+        seen[0]["preference_loss"] == near(math.log(2), dtype="float32", terms=10)
+        and seen[0]["pairs"] == 10
+    )
+    least = -0.8 * math.log(0.8) - 0.2 * math.log(0.2)
+    assert seen[-1]["preference_loss"] == near(least, dtype="float32", terms=10)
+    assert seen[-1]["accuracy"] == near(0.8, dtype="float32", terms=10)
     assert agent.METRICS.keys() >= seen[-1].keys()
 
 

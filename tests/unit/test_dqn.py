@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, near, widths
 from flat_parameters import flat_gradient, flat_weights
-from torch.testing import assert_close
 
 from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig
@@ -64,8 +64,9 @@ def test_the_loss_is_the_hand_computed_one(fixtures: Any, double: bool, huber: b
     agent = linear(case["q"] + case["q_online_next"], case["q"] + case["q_target_next"], gamma=case["gamma"], double=double, huber=huber)
     rows = [(i, case["a"][i], case["r"][i], 3 + i, bool(case["terminated"][i])) for i in range(3)]
     loss, q, _ = train_on(agent, transitions(6, rows))
-    assert loss == pytest.approx(case[name] * (0.5 if name == "mse" else 1.0), abs=1e-6)        # ½ of the mean square, as Huber's
-    assert q == pytest.approx((2.0 + 0.5 + 3.0) / 3, abs=1e-6)
+    half = 0.5 if name == "mse" else 1.0  # as Huber's
+    assert loss == near(case[name] * half, dtype="float32", terms=6, size=40.0)
+    assert q == near((2.0 + 0.5 + 3.0) / 3, dtype="float32", terms=3)
 
 
 def test_one_hot_states_without_hidden_layers_are_a_table(fixtures: Any) -> None:
@@ -83,13 +84,13 @@ def test_one_hot_states_without_hidden_layers_are_a_table(fixtures: Any) -> None
         error = r + (0.0 if over else script["gamma"] * table[s2].max()) - table[s, a]
         expected = np.zeros((2, 3))
         expected[a, s] = -error
-        np.testing.assert_allclose(gradient, expected, atol=1e-6)
+        assert_near(gradient, expected, terms=4, size=10.0)
         with torch.no_grad():                                                                   # a plain step in Adam's place
             agent.q.weights[0].copy_(before - script["alpha"] * gradient)
             agent.q.weights[1].zero_()
         agent.target.load_state_dict(agent.q.state_dict())
         table[s, a] += script["alpha"] * error
-    np.testing.assert_allclose(agent.q.weights[0].detach().T, script["q"], atol=1e-6)
+    assert_near(agent.q.weights[0].T, script["q"], terms=4 * 4, size=10.0)
 
 
 @pytest.mark.parametrize(("terminated", "truncated", "target"), [
@@ -101,7 +102,7 @@ def test_only_termination_stops_the_bootstrap(terminated: bool, truncated: bool,
     one, two = np.array([[1.0, 0.0]], np.float32), np.array([[0.0, 1.0]], np.float32)
     agent.learn(Step(one, np.array([0]), np.ones(1, np.float32), two, np.array([terminated]), np.array([truncated]), np.array([True])))
     loss = float(agent.train_on(next(agent.minibatches(1)))["td_loss"])
-    assert loss == pytest.approx(0.5 * target**2, rel=1e-6)
+    assert loss == near(0.5 * target**2, dtype="float32", terms=3)
 
 
 def test_the_networks_start_equal_and_share_nothing() -> None:
@@ -175,7 +176,8 @@ def test_epsilon_falls_with_the_steps_of_the_run_also_after_resuming(stage: Make
     found = epsilons(whole, budget)
     assert len(found) == 1000
     for step in (0, 50, 100, 999):
-        assert found[step] == pytest.approx(case[f"eps_at_step{step}" if step == 0 else f"eps_at_{step}"])
+        expected = case[f"eps_at_step{step}" if step == 0 else f"eps_at_{step}"]
+        assert found[step] == near(expected, terms=3, size=1.0)
     first, second = (stage("dqn", scripted(), num_envs=1, hidden_sizes=(4,), seed=seed, **options) for seed in (0, 1))
     assert epsilons(first, budget, stop=60) == found[:60]
     second.agent.load_state_dict(first.agent.state_dict())
@@ -188,8 +190,10 @@ def test_epsilon_falls_with_the_steps_of_the_run_also_after_resuming(stage: Make
 def test_an_action_is_random_as_often_as_epsilon_says(epsilon: float) -> None:
     agent = linear([[0.0, 0.0, 9.0, 0.0]], epsilon=Constant(epsilon))
     count = 20_000
-    counts = np.bincount(agent.act(np.ones((count, 1), np.float32)), minlength=4) / count
-    np.testing.assert_allclose(counts, [epsilon / 4, epsilon / 4, 1 - epsilon + epsilon / 4, epsilon / 4], atol=0.01)
+    share = np.bincount(agent.act(np.ones((count, 1), np.float32)), minlength=4) / count
+    expected = np.array([epsilon / 4, epsilon / 4, 1 - epsilon + epsilon / 4, epsilon / 4])
+    # standard errors
+    assert (np.abs(share - expected) <= 4 * np.sqrt(expected * (1 - expected) / count)).all()
 
 
 def test_without_exploring_the_best_action_is_taken_and_no_noise_is_used_up() -> None:
@@ -205,7 +209,9 @@ def test_double_takes_the_online_networks_choice_at_the_target_networks_price() 
     """Online prefers action 0, worth 1 to the target network; the target network's own best is worth 10."""
     for double, target in ((True, 0.5 * 1.0), (False, 0.5 * 10.0)):
         agent = linear([[0.0, 0.0], [2.0, 1.0]], [[0.0, 0.0], [1.0, 10.0]], gamma=0.5, double=double, huber=False)
-        assert train_on(agent, transitions(2, [(0, 0, 0.0, 1, False)]))[0] == pytest.approx(0.5 * target**2)
+        assert train_on(agent, transitions(2, [(0, 0, 0.0, 1, False)]))[0] == near(
+            0.5 * target**2, dtype="float32", terms=2
+        )
 
 
 def test_no_gradient_flows_into_the_target() -> None:
@@ -224,15 +230,21 @@ def test_the_gradient_is_cut_and_the_step_size_annealed() -> None:
     agent.replay.sample = lambda size, rng: transitions(2, [(0, 0, 100.0, 1, True)])
     before = flat_weights(agent.optimizer)
     metrics = agent.update()
-    assert metrics["grad_norm"] == pytest.approx(100.0 * 2**0.5, rel=1e-5)             # the weight's and the bias's
-    assert flat_gradient(agent.optimizer).norm().item() == pytest.approx(0.5, rel=1e-4)
-    assert (flat_weights(agent.optimizer) - before).abs().max().item() == pytest.approx(0.25e-2, rel=1e-3)
+    rounded: dict[str, Any] = {"dtype": "float32", "terms": 4}
+    assert metrics["grad_norm"] == near(100.0 * 2**0.5, **rounded)  # the weight's and the bias's
+    assert flat_gradient(agent.optimizer).norm().item() == near(0.5, **rounded)
+    each = 0.5 / 2**0.5
+    moved = (flat_weights(agent.optimizer) - before).abs().max().item()
+    assert moved == near(0.25e-2 * each / (each + agent.config.adam_eps), **rounded)
 
 
 def test_action_values_are_the_networks(stage: Make) -> None:
     theatre = stage("dqn", "rlbook/Maze-v0", num_envs=2)
     size = theatre.agent.q.weights[0].shape[1]
-    assert_close(torch.from_numpy(theatre.agent.action_values(np.array([3, 0]))), theatre.agent.q(torch.eye(size)[[3, 0]]).detach())
+    found, expected = (
+        theatre.agent.action_values(np.array([3, 0])), theatre.agent.q(torch.eye(size)[[3, 0]])
+    )
+    assert_near(found, expected, terms=widths(theatre.agent.q))
 
 
 def test_a_buffer_smaller_than_one_vector_step_is_refused() -> None:

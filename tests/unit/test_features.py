@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from closeness import assert_near
 from gymnasium import spaces
 
 import rlbook
@@ -68,10 +69,11 @@ def test_a_displacement_of_a_tile_moves_every_tiling_by_one() -> None:
 def test_polynomials_and_cosines() -> None:
     powers = made(SQUARE, features="polynomial", order=2)
     x, y = 0.3, 0.375                                                         # (-0.5 + 2) / 4
-    np.testing.assert_allclose(powers(np.array([0.3, -0.5])), [1, y, y * y, x, x * y, x * y * y, x * x, x * x * y, x * x * y * y])
+    expected = [1, y, y * y, x, x * y, x * y * y, x * x, x * x * y, x * x * y * y]
+    assert_near(powers(np.array([0.3, -0.5])), expected, terms=4)
     waves = made(SQUARE, features="fourier", order=1)
     expected = [1, math.cos(math.pi * y), math.cos(math.pi * x), math.cos(math.pi * (x + y))]
-    np.testing.assert_allclose(waves(np.array([0.3, -0.5])), expected)
+    assert_near(waves(np.array([0.3, -0.5])), expected, terms=2, size=2 * math.pi)
     with pytest.raises(TypeError, match="Fourier features are dense"):
         waves.active(np.array([0.3, -0.5]))
 
@@ -89,14 +91,19 @@ def test_many_observations_are_seen_like_each_alone(name: str, space: spaces.Spa
     space.seed(0)
     some = [space.sample() for _ in range(5)]
     alone = [features(one) for one in some]
-    np.testing.assert_allclose(features(np.array(some)), alone)
+    assert_near(features(np.array(some)), np.array(alone), terms=features.num_features)
     np.testing.assert_array_equal(features.vector(np.array(some[:1])), [features.vector(some[0])])
     w = weights.random((features.num_features, 2))
-    np.testing.assert_allclose(linear(w, features(np.array(some))), [features.vector(one) @ w for one in some])
-    np.testing.assert_allclose(linear(w[:, 0], alone[0]), features.vector(some[0]) @ w[:, 0])
+    count = features.num_features
+    rounded: dict[str, float] = {"terms": count, "size": count}
+    assert_near(
+        linear(w, features(np.array(some))), np.array([features.vector(one) @ w for one in some]),
+        **rounded,
+    )
+    assert_near(linear(w[:, 0], alone[0]), features.vector(some[0]) @ w[:, 0], **rounded)
     grown = w[:, 0].copy()
     add(grown, alone[0], 0.5)
-    np.testing.assert_allclose(grown, w[:, 0] + 0.5 * features.vector(some[0]))
+    assert_near(grown, w[:, 0] + 0.5 * features.vector(some[0]), terms=2)
 
 
 def test_what_has_no_features_is_refused_in_one_sentence() -> None:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from closeness import assert_near, near
+from closeness import assert_near, near, rounding_bound, widths
 from flat_parameters import flat_gradient
 from torch import Tensor
-from torch.testing import assert_close
 
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.data.episodes import Episode, Groups
@@ -20,6 +19,11 @@ from rlbook.registry import VARIANTS
 
 Make = Callable[..., Any]
 PLAIN: dict[str, Any] = {"max_grad_norm": 1e9, "learning_rate": 1e-2}
+
+
+def terms_of(agent: Any, batch: Any) -> int:
+    """What a loss or a gradient adds up: the rows, and the network's layers."""
+    return batch.mask.numel() + widths(agent.policy)
 
 
 def gradient_of(agent: Any, loss: Tensor) -> Tensor:
@@ -41,7 +45,8 @@ def test_the_ratio_is_one_for_every_step_before_the_first_update(stage: Make, sc
         batch, _ = theatre.agent.prepare()
         log_prob, _, _ = theatre.agent.policy.evaluate(batch)
         assert 8 < batch.mask.sum() < batch.mask.numel()
-        assert ((log_prob - batch.log_prob)[batch.mask].exp() - 1).abs().max() < 1e-6
+        terms = widths(theatre.agent.policy)
+        assert_near(log_prob[batch.mask], batch.log_prob[batch.mask], terms=terms)
 
 
 def test_every_step_of_an_episode_has_the_episodes_advantage_within_its_group(stage: Make, scripted: Make) -> None:
@@ -51,9 +56,11 @@ def test_every_step_of_an_episode_has_the_episodes_advantage_within_its_group(st
     returns = sum(step.reward * step.valid for step in played).reshape(2, 4)
     batch, metrics = theatre.agent.prepare()
     expected = (returns - returns.mean(1, keepdims=True)) / (returns.std(1, ddof=1, keepdims=True) + 1e-4)
-    np.testing.assert_allclose(batch.advantage, np.repeat(expected.reshape(8, 1), batch.mask.shape[1], axis=1), atol=1e-5)
+    each_step = np.repeat(expected.reshape(8, 1), batch.mask.shape[1], axis=1)
+    assert_near(batch.advantage, each_step, terms=9 + 4, size=9 / returns.std(1, ddof=1).min())
     assert batch.mask.sum(1).tolist() == np.stack([step.valid for step in played]).sum(0).tolist()
-    assert metrics["group_return"] == pytest.approx(returns.mean(), abs=1e-6) and metrics["zero_std_groups"] == 0.0
+    assert metrics["group_return"] == near(returns.mean(), dtype="float32", terms=8 * 9, size=9.0)
+    assert metrics["zero_std_groups"] == 0.0
 
 
 def test_pairs_without_a_scale_are_reinforce_with_the_mean_as_baseline(stage: Make, scripted: Make) -> None:
@@ -69,7 +76,10 @@ def test_pairs_without_a_scale_are_reinforce_with_the_mean_as_baseline(stage: Ma
     expected = gradient_of(agent, -per_episode.sum() / batch.mask.sum())
     agent.update(batch)
     assert expected.norm() > 0.05
-    assert_close(flat_gradient(agent.optimizer), expected, atol=1e-6, rtol=1e-4)
+    assert_near(
+        flat_gradient(agent.optimizer), expected, terms=terms_of(agent, batch),
+        size=expected.norm().item(),
+    )
 
 
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
@@ -83,7 +93,10 @@ def test_the_three_averages_are_what_their_names_say(stage: Make, scripted: Make
     loss = {"token": sums.sum() / lengths.sum(), "sequence": (sums / lengths).mean(), "constant": sums.sum() / (8 * 5)}[average]
     expected = gradient_of(agent, -loss)
     agent.train_on(batch)
-    assert_close(flat_gradient(agent.optimizer), expected, atol=1e-6, rtol=1e-4)
+    assert_near(
+        flat_gradient(agent.optimizer), expected, terms=terms_of(agent, batch),
+        size=expected.norm().item(),
+    )
 
 
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
@@ -95,10 +108,14 @@ def test_micro_batches_do_not_change_the_gradient(stage: Make, scripted: Make, s
         theatre = stage("grpo", scripted(), num_envs=8, group_size=4, micro_batch_size=micro, **options, **PLAIN)
         tilt(theatre.agent)
         theatre.round()
-        metrics = theatre.agent.train_on(theatre.agent.prepare()[0])
+        batch = theatre.agent.prepare()[0]
+        metrics = theatre.agent.train_on(batch)
         results.append((metrics, torch.cat([p.grad.flatten() for p in theatre.agent.policy.parameters()])))
-    for left, right in zip(*results, strict=True):
-        assert_close(left, right, atol=1e-6, rtol=1e-4)
+    (parts, gradient), (others, other) = results
+    terms = terms_of(theatre.agent, batch)
+    for name in parts:
+        assert_near(parts[name], others[name], dtype="float32", terms=terms, size=2.0)
+    assert_near(gradient, other, terms=terms, size=gradient.norm().item())
 
 
 def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> None:
@@ -112,9 +129,13 @@ def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> 
         field[outside] = torch.nan
     batch.obs[outside] = 100.0
     again, others = theatre.agent.loss(with_weight(theatre.agent, batch))
-    assert_close(total, again)
-    assert_close(parts, others)
-    assert_close(gradient, gradient_of(theatre.agent, again))
+    terms = terms_of(theatre.agent, batch)
+    assert_near(total, again, terms=terms, size=2.0)
+    for name in parts:
+        assert_near(parts[name], others[name], dtype="float32", terms=terms, size=2.0)
+    assert_near(
+        gradient, gradient_of(theatre.agent, again), terms=terms, size=gradient.norm().item()
+    )
 
 
 def with_weight(agent: Any, batch: Any) -> Any:
@@ -175,9 +196,12 @@ def test_the_penalty_in_the_reward_is_taken_off_the_return(stage: Make, scripted
     k = {"k1": x, "k2": x**2 / 2, "k3": torch.exp(-x) - 1 + x}[estimator]
     returns = torch.from_numpy(sum(step.reward * step.valid for step in played)) - 0.3 * k.sum(1)
     expected = returns - returns.view(2, 4).mean(1).repeat_interleave(4)
-    assert_close(batch.advantage[:, 0], expected, atol=1e-5, rtol=0)
-    assert metrics["reference_kl"] == pytest.approx((k.sum() / batch.mask.sum()).item(), abs=1e-6)
-    assert metrics["group_return"] == pytest.approx(float(sum(step.reward * step.valid for step in played).mean()), abs=1e-6)
+    # returns of 9 rewards, and log-ratios of two log-probabilities of size 1.1
+    rounded: dict[str, Any] = {"dtype": "float32", "terms": terms_of(theatre.agent, batch)}
+    assert_near(batch.advantage[:, 0], expected, **rounded, size=9 * (1 + 0.3 * 2.2))
+    assert metrics["reference_kl"] == near((k.sum() / batch.mask.sum()).item(), **rounded, size=2.2)
+    paid = float(sum(step.reward * step.valid for step in played).mean())
+    assert metrics["group_return"] == near(paid, **rounded, size=9.0)
 
 
 @pytest.mark.parametrize("estimator", ["k2", "k3", "k1+", "k3+"])
@@ -196,7 +220,11 @@ def test_the_penalty_in_the_loss_adds_its_own_gradient(stage: Make, scripted: Ma
         k = torch.exp(-x) - 1 + x if estimator == "k3" else x**2 / 2                 # what has the gradient
         penalty = torch.autograd.grad(0.5 * k[batch.mask].mean(), agent.policy.actor.weights)
     for with_it, without, alone in zip(gradients[0.5], gradients[1e-12], penalty, strict=True):
-        assert_close(with_it - without, alone, atol=1e-6, rtol=1e-3)
+        size = with_it.norm().item()
+        assert_near(with_it - without, alone, terms=terms_of(agent, batch), size=size)
+        assert alone.norm() > 100 * rounding_bound(
+            "float32", terms=terms_of(agent, batch), size=size
+        )
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
@@ -235,7 +263,11 @@ def test_the_ratio_of_an_episode_moves_all_its_steps_alike(stage: Make, scripted
         log_prob, _, _ = agent.policy.evaluate(batch)
         expected = gradient_of(agent, -((log_prob * batch.mask).sum(1) / batch.mask.sum(1) * np.exp(shift)).mean())
         agent.train_on(batch)
-        assert_close(flat_gradient(agent.optimizer), expected * moves, atol=1e-5, rtol=1e-4)
+        size = expected.norm().item()
+        assert_near(
+            flat_gradient(agent.optimizer), expected * moves, terms=terms_of(agent, batch),
+            size=size,
+        )
 
 
 def test_cispo_never_switches_a_step_off(stage: Make, scripted: Make) -> None:
@@ -248,7 +280,10 @@ def test_cispo_never_switches_a_step_off(stage: Make, scripted: Make) -> None:
     log_prob, _, _ = agent.policy.evaluate(batch)
     expected = gradient_of(agent, -1.2 * (log_prob * batch.mask).sum() / batch.mask.sum())
     agent.train_on(batch)
-    assert_close(flat_gradient(agent.optimizer), expected, atol=1e-5, rtol=1e-4)
+    assert_near(
+        flat_gradient(agent.optimizer), expected, terms=terms_of(agent, batch),
+        size=expected.norm().item(),
+    )
 
 
 @pytest.mark.parametrize("of", ["token", "sequence"])
@@ -264,11 +299,14 @@ def test_what_another_program_sampled_is_weighed_and_the_ratio_is_to_the_learner
     batch, metrics = agent.prepare()
     difference = (batch.log_prob - sampled) * batch.mask
     weight = (difference if of == "token" else difference.sum(1, keepdim=True).expand_as(difference)).exp().clamp(max=2.0)
-    assert metrics["importance"] == pytest.approx(weight[batch.mask].mean().item(), abs=1e-5) and (weight == 2.0).any()
+    terms = terms_of(agent, batch)
+    mean = weight[batch.mask].mean().item()
+    assert metrics["importance"] == near(mean, dtype="float32", terms=terms, size=2 * 9 * 1.1)
+    assert (weight == 2.0).any()
     log_prob, _, _ = agent.policy.evaluate(batch)
     expected = gradient_of(agent, -(log_prob * batch.advantage * weight * batch.mask).sum() / batch.mask.sum())
     metrics = agent.train_on(batch)
-    assert_close(flat_gradient(agent.optimizer), expected, atol=1e-5, rtol=1e-4)
+    assert_near(flat_gradient(agent.optimizer), expected, terms=terms, size=expected.norm().item())
     assert metrics["clip_fraction"] == 0.0                     # ρ is 1: the learner's own numbers are compared
 
 
@@ -333,7 +371,8 @@ def test_groups_of_equals_are_replaced_until_the_round_is_full(stage: Make, arms
             break
     assert rounds > 1 and len(batch) == 8 and agent.refill.kept == [] and agent.refill.played == 0
     assert (batch.score.view(4, 2).sum(1) == 1).all()
-    np.testing.assert_allclose(batch.advantage.view(4, 2).abs(), 0.5 / (0.5**0.5 + 1e-4), rtol=1e-5)
+    expected = np.full((4, 2), 0.5 / (0.5**0.5 + 1e-4))
+    assert_near(batch.advantage.view(4, 2).abs(), expected, terms=2)
 
 
 def test_refilling_ends_at_its_limit_and_pads_what_it_has(stage: Make, scripted: Make, arms: Make) -> None:
@@ -364,7 +403,7 @@ def test_a_half_filled_round_is_part_of_the_state(stage: Make, arms: Make) -> No
     other.agent.load_state_dict(one.agent.state_dict())
     assert other.agent.refill.played == one.agent.refill.played
     for left, right in zip(one.agent.refill.kept, other.agent.refill.kept, strict=True):
-        assert_close(left.log_prob, right.log_prob) and assert_close(left.score, right.score)
+        assert torch.equal(left.log_prob, right.log_prob) and torch.equal(left.score, right.score)
 
 
 # ---- recorded groups
@@ -391,23 +430,27 @@ def test_recorded_groups_are_compared_within_the_best_that_are_kept(stage: Make,
     expected = gradient_of(agent, -(log_prob.mean(1) * advantage).mean())
     next(agent.fit(data))
     assert expected.norm() > 0.01
-    assert_close(flat_gradient(agent.optimizer), expected, atol=1e-6, rtol=1e-4)
+    terms = 18 * 3 + widths(agent.policy)
+    assert_near(flat_gradient(agent.optimizer), expected, terms=terms, size=expected.norm().item())
 
 
 def test_the_old_policy_of_recorded_groups_is_the_reference(stage: Make, scripted: Make) -> None:
     agent = stage("grpo", scripted(), num_envs=8, group_size=4, kl_coef=0.1, learning_rate=3e-2, batch_size=6).agent
     fitted = agent.fit(beams())
     logged = [next(fitted) for _ in range(30)]
-    assert logged[0]["approx_kl"] == 0.0 < logged[-1]["approx_kl"] and logged[-1]["clip_fraction"] > 0
+    rounding = rounding_bound("float32", terms=widths(agent.policy), size=1.1)
+    assert abs(logged[0]["approx_kl"]) < rounding and logged[-1]["approx_kl"] > 10 * rounding
+    assert logged[-1]["clip_fraction"] > 0
 
 
 def test_a_clip_at_five_does_nothing_to_five_beams_and_one_at_one_does(stage: Make, scripted: Make) -> None:
     """|z| ≤ (n - 1) / √n = 1.79 for n = 5 and the deviation of a sample (Thompson 1935)."""
     extreme = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0])
     agent = stage("grpo", scripted(), num_envs=8, group_size=4, advantage_clip=5.0).agent
-    assert agent.advantage(extreme, 5).max() == pytest.approx(4 / 5**0.5, abs=1e-3)
+    std = 0.2**0.5 + 1e-4                          # its four distances of .2 and one of .8
+    assert_near(agent.advantage(extreme, 5), [0.8 / std, *[-0.2 / std] * 4], terms=5)
     tight = stage("grpo", scripted(), num_envs=8, group_size=4, advantage_clip=1.0).agent
-    assert tight.advantage(extreme, 5).tolist() == pytest.approx([1.0, *[-1 / 5**0.5] * 4], abs=1e-3)
+    assert_near(tight.advantage(extreme, 5), [1.0, *[-0.2 / std] * 4], terms=5, size=0.8 / std)
 
 
 @pytest.mark.parametrize(("options", "sentence"), [
@@ -429,10 +472,10 @@ def test_groups_that_spread_too_little_are_left_out_from_the_eleventh_round() ->
     wide, narrow = torch.tensor([0.0, 1.0] * 2), torch.tensor([0.0, 1.0, 0.0, 0.3])
     for _ in range(10):
         assert chosen.keep(wide).all()
-    assert chosen.average == pytest.approx(0.5**0.5)
+    assert chosen.average == near(0.5**0.5, dtype="float32", terms=10)
     other = SpreadFilter(2, 0.5)
     other.load_state_dict(chosen.state_dict())
     for one in (chosen, other):
         assert one.keep(narrow).tolist() == [True, False]
-        assert one.average == pytest.approx(0.5**0.5 * (0.99 + 0.01 * 0.65))
+        assert one.average == near(0.5**0.5 * (0.99 + 0.01 * 0.65), dtype="float32", terms=11)
     assert SpreadFilter(2, 0.0).keep(torch.zeros(4)).all()

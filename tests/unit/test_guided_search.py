@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import near
 
 import rlbook
 import rlbook.policies.distributions
@@ -39,7 +40,7 @@ def test_one_simulation_writes_what_the_policy_finds_likeliest_and_reads_as_much
     greedy, found = searched(adder), searched(adder, search="mcts", simulations=1)
     assert (found.returns == greedy.returns).all() and (found.lengths == greedy.lengths).all()
     prompt = 7                               # BOS and "12+34="; the last token that is written is read by nobody
-    assert found.tokens == pytest.approx(2 * (prompt + greedy.lengths.mean() - 1))
+    assert found.tokens == near(2 * (prompt + greedy.lengths.mean() - 1), terms=24)
 
 
 def test_with_one_token_to_choose_from_a_search_is_greedy(adder: rlbook.Run) -> None:
@@ -60,7 +61,8 @@ def test_one_sample_needs_no_choice_and_the_verifier_is_the_upper_bound(adder: r
     eight = {judge: searched(adder, search="best_of_n", samples=8, judge=judge) for judge in names}
     vote = searched(adder, search="majority", samples=8)
     assert all((eight["verifier"].returns >= found.returns).all() for found in (vote, *eight.values()))
-    assert eight["critic"].tokens == pytest.approx(2 * vote.tokens)              # the critic reads what the policy has written
+    # the critic reads what the policy has written
+    assert eight["critic"].tokens == near(2 * vote.tokens, terms=24)
     assert eight["log_prob"].tokens == vote.tokens
 
 
@@ -82,7 +84,7 @@ def test_enough_simulations_find_the_completion_that_the_closed_form_goes_to(see
     model = simulator_of(task.make(), None, three_tokens.TOKENS)
     assert isinstance(model, TableModel)
     found = GuidedSearch(uniform, GuidedSearchConfig(simulations=2_000), table=model)
-    assert play(found, task, 1, 0).returns[0] == pytest.approx(reward.max())
+    assert play(found, task, 1, 0).returns[0] == near(reward.max(), dtype="float32", terms=3)
 
 
 class Looker(rlbook.Agent):
@@ -186,10 +188,10 @@ def test_the_value_of_outcomes_learns_what_every_beginning_of_a_text_came_to(add
     found = found._replace(reward=np.repeat([1.0, 0.0], 8))
     value = OutcomeValue(adder.agent.policy)  # type: ignore[attr-defined]
     losses = value.fit(found, np.random.default_rng(0), passes=60, batch_size=8, learning_rate=3e-3)
-    assert losses[0] == pytest.approx(0.25, abs=0.25) and losses[-1] < 0.005
+    assert 0.0 <= losses[0] <= 0.5 and losses[-1] < 0.005
     for length in (found.prompt, found.length):
         judged, _ = value.judged(None, None, {"tokens": found.tokens, "length": length}, np.ones(16, dtype=bool))
-        assert judged == pytest.approx(found.reward, abs=0.2)
+        assert np.abs(judged - found.reward).max() < 0.2
     tree = searched(adder, 2, search="mcts", simulations=2, judge=value)
     assert tree.judge == "a learned judge" and tree.tokens > 0
 
