@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from closeness import assert_near, near
 
 import rlbook
 from rlbook.agent import Step
@@ -42,7 +43,8 @@ def test_with_a_table_lstd_is_certainty_equivalence(gamma: float) -> None:
     four = (0.5 * gamma + 1.0 - 0.5 * gamma) / (1 - 0.5 * gamma**2)
     expected = np.zeros(11)
     expected[3:6] = -1.0, four, 1 + gamma * four
-    np.testing.assert_allclose(values, expected, atol=1e-12)
+    counts = np.array([[1, 0, 0], [-gamma, 2, -gamma], [0, -gamma, 1]])        # of 3, 4 and 5
+    assert_near(values, expected, terms=11, size=np.linalg.cond(counts) * np.abs(expected).max())
 
 
 def test_with_a_table_lstd_is_the_value_in_the_model_that_counting_gives() -> None:
@@ -64,11 +66,14 @@ def test_with_a_table_lstd_is_the_value_in_the_model_that_counting_gives() -> No
         visits[step.obs] += 1
     shares = np.maximum(visits, 1)
     values = np.linalg.solve(np.eye(11) - 0.95 * counts / shares[:, None], paid / shares)
-    np.testing.assert_allclose(run.agent.values(), values, atol=1e-10)
+    condition = np.linalg.cond(np.diag(shares) - 0.95 * counts)
+    assert_near(
+        run.agent.values(), values, terms=len(seen) + 11, size=condition * np.abs(values).max()
+    )
 
 
 def test_with_fewer_features_lstd_comes_to_tds_fixed_point() -> None:
-    """Three groups; the fixed point from the model: within 0.05 after 1 500 walks (its own deviation is about 0.01)."""
+    """Three groups; the fixed point from the model, up to 4 deviations after 1 500 walks."""
     from rlbook.envs.random_walk import random_walk_model
     from rlbook.functional.linear_td import td_system
 
@@ -77,13 +82,15 @@ def test_with_fewer_features_lstd_comes_to_tds_fixed_point() -> None:
     visits = np.linalg.solve(np.eye(11) - chain.toarray().T, model.initial)
     system = td_system(GROUPS, visits, chain.toarray(), rewards, gamma)
     run: Any = rlbook.train("lstd", "RandomWalk-v0", episodes=1_500, env_kwargs=WALK, features=GROUPS, gamma=gamma, eval_every=0)
-    np.testing.assert_allclose(run.agent.weights[:, 0], least_squares_solution(system.a, system.b), atol=0.05)
+    fixed_point = least_squares_solution(system.a, system.b)
+    deviation = 0.013        # of a weight, the largest of three, over ten seeds
+    np.testing.assert_allclose(run.agent.weights[:, 0], fixed_point, rtol=0, atol=4 * deviation)
 
 
 def test_with_lambda_1_and_a_table_lstd_is_the_mean_return() -> None:
     """γ = ½, from the back: G = -1, 2 - ½ = 1.5, 1 + .75 = 1.75, .875. v(4) = (1.5 + .875) / 2, v(5) = 1.75, v(3) = -1."""
     values = taught("lstd", features="table", gamma=0.5, trace_decay=1.0).values()
-    np.testing.assert_allclose(values[3:6], [-1.0, (1.5 + 0.875) / 2, 1.75], atol=1e-12)
+    assert_near(values[3:6], [-1.0, (1.5 + 0.875) / 2, 1.75], terms=11, size=5)
 
 
 def test_a_time_limit_is_no_termination_and_ends_the_trace() -> None:
@@ -93,9 +100,10 @@ def test_a_time_limit_is_no_termination_and_ends_the_trace() -> None:
     learner.learn(Step(4, 1, 1.0, 5, False, True))
     learner.begin()
     first = np.array([1.0, -0.9]) / 1.81                     # the shortest w with w₄ - .9 w₅ = 1
-    np.testing.assert_allclose(learner.weights[4:6, 0], first, atol=1e-12)
+    assert_near(learner.weights[4:6, 0], first, terms=11)
     learner.learn(Step(5, 1, 3.0, 0, True, False))
-    np.testing.assert_allclose(learner.values()[4:6], [3.7, 3.0], atol=1e-12)
+    condition = np.linalg.cond([[1.0, -0.9], [0.0, 1.0]])
+    assert_near(learner.values()[4:6], [3.7, 3.0], terms=11, size=3.7 * condition)
 
 
 def test_lstd_solves_when_it_is_asked_and_then_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,19 +134,27 @@ def test_gradient_tds_step_is_the_formula_with_the_ratio_of_the_two_policies(fea
     for state, reward, successor, over in [(0, 1.0, 6, False), (6, 2.0, 1, False), (1, -1.0, 2, True)]:
         metrics = learner.learn(Step(state, 1, reward, successor, over, False))
         w, h = tdc_update(w, h, x[state], reward, x[successor] * (not over), gamma=0.9, alpha=0.2, beta=0.3, ratio=3.0)
-        assert metrics["ratio"] == pytest.approx(3.0)
-    np.testing.assert_allclose(learner.weights[:, 0], w)
-    np.testing.assert_allclose(learner.helper, h)
+        assert metrics["ratio"] == near(3.0)
+    # three updates of 8 products each; .2 · 3 · |δ| · |x| with |δ| < 10 and |x| < 3
+    sums = {"terms": 3 * 8, "size": 18}
+    assert_near(learner.weights[:, 0], w, **sums)
+    assert_near(learner.helper, h, **sums)
 
 
 @pytest.mark.parametrize("update", ["tdc", "gtd2"])
 def test_gradient_td_learns_another_policys_values(update: str) -> None:
-    """Always right, from walks at random: from state s of 9, with γ = .9, the reward 1 is 9 - s steps away. Within 0.05."""
+    """Always right, from walks at random: from state s of 9 the reward 1 is 9 - s steps away.
+
+    Where the target goes and what it is paid is certain, so the error is what is left of the first
+    values: .0017 in the worst of ten seeds.
+    """
     run: Any = rlbook.train(
         "gradient_td", "RandomWalk-v0", episodes=600, env_kwargs=WALK, features="table", gamma=0.9, policy=(1,) * 11, update=update,
         alpha=0.1, helper_alpha=0.1 if update == "tdc" else 0.4, eval_every=0,
     )  # fmt: skip
-    np.testing.assert_allclose(run.agent.values()[3:10], 0.9 ** np.arange(6, -1, -1), atol=0.05)
+    np.testing.assert_allclose(
+        run.agent.values()[3:10], 0.9 ** np.arange(6, -1, -1), rtol=0, atol=0.005
+    )
 
 
 def test_on_bairds_problem_the_agent_stays_where_semi_gradient_td_would_not() -> None:

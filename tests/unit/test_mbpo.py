@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.testing import assert_close
+from closeness import assert_near
 
 import rlbook
 from rlbook.data.replay import Transitions
@@ -55,8 +55,10 @@ def test_an_imagined_step_is_what_the_members_say_of_the_policys_action(env: str
     stored = agent.replay.rows_at(np.arange(4)).obs
     found = agent.imagined_step(stored)
     acted = agent.model.encoded(found.action)
-    assert_close(found.next_obs, stored + acted + torch.tensor([10.0, 10.0, 20.0, 20.0])[:, None])
-    assert_close(found.reward, stored.sum(-1))
+    expected = stored + acted + torch.tensor([10.0, 10.0, 20.0, 20.0])[:, None]
+    assert_near(found.next_obs, expected, terms=3)
+    size = stored.abs().sum(-1).max().item()
+    assert_near(found.reward, stored.sum(-1), terms=stored.shape[1], size=size)
     assert found.terminated.tolist() == [False, False, True, True]
     assert torch.equal(found.obs, stored) and found.action.dtype == agent.replay.rows.action.dtype
     assert found.reward.dtype == agent.replay.rows.reward.dtype and found.terminated.dtype == torch.bool
@@ -69,7 +71,7 @@ def test_the_actions_are_the_policys_and_not_the_stored_ones() -> None:
         for weight in agent.actor.weights:
             weight.zero_()
         agent.actor.weights[-1].copy_(torch.tensor([math.atanh(0.5), -30.0]))
-    assert_close(agent.imagine(8).action, torch.full((8, 1), 0.5))
+    assert_near(agent.imagine(8).action, torch.full((8, 1), 0.5), terms=3)
 
 
 def test_rollouts_begin_in_stored_states_and_follow_their_own_predictions() -> None:
@@ -127,7 +129,11 @@ def test_errors_are_measured_on_whole_moments() -> None:
 
 
 def test_a_linear_world_is_learned() -> None:
-    """s' = 0.9 s + 0.5 a and r = s + a; terminated where s > 1. 400 gradient steps leave an error of a few hundredths."""
+    """s' = 0.9 s + 0.5 a and r = s + a; terminated where s > 1.
+
+    On ten seeds 400 gradient steps leave a mean error of at most .012 in s' and .036 in r, and at
+    most 1.4 % of the ends are wrong.
+    """
     from rlbook.agent import Step
     from rlbook.data.replay import ReplayBuffer
 
