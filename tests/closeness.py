@@ -37,7 +37,7 @@ def rounding_bound(dtype: Any, *, terms: float = 1, size: float = 1.0) -> float:
     return LAMBDA * math.sqrt(max(terms, 1)) * EPS[_name(dtype)] * size
 
 
-def near(expected: Any, *, dtype: Any = None, terms: float = 1, size: float | None = None) -> Any:
+def near(expected: Any, *, dtype: Any = None, terms: float = 1, size: float | None = None, decimals: int | None = None) -> Any:
     """What `==` compares with: `assert loss.item() == near(2.5, dtype="float32", terms=12)`.
 
     Args:
@@ -45,30 +45,40 @@ def near(expected: Any, *, dtype: Any = None, terms: float = 1, size: float | No
         dtype: of the arithmetic; None is that of `expected` if it is an array or a tensor, and float64 otherwise. A number that came out
             of a float32 tensor needs dtype="float32": the number itself does not show it.
         terms, size: as in `rounding_bound`; None for size is the largest absolute value in `expected`.
+        decimals: with how many `expected` is printed where it comes from; half a unit of the last is added to the bound.
     """
     expected = _plain(expected)
     dtype = dtype or getattr(expected, "dtype", "float64")
     bound = rounding_bound(dtype, terms=terms, size=_size(expected) if size is None else size)
-    return pytest.approx(expected, rel=0.0, abs=bound)
+    return pytest.approx(expected, rel=0.0, abs=bound + _half_a_unit(decimals))
 
 
-def assert_near(actual: Any, expected: Any, *, dtype: Any = None, terms: float = 1, size: float | None = None) -> None:
+def assert_near(
+    actual: Any,
+    expected: Any,
+    *,
+    dtype: Any = None,
+    terms: float = 1,
+    size: float | None = None,
+    decimals: int | None = None,
+) -> None:
     """Two arrays or tensors of one shape are the same but for rounding.
 
     Args:
         actual, expected: arrays, tensors, or sequences of them.
         dtype: of the arithmetic; None is the coarser of the two.
         terms, size: as in `rounding_bound`; None for size is the largest absolute value on either side.
+        decimals: as in `near`.
     """
     if isinstance(actual, list | tuple) and any(hasattr(one, "shape") for one in actual):
         for one, other in zip(actual, expected, strict=True):
-            assert_near(one, other, dtype=dtype, terms=terms, size=size)
+            assert_near(one, other, dtype=dtype, terms=terms, size=size, decimals=decimals)
         return
     actual, expected = _plain(actual), _plain(expected)
     dtype = dtype or max((_dtype(actual), _dtype(expected)), key=EPS.__getitem__)
     if size is None:
         size = max(_size(actual), _size(expected))
-    bound = rounding_bound(dtype, terms=terms, size=size)
+    bound = rounding_bound(dtype, terms=terms, size=size) + _half_a_unit(decimals)
     np.testing.assert_array_equal(np.shape(actual), np.shape(expected), "the shapes differ")
     np.testing.assert_allclose(np.asarray(actual, np.float64), np.asarray(expected, np.float64), rtol=0.0, atol=bound)
 
@@ -76,6 +86,11 @@ def assert_near(actual: Any, expected: Any, *, dtype: Any = None, terms: float =
 def widths(module: torch.nn.Module) -> int:
     """The sum of the widths of a network's layers: its `terms`. Biases and norms count as layers, which is more than enough."""
     return sum(parameter.shape[-1] for parameter in module.parameters() if parameter.dim())
+
+
+def _half_a_unit(decimals: int | None) -> float:
+    """Half of the last decimal's unit."""
+    return 0.0 if decimals is None else 0.5 * 10.0**-decimals
 
 
 def _plain(value: Any) -> Any:

@@ -47,3 +47,10 @@ def test_numbers_lists_and_mappings_are_compared_and_nan_is_not_near() -> None:
 def test_the_terms_of_a_network_are_its_inner_widths() -> None:
     """Matrices [4, 3] and [1, 4], biases [4] and [1]: 3 + 4 + 4 + 1."""
     assert widths(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))) == 12
+
+
+def test_printed_numbers_are_known_to_half_a_unit_of_their_last_decimal() -> None:
+    assert near([3.142, -1.0], decimals=3) == [3.14249, -1.0005] and near(3.142, decimals=3) != 3.14251
+    assert_near(np.array([3.14249]), [3.142], decimals=3)
+    with pytest.raises(AssertionError):
+        assert_near(np.array([3.14251]), [3.142], decimals=3)
