@@ -96,7 +96,7 @@ def test_the_gradient_of_the_loss_is_the_sum_of_its_three_parts(stage: Make, scr
 
 
 def test_rows_backpropagated_in_parts_give_the_gradient_of_the_whole(stage: Make, scripted: Make) -> None:
-    """A large ε makes Adam's step linear in the gradient, 0.1 of it: it does not amplify rounding."""
+    """A large ε makes Adam's step 0.1 of the gradient, so that it does not amplify rounding."""
     linear: dict[str, Any] = {
         "learning_rate": 100.0, "adam_eps": 1000.0, "anneal_learning_rate": False
     }

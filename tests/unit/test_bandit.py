@@ -107,7 +107,7 @@ def test_a_bandit_finds_the_best_machine(method: str) -> None:
     where = {"env": "TenArmedTestbed-v0", "env_kwargs": {"problem": 14, "arms": 3}}
     runs = [rlbook.train("bandit", **where, steps=600, seed=seed, method=method, eval_every=0) for seed in range(5)]  # type: ignore[arg-type]
     # printed with three decimals
-    assert np.diff(np.sort(means))[-1] == pytest.approx(1.675, abs=5e-4)
+    assert np.diff(np.sort(means))[-1] == near(1.675, decimals=3)
     assert [run.agent.act(0, explore=False) for run in runs] == [means.argmax()] * 5
 
 

@@ -333,7 +333,7 @@ def test_recorded_pairs_make_the_odds_what_the_preferences_say(stage: Make, arms
     before = arm_probabilities(agent)
     seen = fitted(agent, Pairs([pull(0)] * 8 + [pull(2)] * 2, [pull(2)] * 8 + [pull(0)] * 2), 300)
     after = arm_probabilities(agent)
-    # the gradient σ(Δ) - .8, which two weights and two biases have, grows by σ (1 - σ) = .16 a unit of Δ
+    # the gradient σ(Δ) - .8, that of two weights and two biases, grows by σ (1 - σ) = .16 with Δ
     gained = math.log(after[0] / after[2]) - math.log(before[0] / before[2])
     left = seen[-1]["grad_norm"] / 2 / 0.16
     assert left < 1e-3

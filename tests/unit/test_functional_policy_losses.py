@@ -26,12 +26,9 @@ def test_the_clipped_surrogate_is_the_hand_computed_one(case, fixtures):
     # ρ = e^.4, e^-.4, 1, e^.5: clipped to 1.2 · 1, clipped to .8 · -1, 1 · .5, unclipped e^.5 · -2
     expected = -(1.2 - 0.8 + 0.5 - 2 * math.exp(0.5)) / 4
     assert loss.item() == near(expected, terms=4, size=2.0)
-    # printed with ten decimals
-    assert loss.item() == pytest.approx(fixtures["losses"]["ppo"]["policy_loss"], rel=0, abs=5e-11)
+    assert loss.item() == near(fixtures["losses"]["ppo"]["policy_loss"], decimals=10)
     (gradient,) = torch.autograd.grad(loss, log_prob)
-    assert gradient.tolist() == pytest.approx(
-        fixtures["losses"]["ppo"]["grad_logp"], rel=0, abs=5e-11
-    )
+    assert gradient.tolist() == near(fixtures["losses"]["ppo"]["grad_logp"], decimals=10)
 
 
 @pytest.mark.parametrize("ddof", [1, 0])
@@ -39,7 +36,7 @@ def test_the_clipped_surrogate_of_normalised_advantages(case, fixtures, ddof):
     log_prob, old, advantage = case
     loss = clipped_surrogate_loss(log_prob, old, normalize(advantage, ddof=ddof), clip=0.2)
     printed = fixtures["losses"]["ppo"][f"policy_loss_normalised_adv(ddof={ddof})"]
-    assert loss.item() == pytest.approx(printed, rel=0, abs=5e-11)  # printed with ten decimals
+    assert loss.item() == near(printed, decimals=10)
 
 
 def test_the_clip_fraction_counts_where_the_clip_takes_the_gradient_away(case):
@@ -140,8 +137,7 @@ def test_the_policy_gradient_of_a_two_armed_bandit_is_the_exact_one(fixtures):
     # the expectation over both arms: weight each arm's term by its probability
     loss = policy_gradient_loss(log_prob, reward, average=lambda mask: prob)
     (gradient,) = torch.autograd.grad(loss, theta)
-    # printed with ten decimals
-    assert (-gradient).tolist() == pytest.approx(case["grad"], rel=0, abs=5e-11)
+    assert (-gradient).tolist() == near(case["grad"], decimals=10)
 
 
 def test_the_likelihood_loss_is_the_mean_negative_log_probability():

@@ -27,11 +27,8 @@ def dqn(fixtures):
 def test_the_squared_loss_is_half_the_mean_squared_error(value_case):
     loss = squared_value_loss(value_case["v_new"], value_case["returns"])
     assert loss.item() == near((0.5**2 + 0.1**2 + 0) / 3 / 2, terms=3, size=1.0)
-    # printed with ten decimals
-    assert loss.item() == pytest.approx(
-        value_case["expected"]["cleanrl_unclipped_0.5"], rel=0, abs=5e-11
-    )
-    assert 2 * loss.item() == pytest.approx(value_case["expected"]["mse"], rel=0, abs=5e-11)
+    assert loss.item() == near(value_case["expected"]["cleanrl_unclipped_0.5"], decimals=10)
+    assert 2 * loss.item() == near(value_case["expected"]["mse"], decimals=10)
 
 
 def test_each_value_meets_its_own_target_and_no_other():
@@ -85,16 +82,15 @@ def test_the_huber_loss_is_the_hand_computed_one(dqn):
     assert huber_loss(dqn["value"], target).item() == near(
         (3.45 + 1.0 + 2.46) / 3, terms=3, size=6.0
     )
-    # printed with ten decimals
-    assert huber_loss(dqn["value"], target).item() == pytest.approx(
-        dqn["expected"]["huber_loss"], rel=0, abs=5e-11
+    assert huber_loss(dqn["value"], target).item() == near(
+        dqn["expected"]["huber_loss"], decimals=10
     )
-    assert 2 * squared_value_loss(dqn["value"], target).item() == pytest.approx(
-        dqn["expected"]["mse"], rel=0, abs=5e-11
+    assert 2 * squared_value_loss(dqn["value"], target).item() == near(
+        dqn["expected"]["mse"], decimals=10
     )
     double = double_q_target(dqn["r"], dqn["terminated"], dqn["q_target_next"], dqn["q_online_next"], dqn["gamma"])
-    assert huber_loss(dqn["value"], double).item() == pytest.approx(
-        dqn["expected"]["huber_double"], rel=0, abs=5e-11
+    assert huber_loss(dqn["value"], double).item() == near(
+        dqn["expected"]["huber_double"], decimals=10
     )
 
 
@@ -117,9 +113,7 @@ def test_the_column_against_row_mistake_is_refused_not_broadcast(dqn):
     target = q_target(dqn["r"], dqn["terminated"], dqn["q_target_next"], dqn["gamma"])
     column = dqn["value"][:, None]
     broadcast = (column - target).square().mean().item()
-    assert broadcast == pytest.approx(
-        dqn["expected"]["BUG_mse_broadcast_(N,1)vs(N)"], rel=0, abs=5e-11
-    )
+    assert broadcast == near(dqn["expected"]["BUG_mse_broadcast_(N,1)vs(N)"], decimals=10)
     for loss in (squared_value_loss, huber_loss):
         with pytest.raises(ValueError, match=r"target must have the shape of value, \[3, 1\], got \[3\]"):
             loss(column, target)

@@ -70,8 +70,8 @@ def test_the_sweeps_of_figure_4_1_are_those_of_the_book() -> None:
     assert seen[2][0, 1] == -1.75
     assert seen[3][0].tolist() == [0, -2.4375, -2.9375, -3.0]
     assert seen[3][1, 1] == -2.875
-    np.testing.assert_allclose(seen[10][0], [0, -6.1380, -8.3524, -8.9673], atol=5e-5)
-    np.testing.assert_allclose(seen[10][1, 1:3], [-7.7374, -8.4278], atol=5e-5)
+    assert_near(seen[10][0], [0, -6.1380, -8.3524, -8.9673], decimals=4)
+    assert_near(seen[10][1, 1:3], [-7.7374, -8.4278], decimals=4)
 
 
 def test_the_nearer_corner_is_the_optimum_of_the_small_grid() -> None:
@@ -86,11 +86,11 @@ def test_the_nearer_corner_is_the_optimum_of_the_small_grid() -> None:
 def test_the_teleports_have_the_values_of_figures_3_2_and_3_5() -> None:
     model, doc = GridWorld("5x5").model(), GridWorld.__doc__ or ""
     values, best = dense_values(model, uniform(model), 0.9).reshape(5, 5), dense_optimum(model, 0.9).reshape(5, 5)
-    np.testing.assert_allclose(values[0], [3.3090, 8.7893, 4.4276, 5.3224, 1.4922], atol=5e-5)
-    np.testing.assert_allclose(values[4], [-1.8577, -1.3452, -1.2293, -1.4229, -1.9752], atol=5e-5)
-    np.testing.assert_allclose(best[0], [21.9775, 24.4194, 21.9775, 19.4194, 17.4775], atol=5e-5)
-    np.testing.assert_allclose(best[1], [19.7797, 21.9775, 19.7797, 17.8018, 16.0216], atol=5e-5)
-    np.testing.assert_allclose(best[4], [14.4194, 16.0216, 14.4194, 12.9775, 11.6797], atol=5e-5)
+    assert_near(values[0], [3.3090, 8.7893, 4.4276, 5.3224, 1.4922], decimals=4)
+    assert_near(values[4], [-1.8577, -1.3452, -1.2293, -1.4229, -1.9752], decimals=4)
+    assert_near(best[0], [21.9775, 24.4194, 21.9775, 19.4194, 17.4775], decimals=4)
+    assert_near(best[1], [19.7797, 21.9775, 19.7797, 17.8018, 16.0216], decimals=4)
+    assert_near(best[4], [14.4194, 16.0216, 14.4194, 12.9775, 11.6797], decimals=4)
     for row in (values[0], best[0]):
         assert " ".join(f"{value:7.4f}" for value in row) in doc
 
