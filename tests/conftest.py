@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+
+from rlbook.fast_forms import plain_forms, plain_only
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
 
@@ -28,6 +31,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("numeric")
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with plain_forms(plain_only() and not item.get_closest_marker("fast_form")):
+        return (yield)
 
 
 @functools.cache

@@ -21,6 +21,8 @@ from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.policies.optimizer import Group, adam
 
+pytestmark = pytest.mark.fast_form
+
 ROWS = 33
 ROUNDING = 1e-11                             # of sums of some thousand float64 numbers of size 1
 

@@ -92,6 +92,7 @@ def test_the_decoder_says_what_each_text_alone_says(model: Any, shared: int, len
         assert (torch.stack(found, dim=1) - expected).abs().max() < TOLERANCE
 
 
+@pytest.mark.fast_form
 def test_a_common_beginning_is_read_once(random_model: Callable[..., Any]) -> None:
     """How many tokens the feed-forward part of the first layer sees: 40 shared, 3 prompts of 7 with padding, 4 completions of 5."""
     model, rows = random_model("qwen2", num_key_value_heads=2), texts(40)
@@ -136,6 +137,7 @@ def test_sliding_windows_are_left_to_transformers(random_model: Callable[..., An
     assert all((logits[row] - alone(model, rows, row)).abs().max() < TOLERANCE for row in range(4))
 
 
+@pytest.mark.fast_form
 @pytest.mark.parametrize("options", [{}, {"use_dora": True, "use_rslora": True}], ids=["LoRA", "DoRA"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_adapters_are_computed_live(kind: str, options: dict[str, bool], random_model: Callable[..., Any]) -> None:

@@ -221,8 +221,9 @@ def steps(
         advantage = torch.tensor(group["advantage"])[:, None].expand(new.shape)
         reduce = {"token": per_token, "sequence": per_sequence, "constant": constant(LIMIT)}[average]
         loss = clipped_surrogate_loss(new, old, advantage, clip=CLIP, mask=mask, average=reduce)
+        names, parameters = zip(*model.named_parameters(), strict=True)
+        gradients = dict(zip(names, torch.autograd.grad(loss, parameters, retain_graph=True), strict=True))
         norm = adam.step(loss, 1.0)
-        gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
         weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         yield ours, (float(loss.detach()), float(norm), gradients, weights)
 
