@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from closeness import near, rounding_bound
 
 import rlbook
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
@@ -46,11 +47,12 @@ def test_no_two_circles_of_a_level_are_too_near_and_parents_stand_in_the_middle(
     for item in items:
         levels.setdefault(item.y, []).append(item.x)
         if item.children:
-            assert item.x == pytest.approx((item.children[0].x + item.children[-1].x) / 2)
+            assert item.x == near((item.children[0].x + item.children[-1].x) / 2, terms=2)
             assert all(child.y == item.y + DOWN for child in item.children)
+    rounding = rounding_bound("float64", terms=len(items), size=max(item.x for item in items))
     for row in levels.values():
         row.sort()
-        assert all(right - left >= ACROSS - 1e-9 for left, right in pairwise(row))
+        assert all(right - left >= ACROSS - rounding for left, right in pairwise(row))
 
 
 @pytest.mark.parametrize(("name", "settings"), [*WORLDS, ("FrozenLake-v1", {"stochastic": "open-loop"})])

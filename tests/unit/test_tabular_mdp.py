@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from closeness import assert_near, near
 from gymnasium import spaces
 from scipy import sparse
 
@@ -42,24 +43,25 @@ def test_a_table_of_gymnasium_becomes_a_model_of_the_same_numbers(env_id: str, o
     env: Any = gymnasium.make(env_id, **options).unwrapped
     model = TabularMDP.from_env(env)
     assert (model.num_states, model.num_actions) == (env.observation_space.n, env.action_space.n)
-    np.testing.assert_allclose(np.asarray(model.transitions.sum(axis=1)).ravel(), 1.0, atol=1e-12)
-    np.testing.assert_allclose(model.initial, env.initial_state_distrib, atol=1e-12)
+    totals = np.asarray(model.transitions.sum(axis=1)).ravel()
+    assert_near(totals, np.ones(len(totals)), terms=4)
+    assert_near(model.initial, env.initial_state_distrib, terms=model.num_states)
     for state in range(0, model.num_states, 7):
         for action in range(model.num_actions):
             expected = np.zeros(model.num_states)
             for probability, successor, _, _ in env.P[state][action]:
                 expected[successor] += probability
-            np.testing.assert_allclose(model.transitions[[state * model.num_actions + action]].toarray()[0], expected, atol=1e-12)
+            assert_near(model.transitions[[state * model.num_actions + action]].toarray()[0], expected, terms=4)
     values = np.zeros(model.num_states)
     for _ in range(60):
         values = model.backup(values, 0.9).max(axis=1)
-    np.testing.assert_allclose(values, table_values(env.P, 0.9, 60), atol=1e-9)
+    assert_near(values, table_values(env.P, 0.9, 60), terms=60 * 4)
 
 
 def test_successors_named_twice_are_added_up() -> None:
     """FrozenLake's corner names state 0 twice, with 1/3 each; overwriting gives V*(0) = .3852567 instead of .5420259."""
     model = TabularMDP.from_env(gymnasium.make("FrozenLake-v1"))
-    assert model.transitions[[0]].toarray()[0][[0, 4]] == pytest.approx([2 / 3, 1 / 3])
+    assert model.transitions[[0]].toarray()[0][[0, 4]] == near([2 / 3, 1 / 3], terms=2)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +73,13 @@ def test_nothing_is_expected_from_beyond_the_end(env_id: str, start: int | None,
     for _ in range(3000):
         values = model.backup(values, 0.99).max(axis=1)
     at_start = values[start] if start is not None else model.initial @ values
-    assert at_start == pytest.approx(value, abs=1e-4)
+    assert at_start == near(value, decimals=4, terms=3000)
     assert abs(at_start - bug) > 50
 
 
 def test_rewards_are_expected_rewards() -> None:
     model = TabularMDP.from_env(gymnasium.make("FrozenLake-v1"))
-    assert model.rewards[14].tolist() == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])  # left of the goal: left, down, right, up
+    assert model.rewards[14].tolist() == near([0, 1 / 3, 1 / 3, 1 / 3], terms=3)  # left of the goal: left, down, right, up
 
 
 @pytest.mark.parametrize(("env_id", "reachable"), [("CliffWalking-v1", 48 - 10), ("Taxi-v4", 25 * 4 * 4 + 4), ("FrozenLake-v1", 16)])
@@ -93,14 +95,15 @@ def test_policy_values_solve_the_dense_linear_system(gamma: float) -> None:
     chain = np.einsum("sa,sat->st", policy, (model.transitions.toarray() * ~model.terminal).reshape(16, 4, 16))
     chain[model.terminal] = 0.0
     expected = np.linalg.solve(np.eye(16) - gamma * chain, (policy * model.rewards).sum(axis=1))
-    np.testing.assert_allclose(model.policy_values(policy, gamma), expected, atol=1e-12)
+    condition = 2 * float(model.expected_steps(policy).max())                     # of 1 - γ P, at most
+    assert_near(model.policy_values(policy, gamma), expected, terms=16, size=condition)
 
 
 def test_a_deterministic_policy_may_be_given_as_integers() -> None:
     model = Maze().model()
     policy = np.array([3, 3, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0, 3, 3, 0, 3, 3, 0, 0, 0, 0, 0, 0, 3, 0])
-    assert model.policy_values(policy, 1.0)[0] == pytest.approx(7 * -1 + 10)
-    assert model.expected_steps(policy)[0] == pytest.approx(8)
+    assert model.policy_values(policy, 1.0)[0] == near(7 * -1 + 10, terms=8, size=7.0 + 10)
+    assert model.expected_steps(policy)[0] == near(8, terms=8)
 
 
 def test_without_discount_a_policy_that_never_ends_has_no_values() -> None:
@@ -108,7 +111,8 @@ def test_without_discount_a_policy_that_never_ends_has_no_values() -> None:
     always_up = np.zeros(25, dtype=int)
     with pytest.raises(ValueError, match="policy never ends the episode from 14 states, so with gamma 1 it has no values there"):
         Maze().model().policy_values(always_up, 1.0)
-    assert Maze().model().policy_values(always_up, 0.9)[0] == pytest.approx(-5 / (1 - 0.9))
+    size = 50 / (1 - 0.9)                                                         # V, times the condition 1 / (1 - γ)
+    assert Maze().model().policy_values(always_up, 0.9)[0] == near(-5 / (1 - 0.9), terms=25, size=size)
 
 
 def two_states() -> tuple[np.ndarray, np.ndarray]:
@@ -121,8 +125,8 @@ def test_a_model_from_arrays(kind: Any) -> None:
     transitions, rewards = two_states()
     model = TabularMDP.from_arrays(kind(transitions), rewards)
     values = np.array([10.0, 20.0])
-    np.testing.assert_allclose(model.backup(values, 0.5), [[1 + 0.5 * 10, 1 + 0.5 * 12.5], [0.5 * 20, 0.5 * 17.5]])
-    np.testing.assert_allclose(model.transitions.toarray(), transitions)
+    assert_near(model.backup(values, 0.5), [[1 + 0.5 * 10, 1 + 0.5 * 12.5], [0.5 * 20, 0.5 * 17.5]], terms=3)
+    assert_near(model.transitions.toarray(), transitions, terms=2)
     assert model.initial.tolist() == [0.5, 0.5]
 
 
@@ -151,7 +155,7 @@ def test_entering_a_terminal_state_ends_the_episode_and_its_own_rows_do_not_coun
     transitions, rewards = two_states()
     rewards[1] = 7.0
     model = TabularMDP.from_arrays(transitions, rewards, terminal=np.array([False, True]))
-    np.testing.assert_allclose(model.backup(np.array([10.0, 20.0]), 0.5), [[1 + 0.5 * 10, 1 + 0.5 * 0.75 * 10], [0, 0]])
+    assert_near(model.backup(np.array([10.0, 20.0]), 0.5), [[1 + 0.5 * 10, 1 + 0.5 * 0.75 * 10], [0, 0]], terms=3)
     assert model.terminal.tolist() == [False, True]
     assert model.initial.tolist() == [1.0, 0.0]
 
@@ -285,8 +289,8 @@ def test_a_deterministic_environment_is_enumerated_from_its_start() -> None:
 
 def test_enumeration_knows_every_start_and_counts_how_often_it_occurs() -> None:
     initial = TabularMDP.from_env(Corridor(starts=(1, 3))).initial
-    assert initial.sum() == pytest.approx(1)
-    assert initial[[1, 3]] == pytest.approx([0.5, 0.5], abs=0.2)  # 100 draws: 4 standard errors are 4 · sqrt(.25 / 100) = .2
+    assert initial.sum() == near(1.0, terms=2)
+    assert initial[[1, 3]] == pytest.approx([0.5, 0.5], rel=0, abs=0.2)  # 100 draws: 4 standard errors are 4 · sqrt(.25 / 100) = .2
 
 
 def test_observations_of_several_parts_are_numbered_in_mixed_radix() -> None:
