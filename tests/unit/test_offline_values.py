@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from closeness import near
 
-from rlbook.book.offline_values import BEST, START, Found, draw, measured, narrow_recording, run
+from rlbook.book.offline_values import BEST, GAMMA, START, Found, draw, measured, narrow_recording, run
 
 
 def test_the_recording_is_narrow_and_nothing_in_it_pays() -> None:
@@ -20,7 +21,9 @@ def test_the_recording_is_narrow_and_nothing_in_it_pays() -> None:
 def check(found: Found) -> None:
     claimed = {name: curve[0, -1] for name, curve in found.claimed.items()}
     assert claimed["fitted_q"] > BEST + 1.5 and found.exact["fitted_q"][0] < -90 and found.untried["fitted_q"][0, -1] > 0
-    assert claimed["cql"] == pytest.approx(BEST, abs=1.2) and found.exact["cql"][0] == pytest.approx(BEST, abs=1e-4)
+    assert abs(claimed["cql"] - BEST) < 1.2, "it claims nothing like what fitted Q iteration does"
+    condition = (1 + GAMMA) / (1 - GAMMA)                    # of I - γ P; no value is above 100
+    assert found.exact["cql"][0] == near(BEST, terms=48, size=condition * 100)
     assert found.untried["cql"][0, -1] == 0.0
 
 

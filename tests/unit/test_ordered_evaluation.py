@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from closeness import assert_near, rounding_bound
 from scipy import sparse
 
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
@@ -67,15 +68,19 @@ def test_one_sweep_in_order_crosses_a_map_where_no_move_goes_astray() -> None:
     rows = sparse.csr_array((np.ones(100), successors, np.arange(101)), shape=(100, 100))
     rewards, values = np.where(np.arange(100) == 99, 0.0, -1.0)[:, None], np.full(100, -7.0)
     evaluate_in_order(rows, rewards, 0.9, np.arange(100)[::-1], np.zeros(100, dtype=int), values, times=1, enough=0.0)
-    np.testing.assert_allclose(values, -(1 - 0.9 ** (99 - np.arange(100))) / (1 - 0.9), rtol=1e-14, atol=0)
+    assert_near(values, -(1 - 0.9 ** (99 - np.arange(100))) / (1 - 0.9), terms=100)
 
 
 def test_many_sweeps_in_order_solve_the_equations_of_a_policy() -> None:
     rng = np.random.default_rng(1)
     model = TabularMDP.from_arrays(rng.dirichlet(np.ones(30), size=90), rng.normal(size=(30, 3)))
     policy, values = rng.integers(3, size=30), rng.normal(size=30)
+    exact = model.policy_values(policy, 0.9)
+    left = 0.9**300 * np.abs(values - exact).max()           # a sweep leaves γ of the distance
     evaluate_in_order(model.continues_by_state, model.rewards, 0.9, rng.permutation(30), policy, values, times=300, enough=0.0)
-    np.testing.assert_allclose(values, model.policy_values(policy, 0.9), rtol=0, atol=1e-12)
+    condition = (1 + 0.9) / (1 - 0.9)                        # of I - γ P, at most
+    rounding = rounding_bound("float64", terms=30, size=condition * np.abs(exact).max())
+    np.testing.assert_allclose(values, exact, rtol=0, atol=left + rounding)
 
 
 @pytest.mark.usefixtures("no_numba")
@@ -83,7 +88,7 @@ def test_many_sweeps_in_order_solve_the_equations_of_a_policy() -> None:
 def test_without_numba_a_long_corridor_takes_few_sweeps_and_is_solved_to_the_tolerance(ends: bool) -> None:
     """Synchronous sweeps reach cell 0 after 400 of them; these stop after a few, by the same bound."""
     model = corridor(400, ends=ends)
-    agent = ValueIteration.solve(model, gamma=0.99, tolerance=1e-6)
+    agent = ValueIteration.solve(model, gamma=0.99, tolerance=1e-6)     # bounds the values' error
     exact = PolicyIteration.solve(model, gamma=0.99).values()
     np.testing.assert_allclose(agent.values(), exact, rtol=0, atol=1e-6)
     assert agent.converged and agent.state_dict()["sweep"] < 40
@@ -124,7 +129,7 @@ def test_the_public_product_stands_in_where_the_private_one_is_missing(monkeypat
         monkeypatch.setattr(sparse_product, "_private", private)
         found = out.copy()
         add_product(matrix.indptr[3:7], matrix.indices, matrix.data, x, found)
-        np.testing.assert_allclose(found, expected, rtol=1e-14)
+        assert_near(found, expected, terms=6, size=np.abs(x).sum() + 3)
     runs_in_place.cache_clear()
     assert not runs_in_place()
     model = corridor(60)
