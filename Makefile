@@ -7,6 +7,7 @@ DEPENDS := pyproject.toml constraints.txt
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PYTHONUNBUFFERED := 1
+unexport PYTHONDONTWRITEBYTECODE  # every process of the tests would compile rlbook, and every worker all tests, again
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
@@ -36,7 +37,7 @@ docs: .venv/.docs  ## build the site into docs/_build/html; warnings are errors
 	@echo "docs/_build/html/index.html"
 
 notebooks: .venv/.dev  ## run every notebook from top to bottom
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=600 notebooks
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p nbmake --nbmake --nbmake-timeout=600 notebooks
 
 measure: .venv/.dev  ## measure every number of the site and the README again (three quarters of an hour)
 	@OMP_NUM_THREADS=1 $(BIN)/python docs/measure.py
