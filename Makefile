@@ -25,8 +25,8 @@ test: .venv/.dev  ## the tests without the slow ones
 test-all: .venv/.dev .venv/.docs  ## all tests, the slow ones included
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-machines: .venv/.dev  ## the quick numeric tests as other processors would run them (an hour)
-	@$(BIN)/python tests/machines.py
+test-machines: .venv/.dev  ## the quick numeric tests as other processors would run them (an hour; SETTING="A=1 B=2" for one)
+	@$(BIN)/python tests/machines.py $(if $(SETTING),"$(SETTING)")
 
 check: .venv/.dev  ## lint and types
 	@$(BIN)/ruff check .
