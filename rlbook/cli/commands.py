@@ -179,7 +179,7 @@ def plot(words: Sequence[str]) -> int:
 
     written = []
     if tree is not None:
-        written.append(str(draw_search(runs[0], tree)))
+        written.append(str(draw_search(runs[0], tree, allow_import=options.allow_import)))
         show(options.json, ({"folders": folders, "written": written}, written[0]))
         return 0
     if not options.values:
@@ -187,20 +187,20 @@ def plot(words: Sequence[str]) -> int:
         plot_curves(folders, written[0])
     if options.values:
         written.append(out or str(Path(folders[0]) / "value_map.png"))
-        plot_value_map(runs[0], out=written[-1])
+        plot_value_map(runs[0], out=written[-1], allow_import=options.allow_import)
     elif out is None and len(runs) == 1 and has_map(read_curve(runs[0])):
-        written += _drawn_map(runs[0])
+        written += _drawn_map(runs[0], options.allow_import)
     show(options.json, ({"folders": folders, "written": written}, "\n".join(written)))
     return 0
 
 
-def _drawn_map(folder: Path) -> list[str]:
+def _drawn_map(folder: Path, allow_import: bool) -> list[str]:
     """The file with the value map, which nobody asked for: where the agent cannot be loaded there is the curve alone."""
     from rlbook.plots import plot_value_map
 
     path = folder / "value_map.png"
     try:
-        plot_value_map(folder, out=path)
+        plot_value_map(folder, out=path, allow_import=allow_import)
     except (RequestError, TrainingError) as error:
         note(f"note: the value map was not drawn: {error}")
         return []

@@ -16,6 +16,7 @@ from types import FrameType
 
 from rlbook.cli.commands import COMMANDS
 from rlbook.cli.output import Unprinted, abandon_stdout, fail, forgiving_streams, show_rest
+from rlbook.cli.values import may_import
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.files import CheckpointError
 from rlbook.runs.interrupts import Interrupted, signal_of
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> int:
     debug, as_json = "--debug" in words, "--json" in words
     try:
-        with _termination_raises(), _own_modules("--allow-import" in words):
+        with _termination_raises(), _own_modules(may_import(words)):
             code = _dispatch(words)
             show_rest()
             return code
@@ -134,3 +135,7 @@ def _termination_raises() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+if __name__ == "__main__":                   # python -m rlbook.cli.main
+    sys.exit(main())

@@ -151,6 +151,7 @@ class Plot:
     tree: File = None  # of an mcts run: the .svg of its search at the start, or the .html or .gif that plays it, instead of curves
     out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the run's folder; curves.png here for several)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
+    allow_import: Flag = False  # let an environment id of the form module:Name import that module
     debug: Flag = False  # show the traceback of an error
 
 

@@ -8,6 +8,7 @@ import json
 import re
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,8 @@ def scalar(given: str) -> Any:
         return given
     plain = isinstance(value, bool | list | dict) or given.strip().lower() in ("null", "none", "~")
     return (None if given.strip().lower() == "none" else value) if plain else given
+
+
+def may_import(words: Sequence[str]) -> bool:
+    """Whether the command line lets modules be imported that it or a run's folder names."""
+    return "--allow-import" in words or "--allow_import" in words

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from rlbook.cli.values import scalar
+from rlbook.cli.values import may_import, scalar
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.options import FOLDERS
@@ -144,10 +144,6 @@ def named_algorithm(words: list[str]) -> str | None:
     if plain[0] not in ALGORITHMS:
         agent_class(plain[0], allow_import=may_import(words))
     return plain[0]
-
-
-def may_import(words: list[str]) -> bool:
-    return "--allow-import" in words or "--allow_import" in words
 
 
 def option(words: list[str], name: str) -> str | None:

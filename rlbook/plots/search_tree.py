@@ -101,18 +101,19 @@ def search_frames(
     return save_bytes(path, _page(drawn(whole, items, scale), items, frames, scale).encode()) if kind == ".html" else path
 
 
-def draw_search(folder: str | Path, path: str | Path, *, seed: int = 0) -> Path:
+def draw_search(folder: str | Path, path: str | Path, *, seed: int = 0, allow_import: bool = False) -> Path:
     """The search that the agent of an `mcts` run makes at the start of an episode: a picture (.svg), or how its tree grew (.html, .gif).
 
     Args:
         folder: a run's folder.
         path: where to write it.
         seed: of the reset, and of what is tried.
+        allow_import: as for `rlbook.load`.
 
     Raises:
         RequestError: a run of another algorithm, another ending, or a file that cannot be written.
     """
-    run = load(folder)
+    run = load(folder, allow_import=allow_import)
     if not isinstance(run.agent, MCTS):
         raise RequestError(f"{folder} has no search to draw: it was trained with {run.request.algorithm}, not mcts")
     if Path(path).suffix.lower() not in (".svg", ".html", ".gif"):

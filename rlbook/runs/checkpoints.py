@@ -54,6 +54,7 @@ KEPT = 2                                     # the last two checkpoints stay
 _LIBRARIES = ("gymnasium", "numpy", "rlbook", "safetensors", "torch", "transformers")
 _FROZEN = re.compile(r"[0-9a-f]{64}\.safetensors")
 _STEP = re.compile(r"(0|[1-9]\d{0,17})(\.old)?")
+_VERSION = re.compile(r"[\w.+!-]{1,40}")
 _SEAL = re.compile(rb',\n"sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_SIZE = len(b',\n"sha256":""}\n') + 64
 
@@ -323,12 +324,20 @@ def _header(data: bytes, path: Path) -> dict[str, Any]:
         refuse(path, "it is not JSON")
     found = header.get("schema") if isinstance(header, dict) else None
     if type(found) is not int or found not in READ:
-        refuse(path, f"its schema is {str(found)[:40]}, and this version of rlbook reads {' and '.join(map(str, READ))}")
+        this = f"this version of rlbook, {_version('rlbook')},"
+        refuse(path, f"its schema is {str(found)[:40]}{_writer(header)}, and {this} reads {' and '.join(map(str, READ))}")
     if found == 2:
         header["frozen"] = {}
     if not _well_formed(header):
         refuse(path, "it lacks a part, or has one of the wrong type")
     return header
+
+
+def _writer(header: Any) -> str:
+    """Which version of rlbook says that it made a checkpoint; nothing where none is named."""
+    libraries = header.get("libraries") if isinstance(header, dict) else None
+    version = libraries.get("rlbook") if isinstance(libraries, dict) else None
+    return f", which rlbook {version} made" if isinstance(version, str) and _VERSION.fullmatch(version) else ""
 
 
 def _well_formed(header: dict[str, Any]) -> bool:

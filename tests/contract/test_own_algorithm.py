@@ -148,3 +148,19 @@ def test_what_is_no_agent_is_refused_with_the_reason() -> None:
 def test_three_ways_to_learn_are_told_apart_by_what_is_written() -> None:
     assert Still.sources() == ("environment",) and rlbook.ValueIteration.sources() == ("model",)
     assert rlbook.QLearning.plays() and Still.plays()
+
+
+@pytest.mark.parametrize("option", ["--allow-import", "--allow_import"])
+def test_plot_imports_what_a_value_map_needs_where_it_may(option: str, tmp_path: Path) -> None:
+    (tmp_path / "own_table.py").write_text("import rlbook\n\n\nclass Table(rlbook.QLearning):\n    presets = {}\n", encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(Path(rlbook.__file__).parents[1])}
+
+    def command(*words: str, module: str = "rlbook") -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-P", "-m", module, *words], capture_output=True, text=True, env=environment, cwd=tmp_path)
+
+    trained = command("train", "own_table:Table", "Maze-v0", option, "--steps", "200", "--out", "run")
+    assert trained.returncode == 0, trained.stderr
+    refused = command("plot", "run", "--values")
+    assert refused.returncode == 2 and "give --allow-import" in refused.stderr
+    drawn = command("plot", "run", "--values", option, module="rlbook.cli.main")     # the module that holds main() is a command, too
+    assert (drawn.returncode, drawn.stdout) == (0, "run/value_map.png\n"), drawn.stderr

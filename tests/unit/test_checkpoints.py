@@ -365,7 +365,7 @@ def spoil_file_for_directory(path: Path) -> None:
 
 
 def spoil_schema(path: Path) -> None:
-    reseal(path, lambda header: header.update(schema=999))
+    reseal(path, lambda header: header.update(schema=999, libraries={"rlbook": "7.1.0"}))
 
 
 def spoil_schema_type(path: Path) -> None:
@@ -546,7 +546,7 @@ REASONS = {
     "fifo": "not a regular file",
     "pickled_blob": "length of its header makes no sense",
     "pickled_header": "not a checkpoint header",
-    "schema": "its schema is 999",
+    "schema": "its schema is 999, which rlbook 7.1.0 made, and this version of rlbook, .+, reads 2 and 3",
     "step": "it holds step 11",
     "size": "one of the wrong type",
     "name_twice": "it is not JSON",
