@@ -19,7 +19,7 @@ from typing import Any
 from rlbook.checks import did_you_mean
 from rlbook.data.schemas import Conversation, Example, Message
 from rlbook.llm.conversations import conversation
-from rlbook.llm.tokenizer import Codec
+from rlbook.llm.tokenizer import Codec, check_template
 
 PLAIN = "plain"
 """In place of a template: the texts one after the other, as for a model that has never seen a chat."""
@@ -114,10 +114,11 @@ def chat_codec(
 def _read_template(path: str) -> str:
     try:
         with Path(path).open(encoding="utf-8") as file:
-            return file.read(2**20)
+            text = file.read(2**24)
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise ValueError(f"template must be none, {PLAIN!r} or a file, and {path!r} cannot be read: {reason}") from None
+    return check_template(text, f"template {path!r}")
 
 
 def _check_arguments(given: Mapping[str, Any], template: str | None) -> None:

@@ -19,6 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from rlbook.data.schemas import Conversation, Message
 from rlbook.llm.conversations import conversation
 from rlbook.llm.model_folder import folder_settings, read_json
+from rlbook.llm.time_limit import time_limit
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -31,6 +32,9 @@ CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['content'] }}"
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
 )
+
+TEMPLATE_LIMIT, RENDERED_LIMIT = 2**16, 2**24          # characters of a chat template, and of what one makes of a chat
+TEMPLATE_SECONDS = 5.0                                 # for a chat
 
 
 def character_backend(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -> Tokenizer:
@@ -196,9 +200,10 @@ def _template_of(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> str 
     if tokenizer.chat_template is None:
         return None
     try:
-        return tokenizer.get_chat_template()
+        text = tokenizer.get_chat_template()
     except ValueError as error:              # several, of which none is the default
         raise ValueError(f"model: {str(folder)!r} has no chat template that can be used ({first_line(error)})") from error
+    return check_template(text, f"model: the chat template in {str(folder)!r}")
 
 
 def _end_tokens(folder: str | Path, eos: int, size: int) -> tuple[int, ...]:
@@ -224,10 +229,22 @@ def chat_text(
     """What the tokenizer's chat template writes. Raises ValueError with its reason where it refuses."""
     apply: Callable[..., Any] = tokenizer.apply_chat_template
     try:
-        text = apply(messages, tokenize=False, add_generation_prompt=add_generation_prompt, **arguments)
+        with time_limit(TEMPLATE_SECONDS):
+            text = apply(messages, tokenize=False, add_generation_prompt=add_generation_prompt, **arguments)
+    except TimeoutError:
+        raise ValueError(f"the chat template takes longer than {TEMPLATE_SECONDS:g} s for these messages") from None
     except Exception as error:               # whatever a stranger's template does
         raise ValueError(f"the chat template refuses these messages ({first_line(error)})") from error
     assert isinstance(text, str)
+    if len(text) > RENDERED_LIMIT:
+        raise ValueError(f"the chat template makes {len(text):,} characters of these messages, and {RENDERED_LIMIT:,} are the most")
+    return text
+
+
+def check_template(text: str, name: str) -> str:
+    """A chat template, unless it is too long for one."""
+    if len(text) > TEMPLATE_LIMIT:
+        raise ValueError(f"{name} has {len(text):,} characters, and a chat template may have {TEMPLATE_LIMIT:,}")
     return text
 
 

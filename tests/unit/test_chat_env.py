@@ -391,6 +391,38 @@ def test_a_bad_row_is_named_by_its_line(folder: Path, tmp_path: Path, row: Any, 
     assert "\n" not in str(refusal.value) and ("line 2" in str(refusal.value) or "reads 256" in str(refusal.value))
 
 
+ENDLESS = "{% for i in range(100000) %}{% for j in range(100000) %}{% set k = j %}{% endfor %}{% endfor %}"
+LONG_WINDED = "{% for i in range(20) %}{{ messages[0].content * 1000000 }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        (ENDLESS, r"the chat template takes longer than 0\.3 s for these messages"),
+        (LONG_WINDED, "the chat template makes 20,000,000 characters of these messages, and 16,777,216 are the most"),
+        ("x" * 300_000, r"template '.*' has 300,000 characters, and a chat template may have 65,536"),
+    ],
+)
+def test_a_chat_template_has_limits(
+    template: str, sentence: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlbook.llm.tokenizer.TEMPLATE_SECONDS", 0.3)
+    (tmp_path / "own.jinja").write_text(template)
+    with pytest.raises((ValueError, RequestError), match=sentence) as refusal:
+        Chat(data=rows(tmp_path / "rows", {"prompt": "a"}, {"prompt": "b"}), model=str(folder), template=str(tmp_path / "own.jinja"))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_template_in_a_models_folder_has_the_same_limit(folder: Path, tmp_path: Path) -> None:
+    import shutil
+
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    (other / "chat_template.jinja").write_text("x" * 300_000)
+    with pytest.raises((ValueError, RequestError), match=r"model: the chat template in '.*other' has 300,000 characters"):
+        Chat(data=rows(tmp_path / "rows", {"prompt": "a"}, {"prompt": "b"}), model=str(other))
+
+
 def test_a_strange_generation_config_is_refused(folder: Path, tmp_path: Path) -> None:
     import shutil
 
