@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import json
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -200,6 +201,40 @@ def whole_number(name: str, value: object, least: int, most: int | None = None) 
 
 ENDLESS = 2**62
 """A count that nothing reaches."""
+
+
+# ---- JSON that says one thing
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {_shown(twice)} stands there twice")
+    return content
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON's")
+
+
+def _finite_float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{_shown(digits)} is beyond the largest number")
+    return number
+
+
+STRICT_JSON = json.JSONDecoder(
+    object_pairs_hook=_unique_names, parse_constant=_no_constant, parse_float=_finite_float
+)  # fmt: skip
+"""Raises ValueError where Python's own decoder does not: a name twice in one object, NaN, 1e400."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text; bytes are UTF-8. Raises ValueError as `STRICT_JSON` does."""
+    return STRICT_JSON.decode(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
 
 
 # ---- what a checkpoint says: ValueError with one sentence where it cannot be

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import re
 import types
 import typing
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlbook.checks import parse_json
 from rlbook.errors import RequestError
 from rlbook.runs.files import CheckpointError, read_file
 from rlbook.runs.plain_yaml import parse_yaml
@@ -72,7 +72,7 @@ def _name_or_numbers(name: str, given: str) -> Any:
     if not given.endswith(".json"):
         return given
     try:
-        return json.loads(read_file(Path(given), FILE_LIMIT, follow=True))
+        return parse_json(read_file(Path(given), FILE_LIMIT, follow=True))
     except (OSError, ValueError, RecursionError, CheckpointError) as error:
         raise RequestError(f"{name} must name a JSON file that can be read, got {given!r}: {' '.join(str(error).split())}") from None
 

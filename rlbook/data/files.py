@@ -84,7 +84,7 @@ def _texts(rows: TextFile, encoder: Encoder) -> Episodes | Pairs | Groups | Labe
     if texts.kind == "groups":
         return Groups(texts, digest=rows.digest)
     if texts.kind == "pairs":
-        margins = Column(texts, "margin") if "margin" in rows[0] else None
+        margins = Column(texts, "margin") if texts.margins else None
         return Pairs(Answers(texts, 0), Answers(texts, 1), margins=margins, digest=rows.digest)
     if texts.kind == "labelled":
         return Labelled(Answers(texts, 0), Column(texts, "good"), digest=rows.digest)
@@ -98,6 +98,7 @@ class EncodedTexts(Sequence[list[Episode]]):
         self.rows, self.encoder = rows, encoder
         self.schema: Schema = self._located(0, lambda: schema_of(rows[0]))
         self.kind = self.schema.kind
+        self.margins = self.kind == "pairs" and "margin" in rows[0]
 
     def check(self) -> None:
         """Raises RequestError with its line at the first row that is not as it should be."""
@@ -126,6 +127,13 @@ class EncodedTexts(Sequence[list[Episode]]):
         missing = [column for column in self.schema.columns if column not in row]
         if missing:
             raise RequestError(f"{self.rows.where(index)} lacks {missing[0]!r}, which the first row has")
+        found = self._located(index, lambda: schema_of(row))
+        if found is not self.schema:
+            here, first = (", ".join(schema.columns) for schema in (found, self.schema))
+            where = self.rows.where(index)
+            raise RequestError(f"{where} has the form {here}, and the first row has {first}")
+        if self.kind == "pairs" and not self.margins and "margin" in row:
+            raise RequestError(f"{self.rows.where(index)} has 'margin', which the first row lacks")
         return self._located(index, lambda: self.schema.read(row))
 
     def _located(self, index: int, read: Any) -> Any:

@@ -14,12 +14,13 @@ import re
 import stat
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, overload
 
 import numpy as np
 
+from rlbook.checks import STRICT_JSON, parse_json
 from rlbook.errors import RequestError
 
 Row = dict[str, Any]
@@ -37,8 +38,11 @@ class TextFile(Sequence[Row]):
         RequestError: a row that is not a JSON object, with the file and the line.
     """
 
-    def __init__(self, file: IO[bytes], path: Path, unit: str = "line") -> None:
-        self.path, self.unit, self._file = path, unit, file
+    def __init__(
+        self, file: IO[bytes], path: Path, unit: str = "line",
+        parse: Callable[[bytes], Any] = parse_json,
+    ) -> None:  # fmt: skip
+        self.path, self.unit, self._file, self._parse = path, unit, file, parse
         weakref.finalize(self, file.close)
         hashed, starts = hashlib.sha256(), [np.zeros(1, dtype=np.int64)]
         position = file.seek(0)
@@ -86,7 +90,7 @@ class TextFile(Sequence[Row]):
         if len(line) > LONGEST_LINE:
             raise RequestError(f"{self.where(index)} is longer than {LONGEST_LINE:,} bytes")
         try:
-            row = json.loads(line)
+            row = self._parse(line)
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{self.where(index)} is not JSON: {str(error).splitlines()[0][:100]}") from None
         if not isinstance(row, dict):
@@ -126,30 +130,42 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:
     """The items of one JSON array, a row at a time, however its lines are broken."""
-    decoder, text, at, row = json.JSONDecoder(), "", 0, 0
+    text, at, row, line = "", 0, 0, 1            # `line` is that where `text` begins
     with io.TextIOWrapper(file, encoding="utf-8-sig") as characters:
         while True:
             where = f"{path}, row {row + 1}"
             at = _behind_blanks(text, at)
             if row and text[at : at + 1] == "]":
-                return
+                break
             if text[at : at + 1] not in ("," if row else "["):
                 raise RequestError(f"{where} must follow a comma, got {text[at : at + 20]!r}")
             start = _behind_blanks(text, at + 1)
             if not row and text[start : start + 1] == "]":
-                return
+                at = start
+                break
             try:
-                item, end = decoder.raw_decode(text, start)
+                item, end = STRICT_JSON.raw_decode(text, start)
                 if end == len(text):             # a number may go on in the next piece
                     raise json.JSONDecodeError("it ends too soon", text, end)
             except (ValueError, RecursionError) as error:
-                piece = _piece(characters, path)
+                piece = _piece(characters, path) if isinstance(error, json.JSONDecodeError) else ""
                 if not piece or len(text) - at > LONGEST_LINE:
                     raise RequestError(f"{where} is not JSON: {str(error).splitlines()[0][:100]}") from None
-                text, at = text[at:] + piece, 0
+                line, text, at = line + text.count("\n", 0, at), text[at:] + piece, 0
                 continue
             yield item
             at, row = end, row + 1
+        _check_end(characters, path, text, at + 1, line)
+
+
+def _check_end(characters: io.TextIOWrapper, path: Path, text: str, at: int, line: int) -> None:
+    """Raises RequestError where something stands behind an array that ends before `text[at]`."""
+    while (end := _behind_blanks(text, at)) == len(text):
+        line, text, at = line + text.count("\n"), _piece(characters, path), 0
+        if not text:
+            return
+    place, got = line + text.count("\n", 0, end), repr(text[end : end + 20])
+    raise RequestError(f"{path}, line {place}: nothing may follow the end of the array, got {got}")
 
 
 def _behind_blanks(text: str, at: int) -> int:
@@ -172,20 +188,56 @@ def _spooled(rows: Iterable[Row], path: Path) -> TextFile:
     file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as its rows
     try:
         for row in rows:
-            file.write(json.dumps(row, default=str).encode() + b"\n")
+            file.write(json.dumps(row).encode() + b"\n")
     except BaseException:
         file.close()
         raise
-    return TextFile(file, path, unit="row")
+    return TextFile(file, path, unit="row", parse=json.loads)    # a parquet column may hold NaN
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
     parquet = needed("pyarrow.parquet", "a parquet file")
     try:
-        for batch in parquet.ParquetFile(path).iter_batches(batch_size=1000):
+        file = parquet.ParquetFile(path)
+        _check_columns(path, file.schema_arrow)
+        for batch in file.iter_batches(batch_size=1000):
             yield from batch.to_pylist()
+    except RequestError:
+        raise
     except (OSError, ValueError) as error:                  # pyarrow's own errors are of these kinds
         raise RequestError(f"data: {path} is not a parquet file that can be read: {str(error).splitlines()[0][:100]}") from None
+
+
+def _check_columns(path: Path, fields: Iterable[Any], inside: str = "") -> None:
+    """Checks pyarrow's fields, those inside structs included.
+
+    Raises:
+        RequestError: JSON has no such values, or two fields have one name.
+    """
+    seen: set[str] = set()
+    for field in fields:
+        name, kind = inside + field.name, _plain_type(field.type)
+        if name in seen:
+            raise RequestError(f"data: {path} has two columns of the name {name!r}")
+        seen.add(name)
+        if kind is None:
+            wanted = "texts, numbers, true or false, and lists and structs of these"
+            found = f"the column {name!r} has the type {field.type}"
+            raise RequestError(f"data: {path}: {found}; rows of text hold {wanted}")
+        _check_columns(path, kind, name + ".")
+
+
+def _plain_type(kind: Any) -> Sequence[Any] | None:
+    """The fields of a struct or a list of structs; () of a plain type; None where JSON has none."""
+    types = needed("pyarrow", "a parquet file").types
+    lists = types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_dictionary
+    while any(is_one(kind) for is_one in (*lists, types.is_list_view, types.is_large_list_view)):
+        kind = kind.value_type
+    if types.is_struct(kind):
+        return [kind.field(i) for i in range(kind.num_fields)]
+    texts = types.is_string, types.is_large_string, types.is_string_view
+    numbers = types.is_boolean, types.is_integer, types.is_floating, types.is_null
+    return () if any(is_one(kind) for is_one in (*texts, *numbers)) else None
 
 
 def _folder_rows(path: Path) -> Iterator[Row]:
@@ -196,7 +248,11 @@ def _folder_rows(path: Path) -> Iterator[Row]:
         raise RequestError(f"data: {path} is neither a Minari data set nor one that `datasets` has saved")
     datasets = needed("datasets", "a `datasets` folder")
     try:
-        yield from datasets.load_from_disk(str(path))
+        rows = datasets.load_from_disk(str(path))
+        _check_columns(path, rows.features.arrow_schema)
+        yield from rows
+    except RequestError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         raise RequestError(f"data: {path} cannot be read by `datasets`: {str(error).splitlines()[0][:100]}") from None
 

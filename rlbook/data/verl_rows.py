@@ -49,7 +49,7 @@ def verl_row(example: Example, messages: list[Message], *, source: str, split: s
         "reward_model": own.get("reward_model", {"style": "rule", "ground_truth": example.answer}), "extra_info": extra,
     }  # fmt: skip
     try:
-        return json.loads(json.dumps(row))
+        return json.loads(json.dumps(row, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ValueError(f"example {index} of split {split!r} has a column that is no plain data ({error})") from None
 

@@ -20,10 +20,10 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from rlbook.agent import State
-from rlbook.checks import is_count
+from rlbook.checks import is_count, parse_json
 from rlbook.runs.array_files import MAX_HEADER, ArrayFile, Arrays, load_arrays
 from rlbook.runs.files import (
     CheckpointError,
@@ -288,7 +288,7 @@ def read_best(folder: str | Path) -> tuple[int, float] | None:
     with opened(directory) as descriptor:
         data = read(descriptor, BEST, 1000)
     try:
-        content = json.loads(data, parse_constant=_no_constant)
+        content = parse_json(data)
         step, score = content["step"], content["score"]
         if is_count(step) and type(score) is float:
             return step, score
@@ -317,7 +317,7 @@ def _header(data: bytes, path: Path) -> dict[str, Any]:
     if hashlib.sha256(data[:-_SEAL_SIZE]).hexdigest().encode() != seal[1]:
         refuse(path, "it is damaged, its bytes do not match their checksum")
     try:
-        header = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_once)
+        header = parse_json(data)
     except RecursionError:
         refuse(path, "it is nested too deeply")
     except ValueError:
@@ -350,15 +350,3 @@ def _well_formed(header: dict[str, Any]) -> bool:
         return False
     named = isinstance(configs, list) and all(isinstance(config, str) for config in configs)
     return "state" in header and named and is_count(header.get("step")) and is_count(blob.get("size"))
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON none of whose names stands there twice."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a name stands there twice")
-    return content
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

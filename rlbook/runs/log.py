@@ -11,10 +11,10 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, Protocol, SupportsFloat, SupportsInt, TypeVar
+from typing import Any, BinaryIO, Protocol, SupportsFloat, SupportsInt, TypeVar
 
 from rlbook.agent import State
-from rlbook.checks import is_count
+from rlbook.checks import is_count, parse_json
 from rlbook.runs.files import open_to_append, read_file
 
 METRICS, EPISODES = "metrics.jsonl", "episodes.csv"
@@ -117,7 +117,7 @@ def _parsed(name: str, number: int, line: bytes, parse: Callable[[bytes], Item])
 
 
 def _report(line: bytes) -> dict[str, Any]:
-    report = json.loads(line, parse_constant=_no_constant)
+    report = parse_json(line)
     if not isinstance(report, dict) or not is_count(report.get("step")):
         raise ValueError
     if not all(value is None or type(value) in (int, float) for value in report.values()):
@@ -128,10 +128,6 @@ def _report(line: bytes) -> dict[str, Any]:
 def _episode(line: bytes) -> tuple[int, float, int]:
     step, episode_return, length = line.decode().split(",")
     return int(step), float(episode_return), int(length)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _whole_lines(path: Path) -> list[bytes]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import tracemalloc
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,8 @@ def maze() -> Any:
 
 
 def lines(path: Path, *rows: Any) -> Path:
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
     return path
 
 
@@ -140,6 +144,62 @@ def test_parquet_and_datasets_folders_hold_the_same_rows(tmp_path: Path, additio
         load(tmp_path / "split", addition)
 
 
+def test_a_column_of_another_type_is_refused_by_name(tmp_path: Path, addition: Any) -> None:
+    import datasets
+    import pyarrow
+    import pyarrow.parquet
+
+    day, plain = datetime(2024, 1, 2, tzinfo=UTC), {"prompt": ["1+1="], "completion": ["2"]}
+    wrong: dict[str, tuple[Any, str]] = {
+        "bytes": (pyarrow.array([b"1+1="]), "'prompt' has the type binary"),
+        "moment": (pyarrow.array([day]), r"'prompt' has the type timestamp\[us, tz=UTC\]"),
+        "date": (pyarrow.array([day.date()]), r"'prompt' has the type date32\[day\]"),
+        "time": (pyarrow.array([day.time()]), r"'prompt' has the type time64\[us\]"),
+        "decimal": (pyarrow.array([Decimal("1.5")]), r"'prompt' has the type decimal128\(2, 1\)"),
+        "mapping": (
+            pyarrow.array([[("a", 1)]], pyarrow.map_(pyarrow.string(), pyarrow.int64())),
+            "'prompt' has the type map<.*>",
+        ),
+        "nested": (pyarrow.array([[{"content": b"1"}]]), r"'prompt\.content' has the type binary"),
+    }
+    for name, (column, sentence) in wrong.items():
+        table = pyarrow.table(plain | {"prompt": column})
+        pyarrow.parquet.write_table(table, tmp_path / name)
+        with pytest.raises(RequestError, match=f"{name}: the column {sentence}; rows of text hold"):
+            load(tmp_path / name, addition)
+    datasets.Dataset.from_dict(plain | {"when": [day]}).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(RequestError, match="the column 'when' has the type timestamp"):
+        load(tmp_path / "saved", addition)
+    twice = pyarrow.table([["1+1="], ["2"], ["3"]], names=["prompt", "completion", "completion"])
+    pyarrow.parquet.write_table(twice, tmp_path / "twice")
+    with pytest.raises(RequestError, match="has two columns of the name 'completion'"):
+        load(tmp_path / "twice", addition)
+
+
+def test_columns_of_plain_types_are_read_as_they_are(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    row = {
+        "text": "é", "large": 2**53 + 1, "share": 0.1, "yes": True, "nothing": None,
+        "parts": [{"role": "user", "ids": [1, 2]}],
+    }  # fmt: skip
+    half = pyarrow.array([1.5], pyarrow.float16())
+    kinds = {"kind": pyarrow.array(["a"]).dictionary_encode(), "half": half, "missing": [math.nan]}
+    plain = {name: pyarrow.array([value]) for name, value in row.items()}
+    pyarrow.parquet.write_table(pyarrow.table(plain | kinds), tmp_path / "rows")
+    found = text_files.read_rows(tmp_path / "rows")[0]
+    assert math.isnan(found.pop("missing")) and found == row | {"kind": "a", "half": 1.5}
+    lines(tmp_path / "lines", "\ufeff" + json.dumps(row))
+    assert list(text_files.read_rows(tmp_path / "lines")) == [row]
+
+
+def test_a_margin_that_would_be_left_out_is_refused(tmp_path: Path, addition: Any) -> None:
+    pair = {"prompt": "1+1=", "chosen": "2", "rejected": "3"}
+    with pytest.raises(RequestError, match="line 2 has 'margin', which the first row lacks"):
+        load(lines(tmp_path / "pairs", pair, pair | {"margin": 2.0}), addition)
+
+
 GOOD = {"prompt": "1+1=", "completion": "2"}
 BAD_ROWS = {
     "not json": ('{"prompt": "1+1=', "line 3 is not JSON"),
@@ -149,6 +209,24 @@ BAD_ROWS = {
     "no prompt": ({"prompt": "", "completion": "2"}, "line 3: prompt must be a text that is not empty, got ''"),
     "a number as text": ({"prompt": "1+1=", "completion": ["2"]}, "line 3: completion must hold messages with a role and a content"),
     "half a pair": ('{"prompt": "1+1=", "completion": "\\ud800"}', "line 3: completion holds half of a surrogate pair"),
+    "a name twice": (
+        '{"prompt": "1+1=", "completion": "3", "completion": "2"}',
+        "line 3 is not JSON: the name 'completion' stands there twice",
+    ),
+    "a name twice, deep": (
+        '{"prompt": "1+1=", "completion": "3", "x": [{"y": 1, "y": 1}]}',
+        "line 3 is not JSON: the name 'y' stands there twice",
+    ),
+    "NaN": ('{"prompt": "1+1=", "weight": NaN}', "line 3 is not JSON: NaN is no number of JSON's"),
+    "infinity": ('{"prompt": "1+1=", "weight": -Infinity}', "not JSON: -Infinity is no number"),
+    "beyond the largest": ('{"prompt": "1+1=", "weight": 1e400}', "not JSON: '1e400' is beyond the largest"),
+    "two rows": (json.dumps({"prompt": "1+1=", "completion": "2"}) * 2, "not JSON: Extra data"),
+    "null": ({"prompt": "1+1=", "completion": None}, "line 3: completion must be a text, got None"),
+    "Latin-1": ('{"prompt": "\udce9"}', "line 3 is not JSON: 'utf-8' codec can't decode byte 0xe9"),
+    "a form that says more": (
+        {"prompt": "1+1=", "completion": "2", "label": False},
+        "line 3 has the form prompt, completion, label, and the first row has prompt, completion",
+    ),
     "very deep": ("[" * 100_000, "line 3 is not JSON"),
     "very long number": ('{"prompt": ' + "1" * 5_000 + "}", "line 3 is not JSON"),
     "no token": ({"prompt": "1*1=", "completion": "1"}, r"line 3: the vocabulary has no token for '\*' in '1\*1='"),
@@ -188,6 +266,10 @@ def test_what_is_no_data_set_is_refused_in_one_sentence(tmp_path: Path, addition
 ARRAYS = {
     "[": "row 1 is not JSON", '[{"a": 1}': "row 1 is not JSON: it ends too soon", '[{"a": 1} {}]': "row 2 must follow a comma, got '{}]'",
     '[{"a": 1},]': "row 2 is not JSON", '[{"a": 1}, 2]': "row 2 must be a JSON object", '["\udcff"]': "is not UTF-8",
+    '[{"a": 1},\n{"a": 2}]\n\n[{"a": 3}]': r"line 4: nothing may follow the end of the array, got '\[\{",
+    '[{"a": 1}]' + " " * 30 + "more": "line 1: nothing may follow the end of the array, got 'm",
+    "[]]": "line 1: nothing may follow", '[{"a": NaN}]': "row 1 is not JSON: NaN is no number",
+    '[{"a": 1, "a": 2}]': "row 1 is not JSON: the name 'a' stands there twice",
 }  # fmt: skip
 
 
