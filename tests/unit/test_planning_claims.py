@@ -31,7 +31,7 @@ from rlbook.fast.sweeps import CompiledSweeps, SparseSweeps
 from rlbook.fast_forms import plain_forms
 
 Planner = tuple[type[TablePlanner], dict[str, Any]]
-TOLERANCE = 1e-9            # of a value where γ < 1; where γ = 1, of what another sweep would change
+TOLERANCE = 1e-9        # of a value where γ < 1; where γ = 1, of what another sweep would change
 PLANNERS: dict[str, Planner] = {
     "value_iteration": (ValueIteration, {"tolerance": TOLERANCE}),
     "gauss-seidel": (ValueIteration, {"tolerance": TOLERANCE, "sweep": "gauss-seidel"}),
@@ -76,7 +76,7 @@ def gambler(heads: float) -> TabularMDP:
 def test_where_every_stake_is_optimal_planning_comes_to_an_end(planner: Planner) -> None:
     """A fair coin: V(s) = s / 100, whatever is staked, so that the policies of the textbook's policy iteration take turns for ever."""
     agent = solve(planner, gambler(0.5), gamma=1.0)
-    error = TOLERANCE * 50 * 50                              # a game takes s (100 - s) steps at most
+    error = TOLERANCE * 50 * 50          # a game takes s (100 - s) steps at most
     np.testing.assert_allclose(agent.values()[1:100], np.arange(1, 100) / 100, rtol=0, atol=error)
     assert np.ptp(agent.action_values()[1:100], axis=1).max() < 2 * error
 
@@ -90,7 +90,7 @@ def test_the_gambler_is_worth_what_bold_play_wins(planner: Planner, heads: float
     """At 50: heads. At 25: heads twice. At 75: heads, or tails and then heads, p + (1 - p) p. The others are the recorded numbers."""
     values = solve(planner, gambler(heads), gamma=1.0).values()
     for capital, value in known.items():
-        error = TOLERANCE * 99 / (1 - 2 * heads)             # a game takes s / (1 - 2 p) steps at most
+        error = TOLERANCE * 99 / (1 - 2 * heads)     # a game takes s / (1 - 2 p) steps at most
         assert values[capital] == pytest.approx(value, rel=0, abs=5e-7 + error)     # six decimals
 
 
@@ -100,7 +100,7 @@ def test_policy_iteration_improves_in_every_round_and_stays_short() -> None:
     rounds = []
     for metrics in agent.plan(model):
         rounds.append((agent.values(), metrics["changed"]))
-    rounding = rounding_bound("float64", terms=64, size=199)     # condition (1 + γ) / (1 - γ), V ≤ 1
+    rounding = rounding_bound("float64", terms=64, size=199)     # (1 + γ) / (1 - γ), V ≤ 1
     for (before, _), (after, _) in itertools.pairwise(rounds):
         assert (after >= before - rounding).all() and (after > before + 2 * rounding).any()
     assert [changed > 0 for _, changed in rounds] == [True] * (len(rounds) - 1) + [False]

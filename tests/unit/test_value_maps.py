@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from closeness import assert_near, near, widths
 from matplotlib.quiver import Quiver
 
 import rlbook
@@ -70,7 +71,8 @@ def test_cells_that_cannot_be_reached_are_left_empty() -> None:
 
 def test_a_table_over_coordinates_is_read_by_its_own_numbering() -> None:
     by_index, by_coordinates = value_map(planned()), value_map(rlbook.train("q_learning", MAZE, env_kwargs={"observation": "coordinates"}))
-    assert by_coordinates.values[START] == pytest.approx(2.527, abs=0.3)    # V*(start), to what is learned in 500 episodes
+    # bound: V*(start), to what is left to learn after 500 episodes; the values of cells nearby are 1 away
+    assert by_coordinates.values[START] == pytest.approx(2.527, rel=0, abs=0.3)
     assert by_coordinates.policy[0] == by_index.policy[0]
 
 
@@ -80,7 +82,8 @@ def test_a_critics_values_and_an_actors_arrows_are_the_networks(observation: str
     chart, tables = value_map(run), rlbook.make(MAZE, observation=observation).unwrapped.tables  # type: ignore[attr-defined]
     for state in np.flatnonzero(chart.decided):
         seen = tables.observe(np.array([state]))
-        assert chart.values[state] == pytest.approx(float(run.agent.value(seen)[0]), abs=1e-6)  # type: ignore[attr-defined]
+        value, terms = float(run.agent.value(seen)[0]), widths(run.agent.policy)  # type: ignore[attr-defined]
+        assert chart.values[state] == near(value, dtype="float32", terms=terms, size=1.0)
         assert chart.policy[state] == run.agent.act(run.agent.adapted(seen), explore=False)[0]
 
 
@@ -88,7 +91,8 @@ def test_a_q_networks_value_is_its_best_action_value() -> None:
     run = rlbook.train("dqn", MAZE, steps=200, eval_every=0)
     chart = value_map(run)
     action_values = run.agent.action_values(np.arange(25))  # type: ignore[attr-defined]
-    np.testing.assert_allclose(chart.values[chart.decided], action_values.max(axis=1)[chart.decided])
+    terms = widths(run.agent.q)  # type: ignore[attr-defined]
+    assert_near(chart.values[chart.decided], action_values.max(axis=1)[chart.decided], dtype="float32", terms=terms)
     np.testing.assert_array_equal(chart.policy[chart.decided], action_values.argmax(axis=1)[chart.decided])
 
 
@@ -96,7 +100,7 @@ def test_an_agent_without_values_is_shown_with_the_return_that_it_really_earns()
     run = rlbook.train("grpo", MAZE, steps=1, eval_every=0)
     chart = value_map(run)
     assert chart.meaning == "return of the greedy policy (reward units)"
-    assert chart.values[START] == pytest.approx(rlbook.evaluate(run, episodes=1).mean)
+    assert chart.values[START] == near(rlbook.evaluate(run, episodes=1).mean, terms=100)
 
 
 def test_an_agent_alone_needs_an_environment_and_any_agent_a_board() -> None:

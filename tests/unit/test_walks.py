@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from closeness import assert_near, near
 
 import rlbook
 from rlbook.envs import TabularMDP
@@ -29,17 +30,20 @@ def walk_values(model: TabularMDP) -> np.ndarray:
 def test_the_values_of_a_walk_lie_on_a_line(length: int, left: float, right: float) -> None:
     """The gambler's ruin: the right end is reached first with probability s / (length + 1)."""
     values = walk_values(RandomWalk(length, left_reward=left, right_reward=right).model())
-    state = np.arange(1, length + 1)
-    np.testing.assert_allclose(values[1:-1], left + (right - left) * state / (length + 1), atol=1e-10)
+    state, condition = np.arange(1, length + 1), 2 * (length + 1) ** 2 / 4                # twice the steps of a walk from the middle
+    line = left + (right - left) * state / (length + 1)
+    assert_near(values[1:-1], line, terms=length, size=condition * max(abs(left), abs(right)))
 
 
 def test_the_walk_of_a_thousand_states_has_the_stated_values() -> None:
     model, doc = RandomWalk(length=1000, step=100, left_reward=-1).model(), " ".join((RandomWalk.__doc__ or "").split())
     values = walk_values(model)
-    np.testing.assert_allclose(values[1:-1], -values[-2:0:-1], atol=1e-12)
+    uniform = np.full((1002, 2), 0.5)
+    condition = 2 * float(model.expected_steps(uniform).max())
+    assert_near(values[1:-1], -values[-2:0:-1], terms=1000, size=condition)
     for state in (1, 250, 500, 1000):
         assert f"V({state}) = {values[state]:.6f}" in doc
-    np.testing.assert_allclose(model.policy_values(np.full((1002, 2), 0.5), 1.0), values, atol=1e-10)
+    assert_near(model.policy_values(uniform, 1.0), values, terms=1000, size=condition)
 
 
 @pytest.mark.parametrize(("length", "step"), [(5, 1), (7, 3), (4, 9)])
@@ -50,9 +54,9 @@ def test_what_would_lead_beyond_an_end_leads_to_the_end(length: int, step: int) 
             expected = np.zeros(length + 2)
             for distance in range(1, step + 1):
                 expected[min(max(state + sign * distance, 0), length + 1)] += 1 / step
-            np.testing.assert_allclose(model.transitions[[state * 2 + action]].toarray()[0], expected, atol=1e-12)
-            assert model.rewards[state, action] == pytest.approx(-2 * expected[0] + 3 * expected[-1])
-            assert model.ends[state, action] == pytest.approx(expected[0] + expected[-1])
+            assert_near(model.transitions[[state * 2 + action]].toarray()[0], expected, terms=step)
+            assert model.rewards[state, action] == near(-2 * expected[0] + 3 * expected[-1], terms=step, size=3.0)
+            assert model.ends[state, action] == near(expected[0] + expected[-1], terms=step)
 
 
 @pytest.mark.parametrize(("length", "middle"), [(5, 3), (19, 10), (1000, 500), (1, 1)])
@@ -108,10 +112,10 @@ def test_left_is_worse_than_right_however_it_looks() -> None:
         best = model.backup(best, 1.0).max(axis=1)
     assert best.tolist() == [0.0, -0.1, 0.0]
     assert "V*(A) = 0 and V*(B) = -0.1" in doc
-    assert model.policy_values(np.full((3, 10), 0.1), 1.0)[0] == pytest.approx(-0.05)
+    assert model.policy_values(np.full((3, 10), 0.1), 1.0)[0] == near(-0.05, terms=10)
     epsilon, chosen = 0.1, model.backup(best, 1.0)[0] == 0
     share = epsilon * (~chosen).mean()
-    assert share == pytest.approx(0.05)
+    assert share == near(0.05, terms=10)
     assert "5 % of its" in doc
 
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from torch.testing import assert_close
+from closeness import assert_near, near
 
 import rlbook
 from rlbook.algorithms.model_based.cross_entropy import CategoricalPlans, GaussianPlans, cross_entropy_method
@@ -22,14 +22,16 @@ def gaussian(count: int, steps: int, bound: float) -> GaussianPlans:
     return GaussianPlans(torch.zeros(count, steps, 1), torch.full((count, steps, 1), bound), -size, size)
 
 
-def test_the_search_finds_the_best_plan_of_a_quadratic_score_in_each_environment() -> None:
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_the_search_finds_the_best_plan_of_a_quadratic_score_in_each_environment(seed: int) -> None:
     """-|plan - goal|²; the goal of the second environment lies outside the box, whose edge is then best."""
     goal = torch.tensor([[0.5, -1.0], [0.3, 9.0]])[:, None, :, None]
     found = cross_entropy_method(
-        lambda plans: -(plans - goal).square().sum((-1, -2)), gaussian(2, 2, 2.0), np.random.default_rng(0),
+        lambda plans: -(plans - goal).square().sum((-1, -2)), gaussian(2, 2, 2.0), np.random.default_rng(seed),
         candidates=200, elites=20, iterations=15,
     )  # fmt: skip
-    assert_close(found.most_likely()[..., 0], torch.tensor([[0.5, -1.0], [0.3, 2.0]]), atol=1e-2, rtol=0)
+    # The error in these ten seeds is 3e-5 to 6e-4, where the elites of the last round differ by 4e-4.
+    assert_near(found.most_likely()[..., 0], [[0.5, -1.0], [0.3, 2.0]], decimals=2)
 
 
 def test_the_search_finds_the_best_of_all_discrete_plans() -> None:
@@ -47,7 +49,7 @@ def test_new_plans_are_drawn_from_the_elites_mean_and_standard_deviation() -> No
     assert (refitted.mean.item(), refitted.std.item()) == (2.0, 1.0)          # √(((1-2)² + (3-2)²) / 2)
     discrete = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]])[None, :, None]
     categorical = CategoricalPlans(torch.full((1, 1, 2), 0.5), floor=0.1).refit(discrete)
-    assert_close(categorical.probability, torch.tensor([[[0.9 * 0.75 + 0.05, 0.9 * 0.25 + 0.05]]]))
+    assert_near(categorical.probability, [[[0.9 * 0.75 + 0.05, 0.9 * 0.25 + 0.05]]], terms=4)
 
 
 def test_discrete_plans_are_drawn_with_their_probabilities() -> None:
@@ -86,7 +88,7 @@ def test_an_imagined_return_is_the_discounted_sum_weighted_by_the_probability_of
     plans = torch.tensor([[[[3.0], [5.0]], [[0.0], [0.0]]]])                   # [N = 1, C = 2, H = 2, A = 1]
     found = agent.imagined_return(torch.tensor([[2.0]]), plans)
     discount = 0.5 * 0.75
-    assert_close(found, torch.tensor([[2.5 + discount * 5.5, 2.5 + discount * 2.5]]))
+    assert_near(found, [[2.5 + discount * 5.5, 2.5 + discount * 2.5]], terms=8)
 
 
 def test_the_members_of_an_ensemble_are_networks_of_their_own() -> None:
@@ -96,7 +98,7 @@ def test_the_members_of_an_ensemble_are_networks_of_their_own() -> None:
     out = ensemble(x)
     for k in range(3):
         hidden = torch.nn.functional.silu(x[k] @ ensemble.weight[0][k] + ensemble.bias[0][k])
-        assert_close(out[k], hidden @ ensemble.weight[1][k] + ensemble.bias[1][k])
+        assert_near(out[k], hidden @ ensemble.weight[1][k] + ensemble.bias[1][k], terms=2 + 8 + 2)
     out[1].sum().backward()
     assert all((p.grad[[0, 2]] == 0).all() and (p.grad[1] != 0).any() for p in ensemble.parameters() if p.grad is not None)
 
@@ -135,7 +137,9 @@ def test_the_errors_are_those_of_a_model_with_a_known_drift(ends: tuple[int, ...
     model.drift = 0.25
     errors = one_step_errors(model, rows, actions) | rollout_errors(model, rows, actions, 1, 4)
     spread, level = actions.std(correction=0).item(), rows.obs.std(correction=0).item()
-    assert errors == pytest.approx({"one_step_error": 0.25 / spread, "reward_error": 0.0, "rollout_error": 4 * 0.25 / level}, rel=1e-3)
+    expected = {"one_step_error": 0.25 / spread, "reward_error": 0.0, "rollout_error": 4 * 0.25 / level}
+    size = float(rows.obs.abs().max()) / min(spread, level)                    # differences of states of this size
+    assert errors == near(expected, dtype="float32", terms=len(actions), size=size)
     assert rollout_errors(model, rows, actions, 1, 31) == {}
 
 
