@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, near, widths
 from flat_parameters import flat_gradient, flat_weights
 from torch import Tensor
-from torch.testing import assert_close
 
 import rlbook
 from rlbook.agent import Step
@@ -44,7 +44,7 @@ def test_the_ratio_is_one_for_every_row_before_the_first_step(
     batch, _ = theatre.agent.prepare()
     log_prob, _, _ = theatre.agent.policy.evaluate(batch)
     assert len(batch) == 80
-    assert ((log_prob - batch.log_prob).exp() - 1).abs().max() < 1e-6
+    assert_near(log_prob, batch.log_prob, terms=widths(theatre.agent.policy))
 
 
 def test_the_action_is_clipped_for_the_environment_and_kept_as_drawn(stage: Make, scripted: Make) -> None:
@@ -59,11 +59,17 @@ def test_the_action_is_clipped_for_the_environment_and_kept_as_drawn(stage: Make
     np.testing.assert_array_equal(taken, np.clip(stored, -1, 1))
     batch, _ = theatre.agent.prepare()
     log_prob, _, _ = theatre.agent.policy.evaluate(batch)
-    assert ((log_prob - batch.log_prob).exp() - 1).abs().max() < 1e-6
-    assert_close(batch.action, torch.from_numpy(stored).reshape(-1, 2))
+    assert_near(log_prob, batch.log_prob, terms=widths(theatre.agent.policy))
+    np.testing.assert_array_equal(batch.action, stored.reshape(-1, 2))
 
 
 # ---- advantages
+
+def assert_are_advantages(advantage: Tensor, expected: np.ndarray, agent: Any) -> None:
+    """Sums of at most nine TD errors, each no larger than the largest advantage."""
+    size = 9 * float(np.abs(expected).max())
+    assert_near(advantage.view(expected.shape), expected, terms=9 * 3 + widths(agent.policy), size=size)
+
 
 def advantages_by_definition(agent: Any, played: list[Step], *, terminal_limits: bool = False) -> np.ndarray:
     """A_t = Σ_l (γλ)^l δ_{t+l} up to the episode's end, with V asked for each state alone: [T, N]."""
@@ -98,10 +104,10 @@ def test_advantages_are_those_of_the_definition(
         ends = np.array([[step.terminated, step.truncated] for step in played])
         assert ends[:-1, 0].any() and ends[:-1, 1].any() and not ends[-1].all()
         batch, _ = theatre.agent.prepare()
-        expected = advantages_by_definition(theatre.agent, played)
-        np.testing.assert_allclose(batch.advantage.view(25, 6), expected, atol=1e-5)
-        np.testing.assert_allclose(batch.target, batch.advantage + batch.value, atol=1e-6)
-        np.testing.assert_allclose(batch.value, theatre.agent.policy.value(batch.obs), atol=1e-6)
+        assert_are_advantages(batch.advantage, advantages_by_definition(theatre.agent, played), theatre.agent)
+        size = float((batch.advantage.abs() + batch.value.abs()).max())
+        assert_near(batch.target, batch.advantage + batch.value, terms=2, size=size)
+        assert_near(batch.value, theatre.agent.policy.value(batch.obs), terms=widths(theatre.agent.policy), size=1.0)
 
 
 @pytest.mark.parametrize("kind", ["terminated", "truncated", "running"])
@@ -115,7 +121,8 @@ def test_the_last_step_of_a_rollout_bootstraps_unless_it_is_terminal(
     theatre.agent.rollout_data.add(step, np.zeros(2, np.float32))
     batch, _ = theatre.agent.prepare()
     value, successor = (theatre.agent.policy.value(torch.from_numpy(x)) for x in (obs, 2 * obs))
-    assert_close(batch.advantage, 2.0 + (0.0 if kind == "terminated" else 0.9) * successor - value)
+    expected = 2.0 + (0.0 if kind == "terminated" else 0.9) * successor - value
+    assert_near(batch.advantage, expected, terms=widths(theatre.agent.policy), size=4.0)
 
 
 def test_a_time_limit_may_be_made_an_end(stage: Make, scripted: Make) -> None:
@@ -123,9 +130,8 @@ def test_a_time_limit_may_be_made_an_end(stage: Make, scripted: Make) -> None:
     played = theatre.collect(25)
     batch, _ = theatre.agent.prepare()
     assert any(step.truncated.any() for step in played)
-    np.testing.assert_allclose(
-        batch.advantage.view(25, 6), advantages_by_definition(theatre.agent, played, terminal_limits=True), atol=1e-5
-    )
+    expected = advantages_by_definition(theatre.agent, played, terminal_limits=True)
+    assert_are_advantages(batch.advantage, expected, theatre.agent)
 
 
 # ---- the gradient
@@ -143,7 +149,7 @@ def test_without_a_clip_one_pass_over_everything_is_actor_critic(
     loss = policy_gradient_loss(log_prob, batch.advantage) + 0.5 * 0.5 * (value - batch.target).square().mean() - 0.01 * entropy.mean()
     expected = gradient_of(agent, loss)
     agent.update(batch)
-    assert_close(flat_gradient(agent.optimizer), expected, atol=1e-6, rtol=1e-4)
+    assert_near(flat_gradient(agent.optimizer), expected, terms=len(batch) + widths(agent.policy))
 
 
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
@@ -161,8 +167,10 @@ def test_micro_batches_do_not_change_the_gradient(
         batch, _ = theatre.agent.prepare()
         diagnostics.append(theatre.agent.train_on(theatre.agent.weighed(batch)))
         gradients.append(flat_gradient(theatre.agent.optimizer))
-    assert_close(gradients[0], gradients[1], atol=1e-6, rtol=1e-4)
-    assert_close(diagnostics[0], diagnostics[1], atol=1e-5, rtol=1e-4)
+    terms = len(batch) + widths(theatre.agent.policy)
+    assert_near(gradients[0], gradients[1], terms=terms)
+    first, second = ({name: value.item() for name, value in found.items()} for found in diagnostics)
+    assert first == near(second, dtype="float32", terms=terms)
 
 
 def test_rates_may_follow_schedules(stage: Make, scripted: Make) -> None:
@@ -177,9 +185,9 @@ def test_rates_may_follow_schedules(stage: Make, scripted: Make) -> None:
         batch, _ = theatre.agent.prepare()
         batch.log_prob = batch.log_prob - 0.3                                  # so that the clip matters
         metrics = theatre.agent.update(batch)
-        assert metrics["learning_rate"] == pytest.approx(0.5e-3, rel=1e-12)
+        assert metrics["learning_rate"] == near(0.5e-3, terms=3, size=1e-3)
         updated.append(flat_weights(theatre.agent.optimizer))
-    assert_close(updated[0], updated[1], atol=1e-7, rtol=0)
+    assert_near(updated[0], updated[1], terms=theatre.agent.optimizer.steps)       # each adds one rounded step
 
 
 # ---- the reference policy
@@ -197,8 +205,9 @@ def test_the_penalty_in_the_reward_is_taken_off_each_step(stage: Make, scripted:
     k = {"k1": x, "k2": x**2 / 2, "k3": torch.exp(-x) - 1 + x}[estimator]
     reward = theatre.agent.rollout_data.tensor("reward").reshape(-1)
     assert x.abs().max() > 0.5
-    assert_close(batch.target, reward - 0.3 * k, atol=1e-5, rtol=0)
-    assert metrics["reference_kl"] == pytest.approx(k.mean().item(), abs=1e-5)
+    rounded: Any = {"terms": len(batch) + widths(theatre.agent.policy), "size": float((reward.abs() + x.exp() + k).max())}
+    assert_near(batch.target, reward - 0.3 * k, **rounded)
+    assert metrics["reference_kl"] == near(k.mean().item(), dtype="float32", **rounded)
 
 
 def test_the_reference_never_moves(stage: Make, scripted: Make, fingerprint: Make) -> None:
@@ -223,7 +232,8 @@ def test_rewards_are_divided_by_the_deviation_of_the_running_discounted_return()
             seen.append(running.copy())
             running[over] = 0.0
         scaled = scale(torch.from_numpy(reward).float(), torch.from_numpy(ended), torch.ones(50, 3, dtype=torch.bool))
-        np.testing.assert_allclose(scaled, np.clip(reward / np.concatenate(seen).std(), -10, 10), rtol=1e-5)
+        expected = np.clip(reward / np.concatenate(seen).std(), -10, 10)
+        assert_near(scaled, expected, terms=np.size(seen))
 
 
 def test_scaled_rewards_keep_within_ten() -> None:
@@ -246,7 +256,8 @@ def test_ppo_values_the_environments_own_observations() -> None:
     run = rlbook.train("ppo", "Maze-v0", steps=600, num_envs=4, rollout_steps=32, eval_every=0)
     agent: Any = run.agent
     one_hot = torch.eye(run.agent.policy.critic.weights[0].shape[1])[[0, 7]]
-    np.testing.assert_allclose(agent.value(np.array([0, 7])), agent.policy.value(one_hot), atol=1e-6)
+    values = agent.policy.value(one_hot)
+    assert_near(agent.value(np.array([0, 7])), values, terms=widths(agent.policy), size=1.0)
 
 
 def test_values_may_be_asked_of_observations_in_double_precision(stage: Make) -> None:
