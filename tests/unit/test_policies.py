@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, near, widths
 from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -59,16 +60,16 @@ def test_the_written_gradient_is_autograds(activation: str, hidden: tuple[int, .
         assert out.shape == (*leading, 2)
         loss = (weights * out).sum() + out[..., 0].square().sum()          # two users, one of them of a slice
         results.append([out, *torch.autograd.grad(loss, [x, *mlp.parameters()])])
-    for ours, theirs in zip(*results, strict=True):
-        assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
+    size = max(float(part.detach().abs().max()) for part in results[0])
+    assert_near(*results, terms=12 + widths(mlp), size=size)               # 12 rows at most
 
 
 def test_the_written_gradient_is_right_in_single_precision_too() -> None:
     mlp, x = MLP((4, 64, 64, 2), generator(), out_gain=1.0), torch.randn(256, 4, generator=generator(1))
     ours = torch.autograd.grad(mlp(x).square().mean(), list(mlp.parameters()))
     theirs = torch.autograd.grad(plain(mlp, x).square().mean(), list(mlp.parameters()))
-    for left, right in zip(ours, theirs, strict=True):
-        assert_close(left, right, atol=1e-6, rtol=1e-4)
+    size = max(float(part.abs().max()) for part in ours)
+    assert_near(ours, theirs, terms=len(x) + widths(mlp), size=size)
 
 
 def test_orthogonal_weights_have_their_gains_and_biases_are_zero() -> None:
@@ -79,7 +80,7 @@ def test_orthogonal_weights_have_their_gains_and_biases_are_zero() -> None:
         for layer, gain in zip(network.layers, (2**0.5, 2**0.5, out_gain), strict=True):
             w = layer.weight.detach()
             square = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
-            assert_close(square, gain**2 * torch.eye(len(square)), atol=1e-5, rtol=0)
+            assert_near(square, gain**2 * torch.eye(len(square)), terms=w.numel())      # of the decomposition, and of the product
             assert not layer.bias.any()
 
 
@@ -88,7 +89,8 @@ def test_without_it_weights_are_uniform_as_torchs_are() -> None:
     for layer in policy.actor.layers:
         bound = layer.weight.shape[1] ** -0.5
         assert 0.95 * bound < layer.weight.abs().max() <= bound and layer.bias.abs().max() <= bound
-        assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
+        error = 4 * (0.2 / layer.weight.numel()) ** 0.5           # 4 standard errors: the kurtosis is 1.8, and (1.8 - 1) / 4 = .2
+        assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=error)
 
 
 def test_the_seed_alone_decides_the_weights(fingerprint: Callable[[nn.Module], list[bytes]]) -> None:
@@ -112,7 +114,7 @@ def test_acting_and_evaluating_agree_on_the_log_probability(space: spaces.Space,
         assert_close(again, batch.log_prob, atol=float32_bound(action, policy, again), rtol=0)
         assert value is not None
         own = policy.value(torch.from_numpy(obs))
-        assert_close(value, own, atol=HIDDEN * EPS * max(1.0, own.abs().max().item()), rtol=0)
+        assert_near(value, own, terms=widths(policy), size=max(1.0, own.abs().max().item()))
 
 
 def test_a_high_temperature_flattens_and_a_low_one_sharpens() -> None:
@@ -124,10 +126,11 @@ def test_a_high_temperature_flattens_and_a_low_one_sharpens() -> None:
             policy.actor.weights[1].copy_(torch.tensor([math.log(9.0), 0.0]))
             policy.actor.weights[0].zero_()
         action, log_prob = policy.act(np.zeros((2000, 1), np.float32), np.random.default_rng(0))
-        p = np.exp(log_prob[action == 0][0])
-        assert (action == 0).mean() == pytest.approx(p, abs=0.03)
+        p = float(np.exp(log_prob[action == 0][0]))
+        assert (action == 0).mean() == pytest.approx(p, rel=0, abs=4 * (p * (1 - p) / 2000) ** 0.5)
         odds[temperature] = p / (1 - p)
-    assert odds[1.0] == pytest.approx(9.0, rel=1e-4) and odds[2.0] == pytest.approx(3.0, rel=1e-4)
+    for temperature, expected in ((1.0, 9.0), (2.0, 3.0)):                  # dp / (1 - p)², and 1 / (1 - p) is 1 + the odds
+        assert odds[temperature] == near(expected, dtype="float32", terms=4, size=expected * (1 + expected))
 
 
 def test_a_gaussian_policy_spreads_as_its_log_std_says() -> None:
@@ -138,8 +141,9 @@ def test_a_gaussian_policy_spreads_as_its_log_std_says() -> None:
     obs = np.tile(np.array([0.3, -1.0, 2.0], np.float32), (20_000, 1))
     action, _ = policy.act(obs, np.random.default_rng(0))
     mean, _ = policy.act(obs[:1], None)
-    np.testing.assert_allclose(action.std(0), [0.2, 5.0], rtol=0.02)
-    np.testing.assert_allclose(action.mean(0), mean[0], atol=4 * 5.0 / 20_000**0.5)
+    error = 4 / len(action) ** 0.5                                          # 4 standard errors
+    np.testing.assert_allclose(action.std(0), [0.2, 5.0], rtol=error / 2**0.5)
+    np.testing.assert_array_less(np.abs(action.mean(0) - mean[0]), error * np.array([0.2, 5.0]))
     assert np.abs(action[:, 1]).max() > 1.0                                 # the bounds of the space are not the policy's business
 
 
@@ -163,7 +167,7 @@ def test_a_shared_value_is_a_linear_function_of_the_policys_last_hidden_layer() 
     obs = torch.randn(16, 3, generator=generator(1))
     hidden = torch.tanh(F.linear(torch.tanh(F.linear(obs, *policy.actor.weights[:2])), *policy.actor.weights[2:4]))
     expected = F.linear(hidden, *policy.value_head.weights).squeeze(-1)
-    assert_close(policy.value(obs), expected, atol=1e-6, rtol=0)
+    assert_near(policy.value(obs), expected, terms=widths(policy))
 
 
 def test_a_frozen_copy_has_the_weights_and_nothing_else_in_common(fingerprint: Callable[[nn.Module], list[bytes]]) -> None:
@@ -190,26 +194,28 @@ def test_merged_statistics_are_those_of_all_the_data(sizes: tuple[int, ...]) -> 
     normalizer = Normalizer(3)
     for chunk in np.split(data, np.cumsum(sizes)[:-1]):
         normalizer.update(torch.from_numpy(chunk))
-    np.testing.assert_allclose(normalizer.mean, data.mean(0), rtol=1e-9)
-    np.testing.assert_allclose(normalizer.variance, data.var(0), rtol=1e-9)
+    size, deviation = np.abs(data).max(0), data.std(0)                      # a mean's rounding is of this size
+    assert_near(normalizer.mean.numpy() / size, data.mean(0) / size, terms=len(data))
+    assert_near(normalizer.variance.numpy() / (size * deviation), deviation / size, terms=len(data))
     assert normalizer.count.item() == len(data)
 
 
 def test_normalised_observations_are_standardised_and_clipped() -> None:
     normalizer = Normalizer(2)
     x = torch.randn(1000, 2, generator=generator()) * torch.tensor([3.0, 0.1]) + 5.0
-    assert_close(normalizer(x), x.clamp(-10, 10), atol=1e-6, rtol=0)        # nothing is known yet
+    assert_near(normalizer(x), x.clamp(-10, 10), terms=2)                   # nothing is known yet
     normalizer.update(x)
     out = normalizer(x)
-    assert_close(out.mean(0), torch.zeros(2), atol=1e-4, rtol=0)
-    assert_close(out.std(0, unbiased=False), torch.ones(2), atol=1e-3, rtol=0)
+    rounded: Any = {"terms": len(x), "size": float((x.mean(0) / x.std(0)).max())}       # what is subtracted, in deviations
+    assert_near(out.mean(0), [0.0, 0.0], **rounded)
+    assert_near(out.std(0, unbiased=False), [1.0, 1.0], **rounded)
     assert normalizer(torch.tensor([1e6, -1e6])).tolist() == [10.0, -10.0]
 
 
 def test_a_constant_observation_stays_finite() -> None:
     normalizer = Normalizer(1)
     normalizer.update(torch.full((10, 1), 3.0))
-    assert normalizer(torch.tensor([3.0])).item() == pytest.approx(0.0, abs=1e-3)
+    assert normalizer(torch.tensor([3.0])).item() == 0.0                    # ten threes have no rounding
     assert normalizer(torch.tensor([4.0])).item() == 10.0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, rounding_bound
 
 from rlbook.book.policy_gradients import compare_weights, play
 from rlbook.envs.mdp import TabularMDP
@@ -44,28 +45,30 @@ def exact_gradient() -> np.ndarray:
 
 
 def test_the_policy_gradient_theorem_gives_the_derivative_of_the_expected_return() -> None:
-    """(J(H + h e) - J(H - h e)) / 2h with J from a linear solve; the error is of the order h² = 1e-10."""
-    numeric = np.empty_like(PREFERENCES)
+    """(J(H + h e) - J(H - h e)) / 2h with J from a linear solve; the error is h² J''' / 6, and J's rounding over h. |J| < 4 / 0.2."""
+    numeric, h = np.empty_like(PREFERENCES), 1e-5
     for entry in np.ndindex(PREFERENCES.shape):
         step = np.zeros_like(PREFERENCES)
-        step[entry] = 1e-5
-        numeric[entry] = (expected_return(PREFERENCES + step) - expected_return(PREFERENCES - step)) / 2e-5
-    np.testing.assert_allclose(exact_gradient(), numeric, atol=1e-9)
+        step[entry] = h
+        numeric[entry] = (expected_return(PREFERENCES + step) - expected_return(PREFERENCES - step)) / (2 * h)
+    error = h**2 * 20 + rounding_bound("float64", terms=9, size=20) / h
+    np.testing.assert_allclose(exact_gradient(), numeric, rtol=0, atol=error)
     assert np.abs(numeric[:2]).min() > 0.1
 
 
 def test_visits_by_hand() -> None:
     """From state 0 one stays with ½ and else ends: 1 + ½γ + ¼γ² + … = 1 / (1 - 0.45)."""
-    np.testing.assert_allclose(discounted_visits(np.array([[0.5]]), np.ones(1), GAMMA), [1 / 0.55])
+    assert_near(discounted_visits(np.array([[0.5]]), np.ones(1), GAMMA), [1 / 0.55], terms=4)
 
 
 def test_an_episodes_sample_by_hand() -> None:
     """Steps (0, a=1) and (0, a=0) with weights 2 and 3: 2 (e₁ - π) + 3 (e₀ - π) = (3, 2) - 5 π."""
     policy = np.array([[0.25, 0.75]])
     state, action, weight = np.zeros((2, 1), dtype=np.int64), np.array([[1], [0]]), np.array([[2.0], [3.0]])
-    np.testing.assert_allclose(score_function_gradient(policy, state, action, weight), [[[3 - 1.25, 2 - 3.75]]])
+    expected = [3 - 1.25, 2 - 3.75]
+    assert_near(score_function_gradient(policy, state, action, weight), [[expected]], terms=4, size=5.0)
     parts = [preference_gradient(np.log(policy[0]), a, w, 0.0) for a, w in ((1, 2.0), (0, 3.0))]
-    np.testing.assert_allclose(sum(parts), [3 - 1.25, 2 - 3.75])
+    assert_near(sum(parts), expected, terms=4, size=5.0)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +79,7 @@ def compared() -> Any:
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_all_five_weights_have_the_exact_gradient_as_their_mean(compared: Any, name: str) -> None:
     """Within four standard errors, component by component; each is known to better than a tenth of the gradient's largest component."""
-    np.testing.assert_allclose(compared.exact, exact_gradient())
+    assert_near(compared.exact, exact_gradient(), terms=9, size=20.0)
     error, allowed = compared.mean[name] - compared.exact, 4 * compared.standard_error[name]
     assert (np.abs(error) <= allowed).all()
     assert allowed.max() < 0.1 * np.abs(compared.exact).max()
@@ -140,4 +143,5 @@ def test_reinforces_gradient_is_this_estimator(stage: Callable[..., Any], baseli
     weight = (returns if baseline == "none" else without_own(returns, 6)) * valid
     logits = agent.policy.distribution(torch.eye(3)).logits.detach().numpy().astype(np.float64)
     sample = score_function_gradient(softmax(logits), state, np.stack([step.action for step in steps]), weight)
-    np.testing.assert_allclose(gradient.T.numpy(), -sample.mean(axis=0), atol=1e-5)
+    terms, size = sample.shape[0] * len(steps), float(np.abs(sample).max())
+    assert_near(gradient.T, -sample.mean(axis=0), terms=terms, size=size)

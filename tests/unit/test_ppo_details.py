@@ -243,9 +243,10 @@ def test_observations_are_standardised_by_what_was_seen_before_this_rollout(stag
         known = np.concatenate(seen) if seen else np.zeros((0, 3))
         assert normalizer.count.item() == len(known)
         if len(known):
+            known = known.astype(np.float64)
             size = float(np.square(known).max())
-            assert_near(normalizer.mean, known.mean(0), dtype="float32", terms=len(known), size=size)
-            assert_near(normalizer.variance, known.var(0), dtype="float32", terms=len(known), size=size)
+            assert_near(normalizer.mean, known.mean(0), terms=len(known), size=size)
+            assert_near(normalizer.variance, known.var(0), terms=len(known), size=size)
         step = theatre.interaction.step(theatre.agent.act(theatre.interaction.obs))
         theatre.agent.learn(step)                                              # the 25th: now the rollout is full
         theatre.interaction.reset_finished()
