@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, near, widths
 from gymnasium import spaces
 from scipy import stats
-from torch.testing import assert_close
 
 from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig
@@ -73,7 +73,7 @@ def test_the_mean_of_dueling_action_values_is_the_value() -> None:
     """V = 5, A = (1, 3): Q = 5 + (1, 3) - 2. A constant on A changes nothing."""
     value, advantage = torch.tensor([[5.0]]), torch.tensor([[1.0], [3.0]])
     assert dueling_action_values(value, advantage).squeeze(-1).tolist() == [5.0 + 1.0 - 2.0, 5.0 + 3.0 - 2.0]
-    assert_close(dueling_action_values(value, advantage + 7.0), dueling_action_values(value, advantage))
+    assert_near(dueling_action_values(value, advantage + 7.0), dueling_action_values(value, advantage), terms=4, size=5.0 + 10.0)
 
 
 @pytest.mark.parametrize("support", [None, (-1.0, 1.0, 5)])
@@ -81,10 +81,11 @@ def test_a_dueling_networks_streams_are_a_value_and_centred_advantages(support: 
     network: Any = QNetwork(VECTOR, 4, (8, 6), generator(), QSettings(dueling=True, support=support))
     x = torch.randn(7, 3, generator=generator())
     value = network.value(torch.relu(network.shared(x)))                               # [7, K]
-    assert_close(network._outputs(x, None).mean(-2), value)
+    rounded: Any = {"terms": 4 + widths(network), "size": 3.0 + float(value.detach().abs().max())}
+    assert_near(network._outputs(x, None).mean(-2), value, **rounded)
     with torch.no_grad():
         network.advantage.layers[-1].bias.add_(3.0)
-    assert_close(network._outputs(x, None).mean(-2), value)
+    assert_near(network._outputs(x, None).mean(-2), value, **rounded)
 
 
 # ---- prioritised replay
@@ -99,7 +100,7 @@ def test_rows_are_drawn_in_proportion_to_their_priorities() -> None:
     expected = np.append((np.arange(10) + 1e-6) ** 0.7, (9 + 1e-6) ** 0.7)
     expected /= expected.sum()
     places, probability = priorities.draw(100_000, np.random.default_rng(0))
-    np.testing.assert_allclose(probability, expected[places], rtol=1e-12)
+    assert_near(probability, expected[places], terms=12)
     counts = np.bincount(places, minlength=12)
     assert counts[11] == 0
     assert stats.chisquare(counts[1:11], expected[1:] / expected[1:].sum() * counts[1:11].sum()).pvalue > 1e-3
@@ -124,12 +125,12 @@ def test_an_error_that_is_not_finite_is_an_error() -> None:
 def test_importance_weights_undo_the_uneven_drawing() -> None:
     """N = 4, P = (1/2, 1/8): 1/(N P) is (1/2, 2), of the larger (1/4, 1). With β = 1, Σ_i P_i w_i f_i ∝ Σ_i f_i."""
     probability = torch.tensor([0.5, 0.125], dtype=torch.float64)
-    assert importance_weights(probability, 4, 1.0).tolist() == pytest.approx([0.25, 1.0])
-    assert importance_weights(probability, 4, 0.5).tolist() == pytest.approx([0.25**0.5, 1.0])
+    assert importance_weights(probability, 4, 1.0).tolist() == near([0.25, 1.0])
+    assert importance_weights(probability, 4, 0.5).tolist() == near([0.25**0.5, 1.0])
     assert importance_weights(probability, 4, 0.0).tolist() == [1.0, 1.0]
     everything = torch.tensor([0.1, 0.2, 0.7], dtype=torch.float64)
     weighted = everything * importance_weights(everything, 3, 1.0)
-    assert_close(weighted, weighted[:1].expand(3))
+    assert_near(weighted, weighted[:1].expand(3), terms=2)
 
 
 def test_the_loss_weighs_its_rows() -> None:
@@ -144,8 +145,9 @@ def test_the_loss_weighs_its_rows() -> None:
         q = agent.q(batch.rows.obs)[:, 0]
         target = batch.rows.reward + 0.99 * batch.next_q.amax(1)
     output = agent.loss(replace(batch, weight=weight))
-    assert_close(output.loss, (weight * 0.5 * (q - target) ** 2).sum() / len(batch))
-    assert_close(output.metrics["error"], (q - target).abs())
+    terms, size = len(batch) + widths(agent.q), float((q.abs() + target.abs()).max())
+    assert_near(output.loss, (weight * 0.5 * (q - target) ** 2).sum() / len(batch), terms=terms, size=size**2)
+    assert_near(output.metrics["error"], (q - target).abs(), terms=terms, size=size)
 
 
 def test_priorities_are_those_of_the_last_update_at_every_draw() -> None:
@@ -202,7 +204,7 @@ def test_rows_of_n_steps_end_with_their_episode_in_each_of_several_environments(
         now = int(obs) % 1000 // 100 * lengths[env] + time
         steps = min(3, lengths[env] - time, total - now)
         assert next_obs == obs + steps                         # after a time limit too: what was reached, not the next start
-        assert reward == pytest.approx(sum(0.5**k * 10.0 ** -(time + k) for k in range(steps)))
+        assert reward == near(sum(0.5**k * 10.0 ** -(time + k) for k in range(steps)), dtype="float32", terms=3)
         assert power == 0.5**steps
         assert terminated == (env == 0 and time + steps == lengths[0])
 
@@ -220,7 +222,7 @@ def test_the_target_of_three_steps(terminated: bool, truncated: bool, target: fl
     rows, discount = agent.replay.ahead.rows_at(np.array([0]))
     (batch,) = agent.minibatches(1)
     batch = replace(batch, rows=rows, discount=discount, next_q=torch.stack([rows.next_obs[:, 0] - 1, rows.next_obs[:, 0]], 1))
-    assert agent.target_of(batch).item() == pytest.approx(target)
+    assert agent.target_of(batch).item() == near(target, dtype="float32", terms=4)
 
 
 def test_one_step_is_the_ring_itself() -> None:
@@ -248,7 +250,9 @@ def test_the_noise_has_the_variance_that_its_weights_say() -> None:
         drawn = torch.cat([layer(x, rng) for _ in range(5_000)]).double()              # [5 000, 2]
     sigma2, size = 0.6**2 / 3, x.square().sum().item()
     expected = sigma2 * (2 / np.pi * size + (2 / np.pi) ** 0.5)
-    assert drawn.var(0).tolist() == pytest.approx([expected] * 2, rel=0.1)
+    fourth = (drawn - drawn.mean(0)).pow(4).mean(0) / drawn.var(0).square()
+    error = (((fourth - 1) / len(drawn)) ** 0.5).max().item()                          # of a variance, relative to it
+    assert drawn.var(0).tolist() == pytest.approx([expected] * 2, rel=4 * error) and error < 0.05
     assert (drawn.mean(0).abs() < 4 * (expected / 5_000) ** 0.5).all()
 
 
@@ -257,7 +261,7 @@ def test_noise_is_factorised_and_shared_by_the_rows_of_a_batch() -> None:
     layer = NoisyLinear(5, 4, generator(), 0.5)
     weight, bias = layer.noisy_weights(torch.randn(5, generator=generator()), torch.ones(4))
     assert torch.linalg.matrix_rank(weight - layer.weight) == 1
-    assert_close(bias - layer.bias, layer.bias_noise * 1.0)
+    assert_near(bias, layer.bias + layer.bias_noise * 1.0)
     network, rng = NoisyMLP((3, 8, 2), generator(), 0.5), np.random.default_rng(0)
     x = torch.ones(2, 3)
     first, second = network(x, rng), network(x, rng)
@@ -321,8 +325,9 @@ def test_the_projection_is_the_papers_equation(gamma: float) -> None:
     prob, terminated = rng.dirichlet(np.ones(11), size=8), np.arange(8) % 3 == 2
     atoms, given = torch.from_numpy(support), tuple(map(torch.from_numpy, (prob, reward, terminated)))
     found = categorical_projection(given[0], given[1], given[2], gamma, atoms)
-    np.testing.assert_allclose(found, brute_force(prob, reward, terminated, gamma, support), atol=1e-12)
-    np.testing.assert_allclose(found.sum(1), 1.0, atol=1e-12)
+    rounded: Any = {"terms": len(support), "size": 9.0 / 0.5}                          # a share is a difference over the step 1/2
+    assert_near(found, brute_force(prob, reward, terminated, gamma, support), **rounded)
+    assert_near(found.sum(1), np.ones(len(found)), **rounded)
     powers = torch.tensor([gamma] * 8, dtype=torch.float64)
     assert torch.equal(categorical_projection(given[0], given[1], given[2], powers, atoms), found)
 
@@ -332,9 +337,10 @@ def test_no_mass_is_lost_on_an_atom_and_the_mean_is_kept_inside() -> None:
     support = torch.linspace(0.0, 4.0, 5)
     prob = torch.tensor([[0.1, 0.2, 0.7, 0.0, 0.0]])
     over = torch.tensor([False])
-    assert_close(categorical_projection(prob, torch.tensor([1.0]), over, 1.0, support), torch.tensor([[0.0, 0.1, 0.2, 0.7, 0.0]]))
+    moved = categorical_projection(prob, torch.tensor([1.0]), over, 1.0, support)
+    assert_near(moved, [[0.0, 0.1, 0.2, 0.7, 0.0]], terms=5, size=4.0)
     found = categorical_projection(prob, torch.tensor([0.3]), over, 0.9, support)
-    assert (found * support).sum().item() == pytest.approx(0.3 + 0.9 * (0.2 + 1.4))
+    assert (found * support).sum().item() == near(0.3 + 0.9 * (0.2 + 1.4), dtype="float32", terms=10, size=4.0)
 
 
 def test_repeated_targets_end_at_the_distribution_of_a_chains_return() -> None:
@@ -347,8 +353,9 @@ def test_repeated_targets_end_at_the_distribution_of_a_chains_return() -> None:
     last = categorical_projection(ends, torch.tensor([0.0, 2.0]), over, 0.5, support)
     z1 = 0.75 * last[0] + 0.25 * last[1]
     z0 = categorical_projection(z1[None], torch.tensor([1.0]), torch.tensor([False]), 0.5, support)[0]
-    assert z1[[0, 4]].tolist() == pytest.approx([0.75, 0.25]) and z0[[2, 4]].tolist() == pytest.approx([0.75, 0.25])
-    assert z0.sum().item() == pytest.approx(1.0)
+    rounded: Any = {"dtype": "float32", "terms": 9, "size": 4.0 / 0.5}
+    assert z1[[0, 4]].tolist() == near([0.75, 0.25], **rounded)
+    assert z0[[2, 4]].tolist() == near([0.75, 0.25], **rounded) and z0.sum().item() == near(1.0, **rounded)
 
 
 def test_the_distribution_of_a_chain_is_learned() -> None:
@@ -363,8 +370,10 @@ def test_the_distribution_of_a_chain_is_learned() -> None:
     agent.update()
     q: Any = agent.q
     learned = q.log_prob(torch.tensor([1.0, 0.0, 0.0]))[0].exp()
-    np.testing.assert_allclose(learned.detach(), [0.75, 0.0, 0.25, 0.0, 0.0], atol=0.08)
-    assert q(torch.tensor([1.0, 0.0, 0.0]))[0].item() == pytest.approx(0.5, abs=0.15)
+    # Seeds 100 to 109 leave errors of 0.002 to 0.017 in a probability, and of 0.003 to 0.034 in the mean.
+    np.testing.assert_allclose(learned.detach(), [0.75, 0.0, 0.25, 0.0, 0.0], rtol=0, atol=0.05)
+    mean = q(torch.tensor([1.0, 0.0, 0.0]))[0].item()
+    assert mean == pytest.approx(0.5, rel=0, abs=0.1)                  # bound: two atoms apart, so twice a probability's
 
 
 def test_the_best_next_action_is_the_choosers_at_the_target_networks_distribution() -> None:
@@ -379,8 +388,8 @@ def test_mass_that_is_moved_out_of_the_support_is_counted() -> None:
     With r = 0 nothing is; with r = 2 where the episode ended nothing is either: the return is 2. Of four rows, (0.5 + 0.2) / 4 is cut."""
     prob, support = torch.tensor([[0.2, 0.3, 0.5]]).repeat(4, 1), torch.tensor([0.0, 1.0, 2.0])
     reward, over = torch.tensor([1.0, -1.0, 0.0, 2.0]), torch.tensor([False, False, False, True])
-    assert_close(clipped_mass(prob, reward, over, 1.0, support), torch.tensor(0.7 / 4))
-    assert_close(clipped_mass(prob, reward, over, torch.tensor([1.0, 1.0, 1.0, 0.5]), support), torch.tensor(0.7 / 4))
+    for gamma in (1.0, torch.tensor([1.0, 1.0, 1.0, 0.5])):
+        assert clipped_mass(prob, reward, over, gamma, support).item() == near(0.7 / 4, dtype="float32", terms=12)
 
 
 def test_a_support_up_to_the_largest_return_is_never_cut() -> None:
@@ -394,12 +403,12 @@ def test_a_support_up_to_the_largest_return_is_never_cut() -> None:
 
 def test_the_divergence_is_zero_at_its_target_and_its_gradient_is_the_cross_entropys() -> None:
     target = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
-    assert_close(categorical_divergence(target.clamp(min=1e-30).log(), target), torch.zeros(2), atol=1e-6, rtol=0)
+    assert_near(categorical_divergence(target.clamp(min=1e-30).log(), target), [0.0, 0.0], terms=3, size=1.0)
     logits = torch.tensor([[0.1, -0.4, 2.0], [0.0, 0.0, 0.0]], requires_grad=True)
     categorical_divergence(torch.log_softmax(logits, -1), target).sum().backward()
     assert logits.grad is not None
-    assert_close(logits.grad, torch.softmax(logits.detach(), -1) - target)
-    assert categorical_mean(target.log(), torch.tensor([0.0, 1.0, 2.0])).tolist() == pytest.approx([0.5, 0.3 + 1.0])
+    assert_near(logits.grad, torch.softmax(logits.detach(), -1) - target, terms=3, size=1.0)
+    assert categorical_mean(target.log(), torch.tensor([0.0, 1.0, 2.0])).tolist() == near([0.5, 0.3 + 1.0], dtype="float32", terms=3)
 
 
 # ---- in the agent
