@@ -62,6 +62,9 @@ class Step(NamedTuple):
     `valid` is false for an environment whose episode ended earlier in this round (`rollout = "episodes"`); ignore such rows.
     `info` holds the environment's named numbers, which go into the log: what it put under "metrics" in gymnasium's info, such as the
     parts of a reward, name → number or [N] numbers; None where there are none.
+    `action_mask` and `next_action_mask` say which actions the environment allows at `obs` and at
+    `next_obs`: bool [A] or [N, A]; None where it has shown no mask. See
+    `rlbook.interaction.action_masks`.
     """
 
     obs: Any
@@ -72,6 +75,8 @@ class Step(NamedTuple):
     truncated: Any
     valid: Any = True
     info: Mapping[str, Any] | None = None
+    action_mask: Any = None
+    next_action_mask: Any = None
 
 
 @dataclass(frozen=True)
@@ -255,7 +260,10 @@ class Agent(ABC):
             raise ValueError(wrong_batch(observations, space, adapts=adapts))
 
     def act(self, observation: Any, *, explore: bool = True) -> Any:
-        """The action to take. `explore=False` is the greedy action and changes nothing in the agent, its RNGs included."""
+        """The action to take. `explore=False` is the greedy action and changes nothing in the agent, its RNGs included.
+
+        An agent that can keep to an action mask has a third argument, `action_mask` [A] or [N, A] bool, None where there is none.
+        """
         raise TypeError(f"{type(self).__name__} does not act")
 
     def learn(self, step: Step) -> Metrics:

@@ -96,7 +96,7 @@ class TableInteraction(ChunkedInteraction):
         self, model: TabularMDP, rng: np.random.Generator, time_limit: int | None = None, *, compiled: bool | None = None
     ) -> None:
         env = gymnasium.Env()
-        env.observation_space = spaces.Discrete(model.num_states)
+        env.observation_space, env.action_space = spaces.Discrete(model.num_states), spaces.Discrete(model.num_actions)
         super().__init__(env, rng)
         self.model, self.limit, self.compiled = model, time_limit or ENDLESS, available() if compiled is None else compiled
         how = "by compiled code" if self.compiled else "in plain Python; rlbook[fast] compiles it"

@@ -12,7 +12,7 @@ import importlib
 from typing import Any
 
 _MODULES = (
-    "advantages", "averages", "divergences", "kto_losses", "linear_td", "maximum_entropy",
+    "action_masks", "advantages", "averages", "divergences", "kto_losses", "linear_td", "maximum_entropy",
     "moments", "natural_gradient", "policy_gradients", "policy_losses", "preference_losses",
     "rainbow", "returns", "schedules", "shaping", "success_rates", "value_losses",
 )  # fmt: skip

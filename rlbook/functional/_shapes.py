@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-FLAGS = frozenset({"mask", "valid", "terminated", "truncated"})
+FLAGS = frozenset({"mask", "action_mask", "valid", "terminated", "truncated"})
 
 
 def same_shape(**tensors: Tensor | None) -> None:

@@ -44,11 +44,11 @@ def guarded_step(env: gymnasium.Env | VectorEnv, action: ArrayLike, step: int) -
 
 def guarded_reset(
     env: gymnasium.Env | VectorEnv, step: int, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
-) -> Any:
-    """The first observation of `env.reset`, after `step` steps. Raises TrainingError where the environment raises."""
+) -> tuple[Any, dict[str, Any]]:
+    """What `env.reset` returns, after `step` steps. Raises TrainingError where the environment raises."""
     try:
-        obs, _ = env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        return obs
+        obs, info = env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        return obs, info
     except (TrainingError, RequestError):
         raise
     except FloatingPointError as error:

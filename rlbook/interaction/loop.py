@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from rlbook.agent import Agent, Metrics, Step, Totals
+from rlbook.interaction.action_masks import UNUSED, takes_action_mask
 from rlbook.interaction.guards import totals
 
 if TYPE_CHECKING:
@@ -59,10 +60,10 @@ class Clock:
     def __init__(self) -> None:
         self.acting = self.stepping = 0.0
 
-    def step(self, interaction: SingleInteraction | VectorInteraction, act: Callable[[Any], Any]) -> Step:
+    def step(self, interaction: SingleInteraction | VectorInteraction, choose: Callable[[], Any]) -> Step:
         """One step, timed."""
         start = time.perf_counter()
-        action = act(interaction.obs)
+        action = choose()
         acted = time.perf_counter()
         step = interaction.step(action)
         self.stepping += SAMPLED * (time.perf_counter() - acted)
@@ -75,14 +76,14 @@ def nothing(step: Step | None = None) -> None:
 
 
 def act_step_reset(
-    interaction: SingleInteraction | VectorInteraction, act: Callable[[Any], Any], learn: Callable[[Step], T],
+    interaction: SingleInteraction | VectorInteraction, act: Callable[..., Any], learn: Callable[[Step], T],
     begin: Callable[[], None] = nothing, clock: Clock | None = None,
 ) -> Iterator[T]:  # fmt: skip
     """Acts, steps, learns and resets, for as long as there is a next observation.
 
     Args:
         interaction: one environment or many; it starts here where it has not.
-        act: observation → action.
+        act: observation → action. Where the environment shows action masks, it is given the present one as `action_mask`, if it takes that.
         learn: what is done with each step, before the environment is reset.
         begin: called when every environment starts a new episode.
         clock: is told how long acting and stepping take.
@@ -93,14 +94,25 @@ def act_step_reset(
     if interaction.obs is None:
         interaction.start()
         begin()
+    takes_mask = takes_action_mask(act)
+
+    def choose() -> Any:
+        if interaction.action_mask is None:
+            return act(interaction.obs)
+        if takes_mask:
+            return act(interaction.obs, action_mask=interaction.action_mask)
+        if UNUSED not in interaction.notes:
+            interaction.notes.append(UNUSED)
+        return act(interaction.obs)
+
     timed = 0 if clock is None else SAMPLED
     left = timed
     while interaction.obs is not None:
         left -= 1
         if left == 0 and clock is not None:
-            left, step = timed, clock.step(interaction, act)
+            left, step = timed, clock.step(interaction, choose)
         else:
-            step = interaction.step(act(interaction.obs))
+            step = interaction.step(choose())
         learned = learn(step)
         if interaction.reset_finished():
             begin()

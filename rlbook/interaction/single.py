@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlbook.agent import State, Step
-from rlbook.checks import ENDLESS, saved_count, saved_number
+from rlbook.checks import ENDLESS, saved_array, saved_count, saved_number
+from rlbook.interaction.action_masks import ACTION_MASK, MaskReader
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import (
     BadAnswer,
@@ -52,6 +53,9 @@ class SingleInteraction:
         self.env, self.rng, self._longest = env, rng, longest
         self._seeds: Iterator[int | None] = self._one_seed() if seeds is None else iter(seeds)
         self._check = check_for(env)
+        self._masks = MaskReader(env)
+        self.action_mask: Any = None         # [A] bool, what the environment allows now; None where it shows no mask
+        self.notes = self._masks.notes       # what turned out on the way that is worth saying
         self.finished: list[Episode] = []    # episodes that ended; whoever reads them clears them
         self.steps = self.episodes = 0
         self._return, self._length, self._over = 0.0, 0, False
@@ -68,12 +72,14 @@ class SingleInteraction:
 
     def step(self, action: ArrayLike) -> Step:
         """One step. Raises TrainingError where the reward is no finite number or the observation outside its space."""
-        obs = self.obs
+        obs, mask = self.obs, self.action_mask
         self.steps += 1
         self.obs, reward, terminated, truncated, info = guarded_step(self.env, action, self.steps)
         try:
             reward = finite_number(reward)
             self._check(self.obs)
+            if mask is not None or ACTION_MASK in info:
+                self.action_mask = self._masks.read(info, mask, over=terminated or truncated)
         except (BadAnswer, FloatingPointError) as error:
             raise failure(error, self.steps) from None
         self._return += reward
@@ -81,7 +87,9 @@ class SingleInteraction:
         terminated, cut = bool(terminated), bool(truncated) or self._length >= self._longest
         self._over = terminated or cut
         named = named_numbers(info) if info else None
-        return Step(obs, action, reward, self.obs, terminated, cut and not terminated, True, named)
+        return Step(
+            obs, action, reward, self.obs, terminated, cut and not terminated, True, named, mask, self.action_mask,
+        )  # fmt: skip
 
     def reset_finished(self) -> bool:
         """Resets the environment where the episode has ended. True where it did."""
@@ -95,21 +103,25 @@ class SingleInteraction:
 
     def _reset(self) -> None:
         for seed in self._seeds:
-            self.obs = guarded_reset(self.env, self.steps, seed=seed)
+            self.obs, info = guarded_reset(self.env, self.steps, seed=seed)
             try:
                 self._check(self.obs)
+                self.action_mask = self._masks.read(info, self.action_mask)
             except (BadAnswer, FloatingPointError) as error:
                 raise failure(error, self.steps) from None
             return
-        self.obs = None
+        self.obs = self.action_mask = None
 
     def state_dict(self) -> State:
         assert self.rng is not None
         return {
             "env": None if self.obs is None else self.env.get_wrapper_attr("snapshot")(), "obs": self.obs, "return": self._return,
             "length": self._length, "steps": self.steps, "episodes": self.episodes, "finished": episode_table(self.finished),
-            "rng": rng_state(self.rng),
+            "rng": rng_state(self.rng), **self._saved_mask(),
         }  # fmt: skip
+
+    def _saved_mask(self) -> State:
+        return {} if self.action_mask is None else {ACTION_MASK: self.action_mask}
 
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`. Raises ValueError where the state does not fit this environment."""
@@ -123,6 +135,8 @@ class SingleInteraction:
         if state["obs"] is not None:
             observation_check(self.env.observation_space)(state["obs"])
             self._seeds = chain(repeat(None))                          # the first reset has been
+        if ACTION_MASK in state:
+            self.action_mask = saved_array(ACTION_MASK, state[ACTION_MASK], np.bool_, (self._masks.num_actions,))
         self.obs = state["obs"]
         self._return, self._length = saved_number("return", state["return"]), saved_count("length", state["length"])
         self.steps, self.episodes = saved_count("steps", state["steps"]), saved_count("episodes", state["episodes"])

@@ -13,8 +13,12 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from rlbook.agent import State
+from rlbook.interaction.action_masks import ACTION_MASK, HAS_MASK
 from rlbook.interaction.guards import METRICS, number
 from rlbook.interaction.resumable import ResumableEnv
+
+Masks = dict[int, Any]
+"""The action masks of single environments, where they show any: row → mask."""
 
 
 class Advanced(NamedTuple):
@@ -27,6 +31,7 @@ class Advanced(NamedTuple):
     truncated: NDArray[np.bool_]             # [N]
     named: dict[int, dict[str, float]]
     """The named numbers of single environments, where they have any: row → name → number."""
+    masks: Masks
 
 
 class SyncVector(VectorEnv):
@@ -45,27 +50,35 @@ class SyncVector(VectorEnv):
         self._terminated, self._truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets the environments of `options["reset_mask"]` [N] bool (all if left out); returns all observations, and {}."""
-        return stacked(self.single_observation_space, self.restart(*what_to_reset(self.num_envs, seed, options))), {}
+        """Resets the environments of `options["reset_mask"]` [N] bool (all if left out); returns all observations, and their
+        action masks, where they show any (see `action_masks`)."""
+        rows, masks = self.restart(*what_to_reset(self.num_envs, seed, options))
+        return stacked(self.single_observation_space, rows), mask_columns(masks, self.num_envs)
 
-    def restart(self, mask: NDArray[np.bool_], seeds: Sequence[int | None], options: dict[str, Any] | None) -> list[Any]:
-        """Resets the environments of `mask` [N], each from its seed; returns all observations one by one."""
+    def restart(
+        self, mask: NDArray[np.bool_], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> tuple[list[Any], Masks]:
+        """Resets the environments of `mask` [N], each from its seed; returns all observations one by one, and their action masks."""
         self._terminated, self._truncated = self._terminated & ~mask, self._truncated & ~mask   # a step that was returned keeps its flags
+        masks: Masks = {}
         for i in np.flatnonzero(mask).tolist():
-            self.envs[i].reset(seed=seeds[i], options=options)
-        return [recorder.obs for recorder in self.envs]
+            _, info = self.envs[i].reset(seed=seeds[i], options=options)
+            if ACTION_MASK in info:
+                masks[i] = info[ACTION_MASK]
+        return [recorder.obs for recorder in self.envs], masks
 
     def step(self, actions: NDArray[Any]) -> Any:
         """One step of every environment whose episode goes on: observations [N, ...], rewards [N], terminated [N], truncated [N], and a
-        dict with the environments' named numbers, where they have any (see `guards.named_numbers`)."""
-        rows, rewards, terminated, truncated, named = self.advance(actions)
-        return stacked(self.single_observation_space, rows), rewards, terminated, truncated, columns(named, self.num_envs)
+        dict with the environments' named numbers and action masks, where they have any (see `guards.named_numbers`, `action_masks`)."""
+        rows, rewards, terminated, truncated, named, masks = self.advance(actions)
+        info = columns(named, self.num_envs) | mask_columns(masks, self.num_envs)
+        return stacked(self.single_observation_space, rows), rewards, terminated, truncated, info
 
     def advance(self, actions: NDArray[Any]) -> Advanced:
-        """As `step`, with the observations and the named numbers one by one."""
+        """As `step`, with the observations, the named numbers and the action masks one by one."""
         actions = actions.tolist() if self._discrete else actions                # spaces check Python's integers faster than numpy's
         rewards, terminated, truncated = np.zeros(self.num_envs), self._terminated.copy(), self._truncated.copy()
-        waiting, named = (terminated | truncated).tolist(), {}
+        waiting, named, masks = (terminated | truncated).tolist(), {}, {}
         for i, recorder in enumerate(self.envs):
             if not waiting[i]:
                 recorder.actions.append(actions[i])
@@ -73,8 +86,10 @@ class SyncVector(VectorEnv):
                 rewards[i] = number(reward)
                 if METRICS in info:
                     named[i] = info[METRICS]
+                if ACTION_MASK in info:
+                    masks[i] = info[ACTION_MASK]
         self._terminated, self._truncated = terminated, truncated
-        return Advanced([recorder.obs for recorder in self.envs], rewards, terminated, truncated, named)
+        return Advanced([recorder.obs for recorder in self.envs], rewards, terminated, truncated, named, masks)
 
     def snapshot(self) -> State:
         """Everything that continuing needs, in the middle of episodes too."""
@@ -129,3 +144,13 @@ def columns(named: dict[int, dict[str, float]], num_envs: int) -> dict[str, Any]
         for name, value in numbers.items():
             found.setdefault(name, np.full(num_envs, np.nan))[row] = value
     return {METRICS: found} if found else {}
+
+
+def mask_columns(masks: Masks, num_envs: int) -> dict[str, Any]:
+    """The action masks of single environments as gymnasium's vector environments put them into an info; {} where there are none."""
+    if not masks:
+        return {}
+    rows, known = np.empty(num_envs, dtype=object), np.zeros(num_envs, dtype=bool)
+    for row, mask in masks.items():
+        rows[row], known[row] = np.asarray(mask), True
+    return {ACTION_MASK: rows, HAS_MASK: known}

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from rlbook.agent import State, Step
 from rlbook.checks import ENDLESS, saved_array, saved_count
+from rlbook.interaction.action_masks import ACTION_MASK, MaskReader
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import (
     BadAnswer,
@@ -60,6 +61,9 @@ class VectorInteraction:
         self._seeds, self._longest = seeds, longest
         self.env: Any = env
         self._check = check_for(env)
+        self._masks = MaskReader(env)
+        self.action_mask: Any = None         # [N, A] bool, what is allowed now; None where the environment shows no masks
+        self.notes = self._masks.notes       # what turned out on the way that is worth saying
         self.finished: list[Episode] = []    # episodes that ended; whoever reads them clears them
         self.steps = self.episodes = 0
         self._all = np.ones(env.num_envs, dtype=bool)
@@ -80,13 +84,18 @@ class VectorInteraction:
         self.returns[:], self.lengths[:] = 0.0, 0
         self._reset(seed=list(seeds))
 
-    def _reset(self, *, seed: list[int] | None = None, options: dict[str, Any] | None = None) -> None:
-        self.obs = guarded_reset(self.env, self.steps, seed=seed, options=options)
-        self._look(self.steps)
+    def _reset(self, over: np.ndarray | None = None, *, seed: list[int] | None = None) -> None:
+        """Resets the environments of `over` [N], or all."""
+        options = None if over is None else {"reset_mask": over}
+        self.obs, info = guarded_reset(self.env, self.steps, seed=seed, options=options)
+        self._look(self.steps, info, self._all if over is None else over, ~self._all)
 
-    def _look(self, step: int) -> None:
+    def _look(self, step: int, info: dict[str, Any], changed: np.ndarray, over: np.ndarray) -> None:
+        """Checks what is shown after `changed` [N] were reset or stepped, of which `over` [N] have ended their episode."""
         try:
             self._check(self.obs)
+            if self.action_mask is not None or ACTION_MASK in info:
+                self.action_mask = self._masks.read_rows(info, self.action_mask, changed, over)
         except (BadAnswer, FloatingPointError) as error:
             raise failure(error, step) from None
 
@@ -96,12 +105,12 @@ class VectorInteraction:
         Raises:
             TrainingError: the environment failed, a reward is no finite number, or an observation is outside its space.
         """
-        obs, valid = self.obs, self.valid
+        obs, valid, mask = self.obs, self.valid, self.action_mask
         self.obs, reward, terminated, truncated, info = guarded_step(self.env, action, self.steps + 1)
         waiting = valid is not self._all
         self.steps += int(np.count_nonzero(valid)) if waiting else len(valid)
         check_rewards(reward, self.steps)
-        self._look(self.steps)
+        self._look(self.steps, info, valid, terminated | truncated)
         if waiting:
             reward, terminated, truncated = np.where(valid, reward, 0.0), terminated & valid, truncated & valid
         self.returns += reward
@@ -110,7 +119,9 @@ class VectorInteraction:
             truncated = truncated | (valid & (self.lengths >= self._longest))
         self._over = terminated | truncated
         named = named_numbers(info) if info else None
-        return Step(obs, action, reward.astype(np.float32), self.obs, terminated, truncated > terminated, valid, named)
+        return Step(
+            obs, action, reward.astype(np.float32), self.obs, terminated, truncated > terminated, valid, named, mask, self.action_mask,
+        )  # fmt: skip
 
     def reset_finished(self) -> bool:
         """Resets what has ended, or lets it wait for the others. True where all environments start afresh."""
@@ -124,7 +135,7 @@ class VectorInteraction:
         if self.rollout == "episodes":
             return self._wait(over)
         self.returns[over], self.lengths[over] = 0.0, 0
-        self._reset(options={"reset_mask": over})
+        self._reset(over)
         return False
 
     def _wait(self, over: np.ndarray) -> bool:
@@ -132,7 +143,7 @@ class VectorInteraction:
         if self.valid.any():
             return False
         if self._seeds is not None:
-            self.obs = None
+            self.obs = self.action_mask = None
             return False
         self.start()
         return True
@@ -143,6 +154,7 @@ class VectorInteraction:
             "env": None if self.obs is None else outermost_keeper(self.env).snapshot(), "obs": self.obs, "valid": self.valid,
             "return": self.returns, "length": self.lengths, "steps": self.steps, "episodes": self.episodes,
             "finished": episode_table(self.finished), "rng": rng_state(self.rng),
+            **({} if self.action_mask is None else {ACTION_MASK: self.action_mask}),
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
@@ -157,6 +169,8 @@ class VectorInteraction:
             observation_check(self.env.single_observation_space, batched=True)(state["obs"])
         if state["env"] is not None:
             outermost_keeper(self.env).restore(state["env"])
+        if ACTION_MASK in state:
+            self.action_mask = saved_array(ACTION_MASK, state[ACTION_MASK], np.bool_, (*shape, self._masks.num_actions))
         self.obs, self.valid = state["obs"], self._all if valid.all() else valid
         self.returns, self.lengths, self.finished = returns, lengths, episodes_of(state["finished"])
         set_rng_state(self.rng, state["rng"])

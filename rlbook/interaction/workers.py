@@ -32,7 +32,7 @@ from rlbook.agent import State
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.processes import start_module
-from rlbook.interaction.sync_vector import Advanced, columns, describe, stacked, what_to_reset
+from rlbook.interaction.sync_vector import Advanced, Masks, columns, describe, mask_columns, stacked, what_to_reset
 
 PATIENCE = 5.0             # seconds that a worker has to close its environments
 Asked = tuple[str, tuple[Any, ...]]
@@ -186,9 +186,11 @@ class WorkerVector(VectorEnv):
         self.start()
         mask, seeds, rest = what_to_reset(self.num_envs, seed, options)
         asked = {i: ("restart", (mask[part], seeds[part], rest)) for i, part in enumerate(self._parts) if mask[part].any()}
-        for index, rows in self._ask(asked).items():
+        masks: Masks = {}
+        for index, (rows, shown) in self._ask(asked).items():
             self._rows[self._parts[index]] = rows
-        return stacked(self.single_observation_space, self._rows), {}
+            masks |= {self._parts[index].start + row: mask for row, mask in shown.items()}
+        return stacked(self.single_observation_space, self._rows), mask_columns(masks, self.num_envs)
 
     def step(self, actions: NDArray[Any]) -> Any:
         """As `SyncVector.step`."""
@@ -196,12 +198,16 @@ class WorkerVector(VectorEnv):
         answers: dict[int, Advanced] = self._ask({i: ("advance", (actions[part],)) for i, part in enumerate(self._parts)})
         parts = list(answers.values())
         self._rows = [row for part in parts for row in part.rows]
-        first = (part.start for part in self._parts)
-        named = {low + row: numbers for low, part in zip(first, parts, strict=True) for row, numbers in part.named.items()}
+        first = [part.start for part in self._parts]
+        named, masks = (
+            {low + row: item for low, part in zip(first, parts, strict=True) for row, item in getattr(part, name).items()}
+            for name in ("named", "masks")
+        )
         rewards, terminated, truncated = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("rewards", "terminated", "truncated")
         )
-        return stacked(self.single_observation_space, self._rows), rewards, terminated, truncated, columns(named, self.num_envs)
+        info = columns(named, self.num_envs) | mask_columns(masks, self.num_envs)
+        return stacked(self.single_observation_space, self._rows), rewards, terminated, truncated, info
 
     def snapshot(self) -> State:
         """That of a `SyncVector` of all N, whatever the number of workers."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent, Step
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError
+from rlbook.interaction.action_masks import takes_action_mask
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.resumable import ResumableEnv
@@ -103,18 +103,26 @@ def _frames(
 
     interaction.start()
     yield (frame := first())
-    for seen in act_step_reset(interaction, partial(_choose, agent), after):
+    for seen in act_step_reset(interaction, chooser(agent), after):
         yield (frame := seen)
         if frame.over and interaction.obs is not None:
             yield (frame := first())
 
 
-def _choose(agent: Agent, obs: ArrayLike | dict[str, ArrayLike]) -> Any:
-    """The greedy action for one observation; a batched agent gets a batch of one."""
-    if not agent.batched:
-        return agent.act(obs, explore=False)
-    batch = {name: np.asarray(part)[None] for name, part in obs.items()} if isinstance(obs, dict) else np.asarray(obs)[None]
-    return agent.act(batch, explore=False)[0]
+def chooser(agent: Agent) -> Callable[..., Any]:
+    """The greedy action for one observation: (obs, action_mask) → action. A batched agent gets a batch of one; one that takes no action
+    mask is asked without it.
+    """
+    takes_mask = takes_action_mask(agent.act)
+
+    def choose(obs: ArrayLike | dict[str, ArrayLike], action_mask: NDArray[np.bool_] | None = None) -> Any:
+        masked = action_mask is not None and takes_mask
+        if not agent.batched:
+            return agent.act(obs, explore=False, **({"action_mask": action_mask} if masked else {}))
+        batch = {name: np.asarray(part)[None] for name, part in obs.items()} if isinstance(obs, dict) else np.asarray(obs)[None]
+        return agent.act(batch, explore=False, **({"action_mask": action_mask[None]} if masked else {}))[0]  # type: ignore[index]
+
+    return choose
 
 
 def _drawn(env: gymnasium.Env) -> Any:

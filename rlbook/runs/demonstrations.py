@@ -16,6 +16,7 @@ from rlbook.agent import Agent, Parts, State, Step
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
+from rlbook.interaction.action_masks import takes_action_mask
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.loop import act_step_reset, nothing
@@ -36,6 +37,13 @@ WALK = 200
 """Steps after which a random walk that is to be ranked is cut."""
 
 
+def sample(space: spaces.Space, action_mask: NDArray[np.bool_] | None) -> Any:
+    """One action, each allowed one alike. A mask is [A], or [1, A] of a batch of one row."""
+    if action_mask is None:
+        return space.sample()
+    return space.sample(mask=action_mask.reshape(-1).astype(np.int8))
+
+
 class UniformAgent(Agent):
     """Draws every action alike."""
 
@@ -44,8 +52,8 @@ class UniformAgent(Agent):
         self.space = env.action_space
         self.space.seed(seed)
 
-    def act(self, observation: object, *, explore: bool = True) -> Any:
-        return self.space.sample()
+    def act(self, observation: object, *, explore: bool = True, action_mask: NDArray[np.bool_] | None = None) -> Any:
+        return sample(self.space, action_mask)
 
     def state_dict(self) -> State:
         return {}
@@ -109,15 +117,17 @@ def recorded(
 
 
 def _sometimes_random(
-    act: Callable[[Any], Any], actions: spaces.Space, epsilon: float, rng: np.random.Generator, *, batched: bool
-) -> Callable[[Any], Any]:
+    act: Callable[..., Any], actions: spaces.Space, epsilon: float, rng: np.random.Generator, *, batched: bool
+) -> Callable[..., Any]:
     """Acts as `act` does, but in a share `epsilon` of the steps uniformly; a batch has one row."""
     actions.seed(draw_seed(rng))
 
-    def choose(obs: ArrayLike | dict[str, ArrayLike]) -> Any:
+    takes_mask = takes_action_mask(act)
+
+    def choose(obs: ArrayLike | dict[str, ArrayLike], action_mask: NDArray[np.bool_] | None = None) -> Any:
         if rng.random() >= epsilon:
-            return act(obs)
-        action = actions.sample()
+            return act(obs) if action_mask is None or not takes_mask else act(obs, action_mask=action_mask)
+        action = sample(actions, action_mask)
         return np.asarray([action] if batched else action)[()]
 
     return choose

@@ -103,7 +103,7 @@ class EnvironmentSource(Source):
         env: Any = self.interaction.env
         while env is not None and not hasattr(env, "excursions"):              # within those who give advice
             env = getattr(env, "env", None)
-        return [] if env is None else env.excursions
+        return [*([] if env is None else env.excursions), *self.interaction.notes]
 
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
         return loop(agent, self.interaction, budget, clock=self.clock)

@@ -23,7 +23,7 @@ def test_a_sample_of_the_steps_stands_for_all(monkeypatch: pytest.MonkeyPatch) -
         now[0] += seconds
         return seconds
 
-    interaction: Any = SimpleNamespace(obs=0, step=lambda action: spend(3.0), reset_finished=lambda: False)
+    interaction: Any = SimpleNamespace(obs=0, action_mask=None, step=lambda action: spend(3.0), reset_finished=lambda: False)
     clock = Clock()
     steps = act_step_reset(interaction, lambda obs: spend(1.0), lambda step: spend(5.0), clock=clock)
     for _ in range(10 * SAMPLED):

@@ -1,0 +1,82 @@
+"""Action masks: a policy, its entropy and the largest action value, over the allowed actions.
+
+    π(a|s) = exp z_a / Σ_{b allowed} exp z_b   where a is allowed, otherwise 0
+
+A mask is bool [..., A]; True marks the allowed actions, of which each row has at least one.
+None means that all are.
+
+Source: Huang and Ontañón 2022, arXiv:2006.14171, section 3.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from rlbook.functional._shapes import same_shape
+
+
+def masked_logits(logits: Tensor, action_mask: Tensor | None) -> Tensor:
+    """The logits with -∞ for forbidden actions: their probability is 0, and so is their gradient.
+
+    Args:
+        logits: [..., A].
+        action_mask: [..., A], bool; True marks the allowed actions. None means all.
+
+    Returns:
+        [..., A].
+
+    Source: Huang and Ontañón 2022, arXiv:2006.14171, eq. 6, with -∞ for their -1e8.
+    """
+    same_shape(logits=logits, action_mask=action_mask)
+    return logits if action_mask is None else logits.masked_fill(~action_mask, -math.inf)
+
+
+def masked_max(values: Tensor, action_mask: Tensor | None) -> Tensor:
+    """max_a Q(s, a) over the allowed actions.
+
+    Args:
+        values: [..., A]. Q(s, ·), in reward units.
+        action_mask: [..., A], bool; True marks the allowed actions. None means all.
+
+    Returns:
+        [...], in reward units.
+
+    Source: Mnih et al. 2015, doi:10.1038/nature14236, the target of eq. 1; the mask is ours.
+    """
+    return masked_logits(values, action_mask).amax(-1)
+
+
+def masked_argmax(values: Tensor, action_mask: Tensor | None) -> Tensor:
+    """argmax_a of Q(s, a) or of logits over the allowed actions; the first among equals.
+
+    Args:
+        values: [..., A].
+        action_mask: [..., A], bool; True marks the allowed actions. None means all.
+
+    Returns:
+        [...], int64.
+
+    Source: van Hasselt et al. 2016, arXiv:1509.06461, eq. 4, for targets; the mask is ours.
+    """
+    return masked_logits(values, action_mask).argmax(-1)
+
+
+def masked_entropy(logits: Tensor, action_mask: Tensor | None) -> Tensor:
+    """Entropy of the softmax policy over the allowed actions; of one allowed action it is 0.
+
+    H = -Σ_{a allowed} π(a|s) log π(a|s)
+
+    Args:
+        logits: [..., A]; carries gradient, which is finite for forbidden actions too.
+        action_mask: [..., A], bool; True marks the allowed actions. None means all.
+
+    Returns:
+        [...], in nats.
+
+    Source: Huang and Ontañón 2022, arXiv:2006.14171, section 3: the masked policy's entropy.
+    """
+    log_prob = masked_logits(logits, action_mask).log_softmax(-1)
+    finite = log_prob.masked_fill(log_prob.isinf(), 0.0)
+    return -(log_prob.exp() * finite).sum(-1)

@@ -1,0 +1,157 @@
+"""Action masks: which of its actions an environment allows now.
+
+An environment with discrete actions may put `info["action_mask"]` into the info of `reset` and of
+every `step`: [A], 1 for an allowed action and 0 for a forbidden one, bool or numbers; a vector
+environment [N, A], where `info["_action_mask"]` [N] says which rows have one. It is gymnasium's
+convention. What came is checked here, once, and is bool from then on:
+
+    interaction.action_mask → agent.act(obs, action_mask=…) → Step.action_mask, Step.next_action_mask
+
+Each is [A], or [N, A] for a batched agent, and None as long as the environment has shown no mask.
+From the first mask on, a row without one allows everything. So does the last state of an episode
+that allows nothing: nobody acts there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike, NDArray
+
+from rlbook.interaction.guards import BadAnswer
+
+ACTION_MASK, HAS_MASK = "action_mask", "_action_mask"
+"""Where in gymnasium's info a mask is, and in that of a vector environment, which rows have one."""
+Mask = NDArray[np.bool_]
+UNUSED = "this agent does not use the action masks of the environment and may take forbidden actions"
+
+
+def takes_action_mask(act: Callable[..., Any]) -> bool:
+    """Whether a way to act has an argument `action_mask`."""
+    try:
+        taken = inspect.signature(act).parameters.values()
+    except (TypeError, ValueError):          # a builtin
+        return False
+    return any(item.name == ACTION_MASK or item.kind is item.VAR_KEYWORD for item in taken)
+
+
+def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:
+    """A mask [A], or with `ndim` 2 several [N, A], as bool.
+
+    Raises:
+        BadAnswer: another shape, or anything but 0 and 1.
+    """
+    mask = np.asarray(found)
+    if mask.shape[-1:] != (num_actions,) or mask.ndim != ndim:
+        raise BadAnswer(
+            f"info['action_mask'] must have {num_actions} entries, one an action, "
+            f"got shape {mask.shape}"
+        )
+    if mask.dtype == np.bool_:
+        return mask
+    if mask.dtype.kind not in "iufO" or not np.isin(mask, (0, 1)).all():
+        raise BadAnswer(
+            "info['action_mask'] must hold 1 for allowed and 0 for forbidden actions, "
+            f"got {mask.reshape(-1, num_actions)[0].tolist()!r:.60}"
+        )
+    return mask.astype(bool)
+
+
+class MaskReader:
+    """Reads the masks of one environment, or of N.
+
+    Args:
+        env: as its agent sees it. Only masks of discrete actions are read.
+    """
+
+    def __init__(self, env: gymnasium.Env | VectorEnv) -> None:
+        own: Any = getattr(env, "env", env) if hasattr(env, "adaptation") else env
+        seen, chosen = (
+            getattr(item, "single_action_space", None) or item.action_space for item in (env, own)
+        )
+        discrete = isinstance(seen, spaces.Discrete) and isinstance(chosen, spaces.Discrete)
+        self.num_actions = int(seen.n) if discrete else 0
+        """A; 0 where no mask is read."""
+        self.notes: list[str] = []
+        """Of masks that are shown and not read."""
+        self._space = chosen
+
+    def read(self, info: Mapping[str, Any], before: Mask | None, *, over: bool = False) -> Mask | None:
+        """The mask of one environment now, [A].
+
+        Args:
+            info: of `reset` or `step`.
+            before: the last mask; None where there was none yet.
+            over: the episode has ended.
+
+        Raises:
+            BadAnswer: what stands there is no mask, or allows nothing and the episode goes on.
+        """
+        if before is None and ACTION_MASK not in info:
+            return None
+        found = info.get(ACTION_MASK)
+        if not self.num_actions:
+            return self._unread()
+        if found is None:
+            return np.ones(self.num_actions, dtype=bool)
+        mask = checked_mask(found, self.num_actions)
+        if mask.any():
+            return mask.copy()
+        if not over:
+            raise BadAnswer("info['action_mask'] allows no action, and the episode goes on")
+        return np.ones_like(mask)
+
+    def read_rows(
+        self, info: Mapping[str, Any], before: Mask | None, changed: Mask, over: Mask
+    ) -> Mask | None:
+        """The masks of N environments now, [N, A].
+
+        Args:
+            info: of a vector environment's `reset` or `step`.
+            before: [N, A], the last masks; None where there were none yet.
+            changed: [N], the environments that were reset or stepped; the others keep their masks.
+            over: [N], those whose episode has ended.
+
+        Raises:
+            BadAnswer: as in `read`.
+        """
+        if before is None and ACTION_MASK not in info:
+            return None
+        found = info.get(ACTION_MASK)
+        if not self.num_actions:
+            return self._unread()
+        masks = np.ones((len(changed), self.num_actions), dtype=bool)
+        if found is not None:
+            if len(found) != len(changed):
+                raise BadAnswer(
+                    f"info['action_mask'] must have {len(changed)} rows, one an environment, "
+                    f"got {len(found)}"
+                )
+            known = np.asarray(info.get(HAS_MASK, changed), dtype=bool) & changed
+            rows = np.asarray(found)[known]
+            if rows.dtype == object and len(rows):           # an array of arrays
+                rows = np.stack([checked_mask(row, self.num_actions) for row in rows])
+            masks[known] = checked_mask(rows, self.num_actions, 2) if len(rows) else True
+            empty = ~masks.any(axis=1)
+            if empty.any():
+                if (empty & ~over).any():
+                    row = int(np.flatnonzero(empty & ~over)[0])
+                    raise BadAnswer(
+                        f"info['action_mask'] allows no action in environment {row}, "
+                        "and its episode goes on"
+                    )
+                masks[empty] = True
+        if before is not None and not changed.all():
+            masks[~changed] = before[~changed]
+        return masks
+
+    def _unread(self) -> None:
+        told = f"the action masks are not read: they are of {self._space}, and only those of Discrete are"
+        if told not in self.notes:
+            self.notes.append(told)
