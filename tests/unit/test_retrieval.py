@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import near
 
 import rlbook
 from rlbook.book import beams as book
@@ -36,23 +37,24 @@ def test_a_score_is_what_the_formula_says_by_hand(monkeypatch: pytest.MonkeyPatc
     made = np.array([[0] * 4, [9] * 4] + [[5] * 4] * 62, dtype=float)
     monkeypatch.setattr(world, "candidates", lambda: made)
     sigma = lambda evidence: 1 / (1 + math.exp(-evidence)) - 0.5  # noqa: E731 - the formula's σ
-    assert world.gain("0a|AK=", (1, 0)) == pytest.approx(sigma(0.4 * (0 - 0.63) + 0.6 * (1 - 0.63) - 0.3 * (0 - 0.63)))
-    assert world.gain("0a|AK=", (0, 1)) == pytest.approx(sigma(0.4 * (1 - 0.63) + 0.6 * (0 - 0.63) - 0.3 * (0 - 0.63)))
-    assert world.gain("0a|AK=", (0, 0)) == pytest.approx(sigma(0.37 - 0.3 * 0.37)), "the same shot twice says the same twice"
-    assert world.gain("0a|AK=", (0,)) == pytest.approx(sigma(0.6 * 0.37)) and world.gain("0a|AK=", ()) == 0.0
+    rounded: dict[str, Any] = {"terms": 6, "size": 1.0}
+    assert world.gain("0a|AK=", (1, 0)) == near(sigma(0.4 * (0 - 0.63) + 0.6 * (1 - 0.63) - 0.3 * (0 - 0.63)), **rounded)
+    assert world.gain("0a|AK=", (0, 1)) == near(sigma(0.4 * (1 - 0.63) + 0.6 * (0 - 0.63) - 0.3 * (0 - 0.63)), **rounded)
+    assert world.gain("0a|AK=", (0, 0)) == near(sigma(0.37 - 0.3 * 0.37), **rounded), "the same shot twice says the same twice"
+    assert world.gain("0a|AK=", (0,)) == near(sigma(0.6 * 0.37), **rounded) and world.gain("0a|AK=", ()) == 0.0
     assert world.features("3f|CR=").tolist() == [3, 5, 2, 7] and world.written([3, 5, 2, 7]) == "3f|CR="
-    assert float(world.similarity(np.array([1.0, 2.0]), np.array([4.0, 2.0]))) == pytest.approx(1 - (3 + 0) / 2 / 9)
+    assert float(world.similarity(np.array([1.0, 2.0]), np.array([4.0, 2.0]))) == near(1 - (3 + 0) / 2 / 9, terms=3)
 
 
 def test_the_optimum_is_the_best_of_all_pairs_and_is_reached_by_the_answer() -> None:
     table = world.pair_scores(QUERY)
     rng = np.random.default_rng(0)
     for first, second in rng.integers(64, size=(20, 2)):
-        assert table[first, second] == pytest.approx(world.gain(QUERY, (first, second)))
-    assert TASK.score(QUERY, TASK.answer(QUERY)) == pytest.approx(table.max()) == TASK.optimum(QUERY)
+        assert table[first, second] == near(world.gain(QUERY, (first, second)), terms=6, size=1.0)
+    assert TASK.score(QUERY, TASK.answer(QUERY)) == near(table.max(), terms=6, size=1.0) == TASK.optimum(QUERY)
     mean = {split: np.mean([TASK.optimum(prompt) for prompt in TASK.prompts(split)]) for split in ("train", "held_out")}
-    assert mean == {"train": pytest.approx(0.0526, abs=5e-5), "held_out": pytest.approx(0.0526, abs=5e-5)}
-    assert np.mean([world.pair_scores(prompt).mean() for prompt in TASK.held_out]) == pytest.approx(0.0, abs=5e-5)
+    assert mean == {"train": near(0.0526, decimals=4), "held_out": near(0.0526, decimals=4)}
+    assert np.mean([world.pair_scores(prompt).mean() for prompt in TASK.held_out]) == near(0.0, decimals=4)
 
 
 @pytest.mark.parametrize("text", ["", "<17>", "<17><42><03>", "17", "<17>|<42>", "<17><64>"])
@@ -66,16 +68,16 @@ def test_the_environment_pays_the_score_and_nothing_else() -> None:
     env.reset(seed=0)
     ids = env.unwrapped.codec.encode_answer("<17><42>")
     rewards = [env.step(token)[1] for token in ids]
-    assert len(ids) == 3 and rewards == [0.0, 0.0, pytest.approx(world.gain(QUERY, (17, 42)))]
+    assert len(ids) == 3 and rewards == [0.0, 0.0, near(world.gain(QUERY, (17, 42)), terms=6, size=1.0)]
 
 
 def test_the_three_levels_of_reward() -> None:
     written = Completion(QUERY, None, "<17><42>", True, judge=lambda text: TASK.score(QUERY, text))
     query, others = world.features(QUERY), world.candidates()
     by_hand = [1 - sum(abs(a - b) for a, b in zip(query, others[i], strict=True)) / 36 for i in (17, 42)]
-    assert coherence(written) == pytest.approx(sum(by_hand) / 2)
-    assert diversity(written) == pytest.approx(sum(abs(a - b) for a, b in zip(others[17], others[42], strict=True)) / 36)
-    assert judged(written) == pytest.approx(world.gain(QUERY, (17, 42)))
+    assert coherence(written) == near(sum(by_hand) / 2, terms=6, size=1.0)
+    assert diversity(written) == near(sum(abs(a - b) for a, b in zip(others[17], others[42], strict=True)) / 36, terms=6)
+    assert judged(written) == near(world.gain(QUERY, (17, 42)), terms=6, size=1.0)
     cut = Completion(QUERY, None, "<17><42>", False, judge=written.judge)
     assert judged(cut) == coherence(cut) == diversity(cut) == 0.0 and downstream(cut) == float(world.answered(QUERY, ()))
     right = np.mean([downstream(Completion(prompt, None, TASK.answer(prompt), True)) for prompt in TASK.held_out])
@@ -91,7 +93,7 @@ def test_a_search_finds_the_best_pairs_that_begin_with_one_of_the_five_best_shot
     assert [beam.gain for beam in found] == sorted((beam.gain for beam in found), reverse=True) and len(found) == 5
     first = sorted(among.tolist(), key=lambda shot: -world.gain(QUERY, (shot,)))[:5]
     best = max(world.gain(QUERY, (a, b)) for a in first for b in among.tolist() if a != b)
-    assert found[0].gain == pytest.approx(best) and {beam.shots[0] for beam in found} <= set(first)
+    assert found[0].gain == near(best, terms=6, size=1.0) and {beam.shots[0] for beam in found} <= set(first)
 
 
 def test_the_text_sampler_takes_the_likest_by_text() -> None:
@@ -108,18 +110,18 @@ def test_the_rows_are_beams_that_a_run_reads(tmp_path: Path) -> None:
     data = load(path, adapted_vector(rlbook.algorithms()["rce"], Recipe.of("Retrieval-v0"), 1, rlbook.algorithms()["rce"].Config()))
     assert isinstance(data, Groups)
     batch = data[np.array([0])]
-    assert batch.episodes.action.tolist() == rows[0]["id_list"] and batch.returns.tolist() == pytest.approx(rows[0]["score_list"])
+    assert batch.episodes.action.tolist() == rows[0]["id_list"] and batch.returns.tolist() == near(rows[0]["score_list"], dtype="float32")
     book.write_answers(tmp_path / "answers.jsonl", beams=path)
     answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     found = TASK.score(rows[0]["prompt"], answers[0]["completion"])
-    assert len(answers) == 20 and found == pytest.approx(rows[0]["score_list"][0], abs=1e-6)
+    assert len(answers) == 20 and found == near(rows[0]["score_list"][0], decimals=6)
 
 
 def test_levels_are_added_with_their_weights_and_an_unknown_one_is_named() -> None:
     row = next(book.beam_rows("mixed", max_samples=1, weights={"beam": 1.0, "diversity": 0.5, "task": 0.01}))
     shots = tuple(token - 46 for token in row["id_list"][0][:2])
     parts = book.levels(row["prompt"], shots)  # type: ignore[arg-type]
-    assert row["score_list"][0] == pytest.approx(parts["beam"] + 0.5 * parts["diversity"] + 0.01 * parts["task"], abs=1e-6)
+    assert row["score_list"][0] == near(parts["beam"] + 0.5 * parts["diversity"] + 0.01 * parts["task"], decimals=6)
     with pytest.raises(ValueError, match="a level of the reward must be one of 'beam', 'coherence', 'diversity', 'task', got 'beem'"):
         next(book.beam_rows(weights={"beem": 1.0}))
     with pytest.raises(ValueError, match="sampler must be one of 'random', 'text', 'image', 'mixed', got 'txt'"):
@@ -134,7 +136,7 @@ def test_the_mean_over_old_samples_of_r_minus_one_minus_log_r_is_the_kl_from_old
     estimate = float((old * k3(old.log(), new.log())).sum())
     forward = 0.5 * math.log(0.5 / 0.7) + 0.3 * math.log(0.3 / 0.2) + 0.2 * math.log(0.2 / 0.1)
     backward = 0.7 * math.log(0.7 / 0.5) + 0.2 * math.log(0.2 / 0.3) + 0.1 * math.log(0.1 / 0.2)
-    assert estimate == pytest.approx(forward, rel=1e-5) and abs(estimate - backward) > 0.005
+    assert estimate == near(forward, dtype="float32", terms=3, size=1.0) and abs(estimate - backward) > 0.005
 
 
 def test_the_rows_of_a_recipe_can_be_limited_from_the_command_line() -> None:

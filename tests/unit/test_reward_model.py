@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from closeness import near
+from closeness import assert_near, near, widths
 from numpy.typing import NDArray
 
 import rlbook
@@ -40,13 +40,13 @@ def agent_for(env: str, **settings: object) -> RewardModel:
 def test_bradley_terry_is_the_hand_computed_one() -> None:
     better, worse = torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.5])
     expected = (log(1 + exp(-1.0)) + log(1 + exp(0.5))) / 2                            # differences 1 and -.5
-    assert bradley_terry_loss(better, worse).item() == pytest.approx(expected, abs=1e-6)
-    assert bradley_terry_loss(better, better).item() == pytest.approx(log(2), abs=1e-6)
+    assert bradley_terry_loss(better, worse).item() == near(expected, dtype="float32", terms=4)
+    assert bradley_terry_loss(better, better).item() == near(log(2), dtype="float32", terms=4)
 
 
 def test_a_margin_is_taken_off_the_difference() -> None:
     better, worse = torch.tensor([2.0]), torch.tensor([1.0])
-    assert bradley_terry_loss(better, worse, margin=3.0).item() == pytest.approx(log(1 + exp(2.0)), abs=1e-6)
+    assert bradley_terry_loss(better, worse, margin=3.0).item() == near(log(1 + exp(2.0)), dtype="float32", terms=3)
 
 
 def test_plackett_luce_is_the_hand_computed_one() -> None:
@@ -55,12 +55,12 @@ def test_plackett_luce_is_the_hand_computed_one() -> None:
     mask = torch.tensor([[True, True, True], [True, True, False]])
     three = log((exp(2) + exp(1) + 1) / exp(2)) + log((exp(1) + 1) / exp(1))
     two = log((1 + exp(0.5)) / 1)
-    assert plackett_luce_loss(score, mask).item() == pytest.approx((three + two) / 2, abs=1e-12)
+    assert plackett_luce_loss(score, mask).item() == near((three + two) / 2, terms=8)
 
 
 def test_equal_scores_make_every_order_alike() -> None:
     loss = plackett_luce_loss(torch.zeros(2, 4), torch.ones(2, 4, dtype=torch.bool))
-    assert loss.item() == pytest.approx(log(factorial(4)), abs=1e-6)
+    assert loss.item() == near(log(factorial(4)), dtype="float32", terms=8)
 
 
 def test_ties_are_no_preferences() -> None:
@@ -110,7 +110,7 @@ def test_a_group_of_two_is_a_pair_in_loss_and_gradient() -> None:
     pairs = torch.autograd.grad(bradley_terry_loss(better, worse), better)[0]
     score = torch.stack([better, worse], dim=1)
     groups = torch.autograd.grad(plackett_luce_loss(score, torch.ones(2, 2, dtype=torch.bool)), better)[0]
-    assert torch.allclose(pairs, groups, atol=1e-7)
+    assert_near(pairs, groups, terms=4, size=1.0)
 
 
 def test_nothing_flows_through_the_padding_of_a_group() -> None:
@@ -132,14 +132,14 @@ def test_shapes_that_do_not_fit_are_refused(call: Any) -> None:
 def test_a_margin_may_differ_from_pair_to_pair() -> None:
     better, worse = torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.5])
     expected = (log(1 + exp(-0.5)) + log(1 + exp(1.5))) / 2                            # 1 - .5 and -.5 - 1
-    assert bradley_terry_loss(better, worse, margin=torch.tensor([0.5, 1.0])).item() == pytest.approx(expected, abs=1e-6)
+    assert bradley_terry_loss(better, worse, margin=torch.tensor([0.5, 1.0])).item() == near(expected, dtype="float32", terms=5)
     with pytest.raises(ValueError, match="margin must have the shape of better"):
         bradley_terry_loss(better, worse, margin=torch.tensor([0.5]))
 
 
 def test_centring_makes_the_scores_of_a_pair_cancel_out() -> None:
     better, worse = torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.5])
-    assert centring_loss(better, worse).item() == pytest.approx((3.0**2 + 0.5**2) / 2, abs=1e-6)
+    assert centring_loss(better, worse).item() == near((3.0**2 + 0.5**2) / 2, dtype="float32", terms=4)
     for env, episodes in (("Maze-v0", WALKS), ("Addition-v0", TEXTS)):
         agent = agent_for(env, learning_rate=1e-2, center_coef=0.1)
         pairs = Pairs(episodes[:1], episodes[1:2])[np.array([0])]
@@ -160,7 +160,8 @@ def test_the_reward_of_an_ensemble_is_its_mean_and_its_spread_is_known() -> None
     members = [member.step_rewards(torch.from_numpy(obs), torch.from_numpy(action), None, None) for member in agent.network.members]  # type: ignore[union-attr]
     each = torch.stack(members).detach().numpy()
     reward, spread = agent.judged(obs, action, obs, over)
-    assert reward == pytest.approx(each.mean(0), abs=1e-6) and spread == pytest.approx(each.std(0, ddof=1), abs=1e-6)
+    rounded: Any = {"dtype": "float32", "terms": 3 + widths(agent.network.members[0]), "size": float(np.abs(each).max())}  # type: ignore[union-attr]
+    assert reward == near(each.mean(0), **rounded) and spread == near(each.std(0, ddof=1), **rounded)
     assert len({float(one[0]) for one in each}) == 3
 
 
@@ -171,7 +172,7 @@ def test_members_learn_from_rows_of_their_own_and_part_ways_on_texts_too() -> No
         metrics = agent.train_on(data[np.arange(4)])
     assert metrics["disagreement"] > 1e-3
     shares = torch.stack([average(torch.ones(4, dtype=torch.bool)) for average in agent.averages(data[np.arange(4)])])
-    assert shares.sum(1).tolist() == pytest.approx([1.0] * 3) and (shares * 4 == (shares * 4).round()).all()
+    assert shares.sum(1).tolist() == near([1.0] * 3, dtype="float32", terms=4) and (shares * 4 == (shares * 4).round()).all()
     shown = {"tokens": np.zeros((2, 12), dtype=np.int64), "length": np.array([6, 6])}
     _, spread = agent.judged(shown, np.array([2, 2]), shown, np.array([True, False]))
     assert spread is not None and np.isnan(spread).tolist() == [False, True]
@@ -206,7 +207,7 @@ def test_a_margin_in_the_data_reaches_the_loss(tmp_path: Path) -> None:
     batch = data[np.arange(2)]
     assert batch.margin.tolist() == [2.0, 0.0]
     metrics = agent_for("Addition-v0").train_on(batch)                                 # all scores are 0 at first
-    assert metrics["loss"] == pytest.approx((log(1 + exp(2.0)) + log(2)) / 2, abs=1e-5)
+    assert metrics["loss"] == near((log(1 + exp(2.0)) + log(2)) / 2, dtype="float32", terms=4)
     (tmp_path / "rows.jsonl").write_text(json.dumps(rows[0] | {"margin": "much"}) + "\n")
     with pytest.raises(RequestError, match="line 1: margin must be a number of at least 0, got 'much'"):
         load_data(tmp_path / "rows.jsonl", adapted_vector(RewardModel, Recipe.of("Addition-v0"), 2, config))
@@ -224,9 +225,10 @@ def test_a_walks_score_is_the_sum_of_its_steps_however_long_its_neighbour() -> N
     agent = agent_for("Maze-v0")
     alone = [agent.score(Pairs([walk], [walk])[np.array([0])][0]).item() for walk in WALKS]
     steps = [[agent.network.rewards(_steps(walk, t)).item() for t in range(len(walk.action))] for walk in WALKS]
-    assert alone == pytest.approx([sum(rewards) for rewards in steps], abs=1e-5)
+    rounded: Any = {"dtype": "float32", "terms": 3 + widths(agent.network), "size": 3.0}      # sums of up to three rewards
+    assert alone == near([sum(rewards) for rewards in steps], **rounded)
     together = agent.score(Groups([WALKS])[np.array([0])].episodes)
-    assert together.tolist() == pytest.approx(alone, abs=1e-5)
+    assert together.tolist() == near(alone, **rounded)
 
 
 def _steps(walk: Episode, t: int) -> Any:
@@ -240,18 +242,19 @@ def test_a_texts_score_is_read_behind_its_last_token() -> None:
     torch.nn.init.normal_(agent.network.score.weight, generator=torch.Generator().manual_seed(0))
     alone = [agent.score(Pairs([text], [text])[np.array([0])][0]).item() for text in TEXTS]
     together = agent.score(Groups([TEXTS])[np.array([0])].episodes)
-    assert together.tolist() == pytest.approx(alone, abs=1e-4) and abs(alone[0] - alone[1]) > 1e-3
+    rounded: Any = {"dtype": "float32", "terms": widths(agent.network), "size": float(agent.network.score.weight.detach().norm())}  # h ≈ ±1
+    assert together.tolist() == near(alone, **rounded) and alone[0] != near(alone[1], **rounded)
     tokens = np.full((3, 12), 0)
     for row, text in enumerate([*TEXTS, TEXTS[0]]):
         tokens[row, : len(text.obs) + len(text.action)] = np.concatenate([text.obs, text.action])
     shown = {"tokens": tokens, "length": np.array([6, 6, 6])}
     paid, _ = agent.judged(shown, np.array([2, 2, 2]), shown, np.array([True, True, False]))
-    assert paid.tolist() == pytest.approx([*alone, 0.0], abs=1e-4) and paid[2] == 0.0
+    assert paid.tolist() == near([*alone, 0.0], **rounded) and paid[2] == 0.0
 
 
 def test_before_learning_texts_are_all_alike() -> None:
     metrics = agent_for("Addition-v0").train_on(Pairs(TEXTS[:1], TEXTS[1:])[np.array([0])])
-    assert metrics["loss"] == pytest.approx(log(2), abs=1e-6) and metrics["accuracy"] == 0.0      # a tie is not right
+    assert metrics["loss"] == near(log(2), dtype="float32", terms=4) and metrics["accuracy"] == 0.0      # a tie is not right
 
 
 @pytest.mark.parametrize(("env", "episodes"), [("Maze-v0", WALKS), ("Addition-v0", TEXTS)])
@@ -358,7 +361,8 @@ def test_the_model_pays_while_training_and_the_environment_in_the_evaluation(alg
     interaction.start()
     paid = [np.ravel(interaction.step(wrap(action)).reward)[0] for action in WAY]
     expected = paid_steps(rlbook.load(folder).agent, WAY)  # type: ignore[arg-type]
-    assert sum(paid) == pytest.approx(expected, abs=1e-4) and abs(sum(paid) - 3.0) > 1e-2
+    terms, size = len(WAY) + widths(rlbook.load(folder).agent.network), float(np.abs(paid).sum())  # type: ignore[attr-defined]
+    assert sum(paid) == near(expected, dtype="float32", terms=terms, size=size) and abs(sum(paid) - 3.0) > 1e-2
     play = run.request.recipe.for_evaluation().make()
     play.reset(seed=0)
     assert sum(float(play.step(action)[1]) for action in WAY) == 3.0
@@ -383,7 +387,7 @@ def test_texts_are_paid_when_they_are_finished(texts: Path) -> None:
         step = interaction.step(np.array(tokens))
         ended = (step.terminated | step.truncated) & step.valid
         worth, _ = model.judged(step.obs, step.action, step.next_obs, ended)  # type: ignore[attr-defined]
-        assert step.reward.tolist() == pytest.approx(worth.tolist(), abs=1e-5)
+        assert step.reward.tolist() == near(worth.tolist(), dtype="float32", terms=widths(model.network), size=1.0)  # type: ignore[attr-defined]
         assert (step.reward[~ended] == 0).all()
         paid += step.reward
         interaction.reset_finished()
