@@ -16,12 +16,15 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import IO, TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from rlbook.checks import STRICT_JSON, parse_json
 from rlbook.errors import RequestError
+
+if TYPE_CHECKING:
+    from pyarrow import DataType
 
 Row = dict[str, Any]
 LONGEST_LINE = 16_000_000                    # bytes; more is no row of text
@@ -227,7 +230,7 @@ def _check_columns(path: Path, fields: Iterable[Any], inside: str = "") -> None:
         _check_columns(path, kind, name + ".")
 
 
-def _plain_type(kind: Any) -> Sequence[Any] | None:
+def _plain_type(kind: DataType) -> Sequence[Any] | None:
     """The fields of a struct or a list of structs; () of a plain type; None where JSON has none."""
     types = needed("pyarrow", "a parquet file").types
     lists = types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_dictionary

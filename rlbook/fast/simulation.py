@@ -21,12 +21,15 @@ from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.algorithms.tabular.tabular_agent import Choose, Update
 from rlbook.envs.outcomes import Outcomes, draw, normal
 from rlbook.interaction.episodes import Episode
-from rlbook.interaction.guards import METRICS, BadAnswer, finite_number
+from rlbook.interaction.guards import METRICS, BadAnswer, finite_number, unpack_step
 
 CHUNK = 16_384
 """Steps between two returns to Python, at most."""
 EPISODES = 1_024
 """Episodes between two returns to Python, at most."""
+
+NUMBERS, INTEGERS = frozenset([float, int, np.float64, np.int64]), frozenset([int, np.int64])
+"""Types of rewards and of states that need no further look."""
 
 choose: Choose = explore
 update: Update = q_learning_step
@@ -140,12 +143,19 @@ def interact(
             memory.clock[0] = max(steps / clock.budget_steps, by_episodes)
         action = choose(memory, settings, rng, state)
         remember(action)
-        next_state, reward, terminated, truncated, info = step(action)
+        answer = step(action)
         try:
-            if not (-infinity < reward < infinity and 0 <= next_state < num_states):
-                refuse(reward, next_state, num_states)
+            next_state, reward, terminated, truncated, info = answer
+            usual = (
+                reward.__class__ in NUMBERS and -infinity < reward < infinity
+                and terminated.__class__ is bool and truncated.__class__ is bool
+                and next_state.__class__ in INTEGERS and 0 <= next_state < num_states
+                and info.__class__ is dict
+            )  # fmt: skip
         except (TypeError, ValueError):
-            refuse(reward, next_state, num_states)
+            usual = False
+        if not usual:
+            next_state, reward, terminated, truncated, info = checked_step(answer, num_states)
         if named in info:
             world.note(info)
         length += 1
@@ -168,10 +178,13 @@ def interact(
     return state, episode_return, length, steps + 1, episodes, error, steps + 1 - clock.steps - idle, over
 
 
-def refuse(reward: object, state: object, num_states: int) -> None:
-    """Raises what is wrong with a reward or a state."""
-    finite_number(reward)
-    raise BadAnswer(f"the observation {state!r} is outside Discrete({num_states})")
+def checked_step(answer: object, num_states: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+    """What `step` returned, as Python's own numbers. Raises what is wrong with it."""
+    state, reward, terminated, truncated, info = unpack_step(answer)
+    paid, index = finite_number(reward), np.asarray(state)
+    if index.ndim or index.dtype.kind not in "iub" or not 0 <= index < num_states:
+        raise BadAnswer(f"the observation {state!r} is outside Discrete({num_states})")
+    return int(index), paid, terminated, truncated, info
 
 
 def skip(rng: np.random.Generator, count: int) -> None:

@@ -54,7 +54,7 @@ def guarded_reset(
     except FloatingPointError as error:
         raise failure(error, step) from None
     except Exception as error:
-        why = "reset must return an observation and a dict" if "unpack" in str(error) else _cause(error)
+        why = RESET if "unpack" in str(error) else cause_of(error)
         raise TrainingError(f"the environment failed to reset after step {step}: {why}") from error
 
 
@@ -63,11 +63,14 @@ def failure(error: Exception, step: int) -> TrainingError:
     if isinstance(error, FloatingPointError):
         what, value = error.args if len(error.args) == 2 else ("observation", error)
         return not_finite(what, value, step)
-    return TrainingError(f"the environment failed at step {step}: {_cause(error)}")
+    return TrainingError(f"the environment failed at step {step}: {cause_of(error)}")
 
 
-def _cause(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
+    """What went wrong, on one line; the type's name stands before it unless it is `BadAnswer`."""
     told = " ".join(str(error).split())
+    if told == "not enough values to unpack (expected 5, got 4)":        # a wrapper took them apart
+        return OLD_STEP
     return told if isinstance(error, BadAnswer) else f"{type(error).__name__}: {told}"
 
 
@@ -76,17 +79,108 @@ def not_finite(what: str, value: object, step: int) -> TrainingError:
     return TrainingError(f"{what} at environment step {step} is not finite: {value}")
 
 
+# ---- the form of an answer: gymnasium only warns of most of this, and goes on
+
+RESET = "reset must return an observation and a dict"
+STEP = "observation, reward, terminated, truncated and info"
+OLD_STEP = f"step returned 4 values, as gym did before gymnasium: it must return 5, {STEP}"
+
+
+def unpack_reset(answer: object) -> tuple[Any, dict[str, Any]]:
+    """What `reset` returned: an observation and a dict. Raises BadAnswer for anything else."""
+    if isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[1], dict):
+        return answer[0], answer[1]
+    raise BadAnswer(f"{RESET}, got {_short(answer)}")
+
+
+def unpack_step(answer: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    """What `step` of one environment returned, its flags as bools; the reward is not looked at.
+
+    Raises:
+        BadAnswer: it is not of the form that gymnasium asks for.
+    """
+    if answer.__class__ is tuple and len(answer) == 5:
+        _, _, terminated, truncated, info = answer
+        if terminated.__class__ is bool and truncated.__class__ is bool and info.__class__ is dict:
+            return answer
+    obs, reward, terminated, truncated, info = _five(answer)
+    return obs, reward, flag("terminated", terminated), flag("truncated", truncated), info
+
+
+def unpack_vector_step(answer: object, num_envs: int) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """As `unpack_step`, of N environments: rewards [N] of any number type, flags [N] bool."""
+    five, shape = _five(answer), (num_envs,)
+    for name, value in zip(("reward", "terminated", "truncated"), five[1:4], strict=True):
+        kinds, wanted = ("fiub", "numbers") if name == "reward" else ("b", "bools")
+        if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype.kind not in kinds:
+            raise BadAnswer(f"{name} must be an array [{num_envs}] of {wanted}, got {_short(value)}")
+    return five
+
+
+def _five(answer: object) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    if isinstance(answer, tuple | list) and len(answer) == 5:
+        if not isinstance(answer[4], dict):
+            raise BadAnswer(f"info must be a dict, got {_short(answer[4])}")
+        return tuple(answer)
+    if isinstance(answer, tuple) and len(answer) == 4:
+        raise BadAnswer(OLD_STEP)
+    got = f"{len(answer)} values" if isinstance(answer, tuple) else _short(answer)
+    raise BadAnswer(f"step must return {STEP}, got {got}")
+
+
+def flag(name: str, value: object) -> bool:
+    """`terminated` or `truncated` as a bool.
+
+    A bool may be Python's, numpy's or torch's. gymnasium asks for one, and warns of all else; of
+    that, the integers 0 and 1 leave no doubt.
+
+    Raises:
+        BadAnswer: anything else, such as "False", NaN and None, of which Python makes a bool too.
+    """
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    array = _scalar(value)
+    if array is None or array.dtype.kind not in "iub" or int(array) not in (0, 1):
+        raise BadAnswer(f"{name} must be True or False, got {_short(value)}")
+    return bool(array)
+
+
+def _scalar(value: object) -> np.ndarray | None:
+    """Numpy's or torch's only number; None of what is none."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):    # a ragged list, a tensor with a gradient
+        return None
+    return array if array.ndim == 0 else None
+
+
+def _short(value: object) -> str:
+    shown = " ".join(repr(value).split())
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
 # ---- rewards
 
 
+PLAIN_NUMBERS = (float, int, np.floating, np.integer, np.bool_)
+
+
 def number(reward: object) -> float:
-    """The reward as a float. Raises BadAnswer where it is no number; a NaN is one."""
+    """The reward as a float. Raises BadAnswer where it is no single number; a NaN is one."""
+    if isinstance(reward, PLAIN_NUMBERS):
+        return float(reward)
+    array = _scalar(reward)
     try:
-        if not isinstance(reward, str):
-            return float(reward)  # type: ignore[arg-type]
+        if array is not None and array.dtype.kind in "fiubO":            # O: a Fraction, a Decimal
+            return float(array)
     except (TypeError, ValueError):
         pass
-    raise BadAnswer(f"the reward must be a number, got {reward!r}")
+    shape, why = tuple(getattr(reward, "shape", ())), ""
+    if shape:
+        why = f" of shape {shape}"
+    elif getattr(reward, "requires_grad", False):
+        why = ", which has a gradient"
+    raise BadAnswer(f"the reward must be a number, got {_short(reward)}{why}")
 
 
 def finite_number(reward: object) -> float:

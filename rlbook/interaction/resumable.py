@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from rlbook.agent import State
 from rlbook.errors import TrainingError
+from rlbook.interaction.guards import unpack_reset, unpack_step
 
 
 class ResumableEnv(gymnasium.Wrapper):
@@ -31,12 +32,12 @@ class ResumableEnv(gymnasium.Wrapper):
         if self._limits is None:
             self._start = {"seed": seed, "rng": None if seed is not None else self.unwrapped.np_random.bit_generator.state}
         self.actions.clear()
-        self.obs, info = self.env.reset(seed=seed, options=options)
+        self.obs, info = unpack_reset(self.env.reset(seed=seed, options=options))
         return self.obs, info
 
     def step(self, action: ArrayLike) -> Any:
         self.actions.append(action)
-        result = self.env.step(action)
+        result = unpack_step(self.env.step(action))
         self.obs = result[0]
         return result
 

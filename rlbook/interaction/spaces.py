@@ -28,7 +28,13 @@ from rlbook.agent import Agent
 from rlbook.errors import RequestError
 from rlbook.interaction.action_spaces import Code, adapt_actions, power
 from rlbook.interaction.features import FeatureConfig, interval, make_features
-from rlbook.interaction.guards import observation_check, unchecked
+from rlbook.interaction.guards import (
+    observation_check,
+    unchecked,
+    unpack_reset,
+    unpack_step,
+    unpack_vector_step,
+)
 
 MAX_TABLE = 10_000_000        # entries of a Q table
 MAX_VECTOR = 1_000_000        # numbers in one observation of an MLP
@@ -323,11 +329,12 @@ class AdaptedEnv(gymnasium.Wrapper):
         self.check = self._check if translation.observe is None else unchecked          # for whoever steps it
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        obs, info = self.env.reset(seed=seed, options=options)
+        obs, info = unpack_reset(self.env.reset(seed=seed, options=options))
         return self.adaptation.seen(obs, self._check), info
 
     def step(self, action: ArrayLike) -> Any:
-        obs, reward, terminated, truncated, info = self.env.step(self.adaptation.done(action))
+        answer = self.env.step(self.adaptation.done(action))
+        obs, reward, terminated, truncated, info = unpack_step(answer)
         return self.adaptation.seen(obs, self._check), reward, terminated, truncated, info
 
 
@@ -345,9 +352,11 @@ class AdaptedVectorEnv(VectorWrapper):
         self.action_space = batch_space(translation.action_space, env.num_envs)
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
-        obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        answer = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        obs, info = unpack_reset(answer)
         return self.adaptation.seen(obs, self._check), info
 
     def step(self, actions: ArrayLike) -> Any:
-        obs, reward, terminated, truncated, info = self.env.step(self.adaptation.done(actions))
+        answer = self.env.step(self.adaptation.done(actions))
+        obs, reward, terminated, truncated, info = unpack_vector_step(answer, self.num_envs)
         return self.adaptation.seen(obs, self._check), reward, terminated, truncated, info

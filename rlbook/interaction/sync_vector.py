@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import State
 from rlbook.interaction.action_masks import ACTION_MASK, HAS_MASK
-from rlbook.interaction.guards import METRICS, number
+from rlbook.interaction.guards import METRICS, BadAnswer, number, outside, unpack_step
 from rlbook.interaction.resumable import ResumableEnv
 
 Masks = dict[int, Any]
@@ -82,7 +82,8 @@ class SyncVector(VectorEnv):
         for i, recorder in enumerate(self.envs):
             if not waiting[i]:
                 recorder.actions.append(actions[i])
-                recorder.obs, reward, terminated[i], truncated[i], info = recorder.env.step(actions[i])
+                answer = unpack_step(recorder.env.step(actions[i]))
+                recorder.obs, reward, terminated[i], truncated[i], info = answer
                 rewards[i] = number(reward)
                 if METRICS in info:
                     named[i] = info[METRICS]
@@ -132,9 +133,32 @@ def stacked(space: spaces.Space, rows: Sequence[Any]) -> Any:
     if space.shape is None or space.dtype is None:
         return concatenate(space, rows, create_empty_array(space, len(rows)))
     whole = np.empty((len(rows), *space.shape), space.dtype)
+    shape, dtype = space.shape, whole.dtype
     for i, row in enumerate(rows):
-        whole[i] = row
+        if row.__class__ is np.ndarray and row.dtype is dtype and row.shape == shape:
+            whole[i] = row
+        else:
+            _put(whole, i, row, space)
     return whole
+
+
+def _put(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> None:
+    """`whole[i] = row`, which alone would repeat a row along missing axes, and make 300 a byte's 44.
+
+    Raises:
+        BadAnswer: the row is not of the space's shape, or holds what its type does not.
+    """
+    array = row if isinstance(row, np.ndarray) else np.asarray(row)
+    if array.shape != space.shape or array.dtype.kind not in "fiub":
+        found = f"the observation has shape {array.shape} and type {array.dtype}"
+        raise BadAnswer(f"{found}, outside {space}")
+    if array.dtype == whole.dtype or whole.dtype.kind == "f":
+        whole[i] = array
+        return
+    with np.errstate(invalid="ignore"):
+        whole[i] = array
+    if not np.array_equal(whole[i], array):
+        raise outside(array[whole[i] != array].flat[0], space)
 
 
 def columns(named: dict[int, dict[str, float]], num_envs: int) -> dict[str, Any]:

@@ -376,7 +376,7 @@ class Breaking(Treadmill):
     ("answer", "said"),
     [
         (KeyError("north"), "the environment failed in a simulation of the search: KeyError: 'north'"),
-        (None, "the environment failed in a simulation of the search: TypeError: float"),
+        (None, "the environment failed in a simulation of the search: the reward must be a number, got None"),
         (math.nan, "the reward of a simulated step is not finite: nan"),
     ],
 )

@@ -30,6 +30,7 @@ from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, T
 from rlbook.envs.enumeration import Restorable
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
+from rlbook.interaction.guards import cause_of, number, unpack_step
 from rlbook.seeding import Uniform
 
 S = TypeVar("S")
@@ -137,8 +138,9 @@ class Simulator(ABC, Generic[S]):
         Raises TrainingError where it fails.
         """
         try:
-            self.obs, reward, terminated, truncated, _ = self.copy.step(self.actions[action])
-            paid = float(reward)
+            answer = unpack_step(self.copy.step(self.actions[action]))
+            self.obs, reward, terminated, truncated, _ = answer
+            paid = number(reward)
         except TrainingError:
             raise
         except Exception as error:
@@ -250,8 +252,7 @@ def simulator_of(
 
 def _failure(error: Exception) -> TrainingError:
     """What the environment raised while it was simulated, in one sentence."""
-    cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return TrainingError(f"the environment failed in a simulation of the search: {cause}")
+    return TrainingError(f"the environment failed in a simulation of the search: {cause_of(error)}")
 
 
 def copied(env: gymnasium.Env, memo: dict[int, Any]) -> gymnasium.Env:

@@ -1,0 +1,207 @@
+"""An environment answers as gymnasium asks, or is refused in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import rlbook
+from rlbook.interaction.spaces import AdaptedVectorEnv, adapt
+from rlbook.interaction.sync_vector import SyncVector
+from rlbook.interaction.vector import VectorInteraction
+
+BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
+AGENTS = {"q_learning": spaces.Discrete(4), "semi_gradient_sarsa": BOX, "dqn": BOX, "ppo": BOX}
+"""Agents and what they see: a table's own loop, one environment, and two of many."""
+
+
+class Answering(gymnasium.Env):
+    """Four steps an episode; from the fifth step on `step` and `reset` change the answers."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(
+        self, space: spaces.Space, step: Callable[[Any], Any] = tuple,
+        reset: Callable[[Any], Any] = tuple,
+    ) -> None:  # fmt: skip
+        self.observation_space, self.answer, self.begin, self.count = space, step, reset, 0
+        self.right: Any = np.zeros(2, np.float32) if space is BOX else 1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return self.begin((self.right, {})) if self.count else (self.right, {})
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        said = self.right, 1.0, self.count % 4 == 0, False, {}
+        return self.answer(said) if self.count >= 5 else said
+
+
+def trained(algorithm: str, steps: int = 12, **answers: Any) -> rlbook.Run:
+    options: dict[str, Any] = {"num_envs": 1} if algorithm in ("dqn", "ppo") else {}
+    env = Answering(AGENTS[algorithm], **answers)
+    return rlbook.train(algorithm, env, steps=steps, eval_every=0, **options)
+
+
+def refusal(algorithm: str, **answers: Any) -> str:
+    with pytest.raises(rlbook.TrainingError) as error:
+        trained(algorithm, **answers)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def put(place: int, value: Any) -> Callable[[Any], Any]:
+    """Puts a value into a step's five."""
+    return lambda said: (*said[:place], value, *said[place + 1 :])
+
+
+GRADIENT = torch.ones((), requires_grad=True)
+FIVE = "step must return observation, reward, terminated, truncated and info, got"
+OLD = "step returned 4 values, as gym did before gymnasium: it must return 5"
+NUMBER = "the reward must be a number, got"
+FORMS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "old": (lambda said: (*said[:3], said[4]), OLD),
+    "three": (lambda said: said[:3], f"{FIVE} 3 values"),
+    "nothing": (lambda said: None, f"{FIVE} None"),
+    "info": (put(4, None), "info must be a dict, got None"),
+    "text": (put(2, "False"), "terminated must be True or False, got 'False'"),
+    "no flag": (put(2, None), "terminated must be True or False, got None"),
+    "NaN": (put(3, np.nan), "truncated must be True or False, got nan"),
+    "two": (put(3, 2), "truncated must be True or False, got 2"),
+    "float": (put(2, 1.0), "terminated must be True or False, got 1.0"),
+    "flags": (put(2, np.array([True])), "terminated must be True or False, got array([ True])"),
+    "reward": (put(1, "1"), f"{NUMBER} '1'"),
+    "bytes": (put(1, b"1"), f"{NUMBER} b'1'"),
+    "digits": (put(1, np.array("1")), f"{NUMBER} array('1'"),
+    "complex": (put(1, np.complex128(1j)), f"{NUMBER} np.complex128(1j)"),
+    "row": (put(1, np.array([1.0])), f"{NUMBER} array([1.]) of shape (1,)"),
+    "tensor": (put(1, torch.ones(1)), f"{NUMBER} tensor([1.]) of shape (1,)"),
+    "gradient": (put(1, GRADIENT), f"{NUMBER} tensor(1., requires_grad=True), which has a gradient"),
+}
+
+
+@pytest.mark.parametrize("algorithm", AGENTS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_step_of_another_form_is_one_sentence(algorithm: str, form: str) -> None:
+    step, sentence = FORMS[form]
+    told = refusal(algorithm, step=step)
+    assert sentence in told and told.startswith("the environment failed at step 5: ")
+
+
+STARTS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "bare": (lambda said: np.array([0.5, -0.5]), "got array([ 0.5, -0.5])"),
+    "observation": (lambda said: said[0], "got "),
+    "no info": (lambda said: (said[0], None), "got "),
+    "three": (lambda said: (*said, {}), "got "),
+}
+
+
+@pytest.mark.parametrize("algorithm", AGENTS)
+@pytest.mark.parametrize("form", STARTS)
+def test_a_reset_of_another_form_is_one_sentence(algorithm: str, form: str) -> None:
+    reset, got = STARTS[form]
+    sentence = f"failed to reset after step 4: reset must return an observation and a dict, {got}"
+    assert sentence in refusal(algorithm, reset=reset)
+
+
+GOOD: dict[str, Callable[[Any], Any]] = {
+    "numpy": lambda said: (said[0], np.float32(1.0), np.bool_(said[2]), np.False_, said[4]),
+    "integers": lambda said: (said[0], 1, int(said[2]), np.int64(0), said[4]),
+    "arrays": lambda said: (said[0], np.array(1.0), np.array(said[2]), np.array(False), said[4]),
+    "tensors": lambda said: (said[0], *map(torch.tensor, said[1:4]), said[4]),
+    "list": list,
+}
+
+
+@pytest.mark.parametrize("algorithm", AGENTS)
+@pytest.mark.parametrize("form", GOOD)
+def test_numbers_and_flags_may_be_numpys_and_torchs(algorithm: str, form: str) -> None:
+    run = trained(algorithm, steps=40, step=GOOD[form])
+    assert run.episode_returns == [4.0] * 10
+    assert all(type(item) is float for item in run.episode_returns)
+
+
+OBSERVATIONS: dict[str, tuple[spaces.Space, Any, Any]] = {
+    "one number for two": (BOX, np.zeros(2, np.float32), np.zeros(1, np.float32)),
+    "a scalar for two": (BOX, np.zeros(2, np.float32), 0.0),
+    "a byte's 300": (spaces.Box(0, 255, (2,), np.uint8), np.zeros(2, np.uint8), np.array([3, 300])),
+    "a half": (spaces.Discrete(4), 2, 2.5),
+    "no number": (spaces.Discrete(4), 2, np.nan),
+    "a text": (BOX, np.zeros(2, np.float32), np.array(["0.1", "0.2"])),
+}
+
+
+@pytest.mark.parametrize("case", OBSERVATIONS)
+@pytest.mark.filterwarnings("error")
+def test_an_observation_is_not_bent_into_its_space(case: str) -> None:
+    """As `array[i] = row` would: spread over the axes, wrapped around, or cut to a whole number."""
+    space, right, wrong = OBSERVATIONS[case]
+
+    class Odd(Answering):
+        def __init__(self) -> None:
+            super().__init__(space, step=put(0, wrong))
+            self.right = right
+
+    with pytest.raises(rlbook.TrainingError, match=r"step 5: the observation .* outside"):
+        rlbook.train("ppo", Odd(), steps=12, num_envs=1, eval_every=0)
+
+
+class Many(VectorEnv):
+    """Two environments side by side, as somebody else writes them."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+    num_envs = 2
+    single_observation_space, single_action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+    def __init__(self, **said: Any) -> None:
+        self.said = said
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.said.get("reset", (np.zeros(2, np.int64), {}))
+
+    def step(self, actions: Any) -> Any:
+        said = {
+            "obs": np.zeros(2, np.int64), "reward": np.ones(2), "terminated": np.zeros(2, np.bool_),
+            "truncated": np.zeros(2, np.bool_), "info": {},
+        }  # fmt: skip
+        return self.said.get("step", tuple((said | self.said).values()))
+
+
+MANY: dict[str, tuple[Any, str]] = {
+    "reward": ([1.0, 1.0], "reward must be an array [2] of numbers, got [1.0, 1.0]"),
+    "terminated": (np.zeros(2), "terminated must be an array [2] of bools, got array([0., 0.])"),
+    "truncated": (np.zeros((2, 1), np.bool_), "truncated must be an array [2] of bools, got array([["),
+    "info": ((), "info must be a dict, got ()"),
+    "step": ((0, 1, 2, 3), OLD),
+}
+
+
+@pytest.mark.parametrize("part", MANY)
+def test_many_side_by_side_are_held_to_the_same(part: str) -> None:
+    value, sentence = MANY[part]
+    env = Many(**{part: value})
+    adaptation = adapt(env.single_observation_space, env.single_action_space, rlbook.PPO)
+    interaction = VectorInteraction(AdaptedVectorEnv(env, adaptation), np.random.default_rng(0))
+    interaction.start()
+    with pytest.raises(rlbook.TrainingError) as error:
+        interaction.step(np.zeros(2, np.int64))
+    assert sentence in str(error.value)
+
+
+def test_a_wrapper_that_takes_four_values_apart_says_what_is_wrong() -> None:
+    env = gymnasium.wrappers.TimeLimit(Answering(BOX, step=FORMS["old"][0]), 100)
+    with pytest.raises(rlbook.TrainingError, match=f"step 5: {OLD}"):
+        rlbook.train("dqn", env, steps=12, num_envs=1, eval_every=0)
+
+
+def test_many_in_one_process_show_what_one_shows() -> None:
+    many = SyncVector([Answering(BOX), Answering(BOX)])
+    shown, _ = many.reset(seed=0)
+    assert shown.dtype == np.float32 and shown.shape == (2, 2)
