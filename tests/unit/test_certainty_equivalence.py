@@ -141,9 +141,8 @@ def test_what_was_never_tried_is_worth_nothing_or_everything() -> None:
     np.testing.assert_allclose(zero.values(), [2.0, 3.0, 0.0], rtol=0, atol=1e-9)  # the tolerance
     np.testing.assert_allclose(optimistic.values(), [6.0, 6.0, 6.0], rtol=0, atol=1e-9)
     assert (zero.act(0, explore=False), optimistic.act(0, explore=False)) == (0, 1)
-    np.testing.assert_allclose(
-        optimistic.action_values(), [[1 + 0.5 * 6, 6], [3, 6], [6, 6]], rtol=0, atol=1e-9
-    )
+    expected = [[1 + 0.5 * 6, 6], [3, 6], [6, 6]]
+    np.testing.assert_allclose(optimistic.action_values(), expected, rtol=0, atol=1e-9)  # the tolerance
 
 
 def test_it_plans_every_so_many_steps_and_epsilon_is_the_probability_of_a_random_action() -> None:

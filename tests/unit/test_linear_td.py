@@ -95,7 +95,7 @@ def test_tds_fixed_point_with_a_table_is_the_value_and_with_aggregation_has_no_p
     np.testing.assert_allclose(groups.a @ w, groups.b, rtol=0, atol=residual)
     # PBE = dᵀ C⁻¹ d with d = b - A w
     least = 3 * residual**2 * np.linalg.norm(np.linalg.inv(groups.c), 2)
-    assert 0 <= projected_bellman_error(w, groups) <= least < 1e-20
+    assert 0 <= projected_bellman_error(w, groups) <= least < rounding_bound("float64")
     assert projected_bellman_error(w + 0.1, groups) > 1e-4
     best = least_squares_solution(x.T * visits @ x, x.T * visits @ values)
     least = value_error(best, x, values, visits)

@@ -149,4 +149,4 @@ def test_the_best_policy_of_one_who_goes_on_exploring_is_not_the_best_policy(env
     """What the page says of the on-policy learners: their distances in the end are these."""
     exact = ExactEvaluation(model_of(rlbook.make(env)), 0.99)
     regret = exact.regret(best_trembling(env, epsilon))
-    assert regret == pytest.approx(distance, rel=0, abs=5e-5), "four decimals"
+    assert regret == near(distance, decimals=4)

@@ -113,7 +113,7 @@ def test_where_long_play_wins_prioritized_sweeping_takes_few_backups() -> None:
     agent = PrioritizedSweeping.solve(model, gamma=1.0, tolerance=1e-2)
     exact = PolicyIteration.solve(model, gamma=1.0).values()
     assert agent.converged and agent.state_dict()["backups"] < 100_000
-    np.testing.assert_allclose(agent.values(), exact, rtol=0, atol=1e-2)
+    np.testing.assert_allclose(agent.values(), exact, rtol=0, atol=agent.config.tolerance)
 
 
 LOOPS = {
@@ -354,7 +354,7 @@ def test_automatic_sweeps_reach_what_plain_ones_reach() -> None:
     fast = ValueIteration.solve(model, gamma=0.99, tolerance=1e-7)
     with plain_forms():
         plain = ValueIteration.solve(model, gamma=0.99, tolerance=1e-7)
-    np.testing.assert_allclose(fast.values(), plain.values(), rtol=0, atol=2 * 1e-7)
+    np.testing.assert_allclose(fast.values(), plain.values(), rtol=0, atol=2 * fast.config.tolerance)
 
 
 def test_planning_needs_no_numba() -> None:
@@ -415,8 +415,8 @@ def test_where_knowledge_travels_cell_by_cell_automatic_goes_on_in_place() -> No
     automatic = ValueIteration.solve(model, gamma=0.99, tolerance=1e-7)
     synchronous = ValueIteration.solve(model, gamma=0.99, tolerance=1e-7, sweep="synchronous")
     exact = PolicyIteration.solve(model, gamma=0.99).values()
-    np.testing.assert_allclose(automatic.values(), exact, rtol=0, atol=1e-7)
-    np.testing.assert_allclose(synchronous.values(), exact, rtol=0, atol=1e-7)
+    for agent in (automatic, synchronous):
+        np.testing.assert_allclose(agent.values(), exact, rtol=0, atol=agent.config.tolerance)
     assert 1.5 * automatic.state_dict()["sweep"] < synchronous.state_dict()["sweep"]
 
 

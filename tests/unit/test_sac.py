@@ -287,9 +287,9 @@ def test_the_first_actions_are_uniform_and_later_ones_the_policys() -> None:
             np.testing.assert_allclose(np.arctanh(later).std(0), math.exp(-1.0), rtol=5 / (2 * count) ** 0.5)
         else:
             likely = np.exp([0, 1, 2]) / np.exp([0, 1, 2]).sum()
-            # 4 standard errors of a share are 4 √(¼ / n) = .0141, at most
-            np.testing.assert_allclose(np.bincount(first) / count, 1 / 3, rtol=0, atol=0.0141)
-            np.testing.assert_allclose(np.bincount(later) / count, likely, rtol=0, atol=0.0141)
+            error = 4 * 0.5 / count**0.5                        # 4 standard errors of a share, at most
+            np.testing.assert_allclose(np.bincount(first) / count, 1 / 3, rtol=0, atol=error)
+            np.testing.assert_allclose(np.bincount(later) / count, likely, rtol=0, atol=error)
 
 
 def test_noise_is_held_as_long_as_was_asked_for() -> None:
