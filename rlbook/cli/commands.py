@@ -49,6 +49,8 @@ def train(words: Sequence[str]) -> int:
     try:
         show(training.run.json, result)
     except Unprinted as error:
+        if training.run.json:                # who asked for it has nothing
+            raise Unprinted(f"the run is finished and in {folder}; {error}") from error
         abandon_stdout()
         note(f"rlbook: the run is finished and in {folder}; {error}")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import math
@@ -179,25 +180,33 @@ def last_good(folder: Path) -> str:
 
 
 def show(as_json: bool, result: Result) -> None:
-    """A command's result, on standard output. Raises Unprinted where it takes no more, and BrokenPipeError where the reader has gone."""
+    """A command's result, on standard output.
+
+    Raises:
+        Unprinted: it takes no more, or is closed; of JSON also where the reader has gone.
+        BrokenPipeError: the reader has gone, having read enough (`| head`).
+    """
     facts, text = result
-    with _printing():
+    with _printing(leaving=not as_json):
         print(json.dumps(_finite(facts), allow_nan=False) if as_json else text, flush=True)
 
 
 def show_rest() -> None:
     """What was printed and still waits is written. Raises what `show` raises."""
-    with _printing():
+    with _printing(leaving=True):
         sys.stdout.flush()
 
 
 @contextlib.contextmanager
-def _printing() -> Iterator[None]:
+def _printing(*, leaving: bool) -> Iterator[None]:
+    """`leaving`: whether the reader may go before the end."""
     try:
         yield
-    except BrokenPipeError:
-        raise
+        if isinstance(sys.stdout, _Closed):
+            sys.stdout.end()
     except OSError as error:
+        if leaving and isinstance(error, BrokenPipeError):
+            raise
         raise Unprinted(f"the result was not printed ({(error.strerror or str(error)).lower()})") from error
 
 
@@ -262,6 +271,26 @@ class _Forgiving(io.TextIOBase):
         return self.stream.encoding
 
 
+class _Closed(io.TextIOBase):
+    """A standard output that was closed before the start: takes everything, and knows of it."""
+
+    def __init__(self) -> None:
+        self.lost = False
+
+    def write(self, text: str) -> int:
+        self.lost = self.lost or bool(text)
+        return len(text)
+
+    def fileno(self) -> int:
+        return 1                             # the null device, see `forgiving_streams`
+
+    def end(self) -> None:
+        """Raises OSError where something was written since the last call."""
+        lost, self.lost = self.lost, False
+        if lost:
+            raise OSError(errno.EBADF, "standard output is closed")
+
+
 @contextlib.contextmanager
 def forgiving_streams() -> Iterator[None]:
     """While open, standard error swallows what cannot be written, a closed stream leads nowhere, and what a terminal cannot show is a "?".
@@ -271,7 +300,8 @@ def forgiving_streams() -> Iterator[None]:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             _open_null(number)
-            setattr(sys, name, open(os.devnull, "r" if number == 0 else "w"))  # noqa: SIM115 - as long as the process
+            null = open(os.devnull, "r" if number == 0 else "w")  # noqa: SIM115 - until the end
+            setattr(sys, name, _Closed() if number == 1 else null)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

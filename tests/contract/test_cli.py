@@ -613,6 +613,27 @@ def test_no_run_is_lost_for_what_its_output_leads_to(empty_folder: Path) -> None
     assert errors["explained"] == "rlbook: the result was not printed (no space left on device)\n"
 
 
+def test_a_result_that_nobody_got_is_no_success(empty_folder: Path) -> None:
+    train = "rlbook train q_learning Maze-v0 --steps 60 --eval-every 0 --json --out"
+    lost, closed = "the result was not printed", "(standard output is closed)"
+    expected = {
+        f"{train} closed >&-": f"the run is finished and in closed; {lost} {closed}",
+        f"{train} full >/dev/full": f"the run is finished and in full; {lost} (no space left on device)",
+        "rlbook evaluate closed --episodes 2 --json >&-": f"{lost} {closed}",
+        "rlbook evaluate closed --episodes 2 --json | true": f"{lost} (broken pipe)",
+        "rlbook list >&-": f"{lost} {closed}",
+        "rlbook --version >&-": f"{lost} {closed}",
+    }
+    for line, sentence in expected.items():
+        process = shell(line, empty_folder)
+        said = process.communicate(timeout=120)[1]
+        assert (process.returncode, said.splitlines()[-1]) == (1, f"rlbook: {sentence}"), line
+        assert "Traceback" not in said and "Exception ignored" not in said
+    for line, code in {"rlbook list | head -1": 0, "rlbook nonsense >&-": 2}.items():
+        process = shell(line, empty_folder)
+        assert "Traceback" not in process.communicate(timeout=120)[1] and process.returncode == code
+
+
 def test_a_curve_that_cannot_be_drawn_is_a_note(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (empty_folder / "run" / ".tmp-curve.png").mkdir(parents=True)                   # in the way of the picture
     assert cli.main("train q_learning Maze-v0 --episodes 2 --eval-every 0 --out run --json".split()) == 0
