@@ -15,7 +15,7 @@ result does not show it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,11 @@ def assert_near(
 def widths(module: torch.nn.Module) -> int:
     """The sum of the widths of a network's layers: its `terms`. Biases and norms count as layers, which is more than enough."""
     return sum(parameter.shape[-1] for parameter in module.parameters() if parameter.dim())
+
+
+def largest(tensors: Iterable[Any]) -> float:
+    """The largest absolute value in several: the `size` of gradients that one backward pass gave, which have their terms from each other."""
+    return max(_size(_plain(tensor)) for tensor in tensors)
 
 
 def _half_a_unit(decimals: int | None) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, largest, widths
 from torch import Tensor
 
 from rlbook.fast.llama import LlamaDecoder, is_plain_llama
@@ -18,7 +19,6 @@ from rlbook.llm.causal_lm import CausalDecoder
 from rlbook.llm.lora import LoraSettings, add_lora, lora_layers
 from rlbook.llm.rows import SHARED, Rows, rows_of
 
-TOLERANCE = 1e-5
 FAMILY: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
     "llama with biases": ("llama", {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True}),
@@ -61,7 +61,7 @@ def test_logits_are_those_of_each_text_alone(model: Any, shared: int) -> None:
     assert len(rows.prefix) == shared and len(rows.prompt) == 3
     logits = causal_lm.logits(model, rows)
     for row in range(4):
-        assert (logits[row] - alone(model, rows, row)).abs().max() < TOLERANCE
+        assert_near(logits[row], alone(model, rows, row), terms=widths(model))
 
 
 @pytest.mark.parametrize("shared", [0, SHARED])
@@ -71,7 +71,8 @@ def test_gradients_are_those_of_transformers(model: Any, shared: int) -> None:
         with plain_forms(plain):
             loss = causal_lm.logits(model, rows).log_softmax(-1)[..., 5].mean()
         results.append(torch.autograd.grad(loss, parameters))
-    assert all((ours - theirs).abs().max() < TOLERANCE for ours, theirs in zip(*results, strict=True))
+    terms = 2 * widths(model) + rows.completion.numel()                               # there and back
+    assert_near(*results, terms=terms, size=largest(results[1]))
 
 
 @pytest.mark.parametrize("lengths", [(3, 1, 7, 3), (4, 4, 4, 4)], ids=["ragged", "even"])
@@ -89,7 +90,7 @@ def test_the_decoder_says_what_each_text_alone_says(model: Any, shared: int, len
                 state, decoder = decoder.state_dict(), type(decoder)(model)
                 decoder.load_state_dict(state)
             found.append(decoder.step(rows.completion[:, column]))
-        assert (torch.stack(found, dim=1) - expected).abs().max() < TOLERANCE
+        assert_near(torch.stack(found, dim=1), expected, terms=widths(model))
 
 
 @pytest.mark.fast_form
@@ -134,7 +135,8 @@ def test_sliding_windows_are_left_to_transformers(random_model: Callable[..., An
     rows = texts(0, (12, 9, 10, 12))
     assert not is_plain_llama(model) and isinstance(causal_lm.decoder(model), CausalDecoder)
     logits = causal_lm.logits(model, rows)
-    assert all((logits[row] - alone(model, rows, row)).abs().max() < TOLERANCE for row in range(4))
+    for row in range(4):
+        assert_near(logits[row], alone(model, rows, row), terms=widths(model))
 
 
 @pytest.mark.fast_form
@@ -154,7 +156,8 @@ def test_adapters_are_computed_live(kind: str, options: dict[str, bool], random_
         with plain_forms(plain):
             logits = causal_lm.logits(model, rows)
         results.append((logits.detach(), *torch.autograd.grad(logits.log_softmax(-1)[..., 5].mean(), trained)))
-    assert all((ours - theirs).abs().max() < TOLERANCE for ours, theirs in zip(*results, strict=True))
+    terms = 2 * widths(model) + rows.completion.numel()
+    assert_near(*results, terms=terms, size=largest(results[1]))
     assert (results[0][0] - before).abs().max() > 0.1
     on = causal_lm.decoder(model)
     with adapters_off(model):
@@ -162,8 +165,8 @@ def test_adapters_are_computed_live(kind: str, options: dict[str, bool], random_
         assert torch.equal(causal_lm.logits(model, rows).detach(), before)
     assert isinstance(on, LlamaDecoder) and isinstance(off, LlamaDecoder)
     for decoder, expected in ((on, results[0][0]), (off, before)):
-        assert (decoder.prefill(rows, new_tokens=1) - expected[:, 0]).abs().max() < TOLERANCE
-        assert (decoder.step(rows.completion[:, 0]) - expected[:, 1]).abs().max() < TOLERANCE
+        assert_near(decoder.prefill(rows, new_tokens=1), expected[:, 0], terms=widths(model))
+        assert_near(decoder.step(rows.completion[:, 0]), expected[:, 1], terms=widths(model))
 
 
 def test_dropout_of_an_adapter_is_left_to_transformers(random_model: Callable[..., Any]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import assert_near, largest, widths
 from torch import Tensor
 
 from rlbook.agent import Step
@@ -34,7 +35,6 @@ from rlbook.llm.tokenizer import IDS
 from rlbook.policies.build import PolicySettings, build_policy
 
 EOS, PAD = IDS["<eos>"], IDS["<pad>"]
-TOLERANCE = 1e-5                             # nats
 
 
 def built(env: Any, **settings: Any) -> Any:
@@ -86,7 +86,7 @@ def test_stepped_rollout_equals_fused_generation_with_the_same_noise(policy: Lan
     assert (fused.mask == mask).all()
     assert mask.sum(1).min() < mask.sum(1).max()                                      # some ended earlier than others
     assert (fused.tokens[mask] == batch.action.numpy()[mask]).all()
-    assert np.abs(fused.log_prob - batch.log_prob.numpy())[mask].max() < TOLERANCE
+    assert_near(fused.log_prob[mask], batch.log_prob[batch.mask], terms=widths(policy.model))
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
@@ -95,7 +95,8 @@ def test_recomputed_log_probs_equal_the_sampled_ones(model: Any, temperature: fl
     policy = LanguageModelPolicy(model, temperature=temperature)
     batch = policy.batch(collect(policy, AdditionVector(16, max_new_tokens=8, model=folder), 0, np.random.default_rng(0)))
     log_prob, _, _ = policy.evaluate(batch)
-    assert (log_prob - batch.log_prob)[batch.mask].abs().max() < TOLERANCE
+    terms, size = widths(model), float(batch.log_prob.abs().max()) / min(1.0, temperature)
+    assert_near(log_prob[batch.mask], batch.log_prob[batch.mask], terms=terms, size=size)
     reference, _, _ = policy.frozen_copy().evaluate(batch)
     assert torch.equal(reference, log_prob)
 
@@ -114,11 +115,13 @@ def test_log_probs_of_a_bigram_model_are_its_table() -> None:
         model.lm_head.weight[:, :size] = table.T / 32**0.5
     batch = ragged_batch()
     log_prob, entropy, _ = LanguageModelPolicy(model).evaluate(batch)
+    assert entropy is not None
     last = batch.obs["tokens"].gather(1, batch.obs["length"][:, None] - 1)
     before = torch.cat([last, batch.action[:, :-1]], dim=1)                           # the token before each one drawn
     expected = table.log_softmax(-1)[before]
-    assert torch.allclose(log_prob[batch.mask], expected.gather(-1, batch.action[..., None])[..., 0][batch.mask], atol=TOLERANCE)
-    assert torch.allclose(entropy[batch.mask], -(expected.exp() * expected).sum(-1)[batch.mask], atol=TOLERANCE)
+    rounded: Any = {"terms": widths(model), "size": largest([expected])}
+    assert_near(log_prob[batch.mask], expected.gather(-1, batch.action[..., None])[..., 0][batch.mask], **rounded)
+    assert_near(entropy[batch.mask], -(expected.exp() * expected).sum(-1)[batch.mask], **rounded)
 
 
 def test_our_llama_is_the_llama_of_transformers(lively_llama: Callable[..., Any]) -> None:
@@ -131,8 +134,10 @@ def test_our_llama_is_the_llama_of_transformers(lively_llama: Callable[..., Any]
             logits = policy.logits(batch)
         loss = (logits.log_softmax(-1)[..., 0] * batch.mask).sum()
         results.append((logits[batch.mask].detach(), *torch.autograd.grad(loss, parameters)))
-    for ours, theirs in zip(*results, strict=True):
-        assert (ours - theirs).abs().max() < TOLERANCE * max(1.0, theirs.abs().max().item())
+    (logits, *gradients), (expected, *expected_gradients) = results
+    assert_near(logits, expected, terms=widths(policy.model))
+    terms = 2 * widths(policy.model) + batch.action.numel()                           # there and back
+    assert_near(gradients, expected_gradients, terms=terms, size=largest(expected_gradients))
 
 
 def test_our_decoder_is_the_llama_of_transformers(model: Any) -> None:
@@ -144,7 +149,7 @@ def test_our_decoder_is_the_llama_of_transformers(model: Any) -> None:
         logits = state.logits(tokens, length)
         for row in range(len(tokens)):
             fresh = model(input_ids=torch.from_numpy(tokens[row, : length[row]])[None]).logits[0, -1]
-            assert (logits[row] - fresh).abs().max() < TOLERANCE
+            assert_near(logits[row], fresh, terms=widths(model))
         tokens = tokens.copy()
         tokens[np.arange(len(tokens)), length] = batch.action[:, t].numpy()
         length = length + 1
@@ -159,13 +164,15 @@ def test_batched_equals_unbatched_with_ragged_prompts(model: Any) -> None:
     torch.nn.init.normal_(policy.critic.weight, std=0.1, generator=torch.Generator().manual_seed(2))
     log_prob, entropy, value = policy.evaluate(batch)
     assert value is not None
+    assert entropy is not None
+    rounded: Any = {"terms": widths(policy), "size": largest([log_prob])}
     for row in range(len(batch)):
         written = batch.mask[row]
-        assert (log_prob[row][written] - alone(model, batch, row)).abs().max() < TOLERANCE
+        assert_near(log_prob[row][written], alone(model, batch, row), **rounded)
         _, single_entropy, single_value = policy.evaluate(batch[row : row + 1])
-        assert single_value is not None
-        assert (entropy[row] - single_entropy[0])[written].abs().max() < TOLERANCE
-        assert (value[row] - single_value[0])[written].abs().max() < TOLERANCE
+        assert single_entropy is not None and single_value is not None
+        assert_near(entropy[row][written], single_entropy[0][written], **rounded)
+        assert_near(value[row][written], single_value[0][written], **rounded)
 
 
 @pytest.mark.parametrize("extra", range(1, 8))
@@ -183,8 +190,9 @@ def test_padding_by_one_to_seven_tokens_changes_nothing(policy: LanguageModelPol
         old = log_prob.detach()
         losses.append(clipped_surrogate_loss(log_prob, old, torch.full_like(old, 0.7), mask=one.mask) + log_prob[one.mask].mean())
     gradients = [torch.autograd.grad(loss, list(policy.model.parameters())) for loss in losses]
-    assert losses[0].item() == pytest.approx(losses[1].item(), abs=1e-6)
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*gradients, strict=True))
+    terms = 2 * widths(policy.model) + batch.action.numel()                           # there and back
+    assert_near(*losses, terms=terms, size=largest([log_prob]))
+    assert_near(*gradients, terms=terms, size=largest(gradients[0]))
 
 
 def test_a_longer_prompt_beside_it_changes_no_row(policy: LanguageModelPolicy) -> None:
@@ -198,10 +206,10 @@ def test_a_longer_prompt_beside_it_changes_no_row(policy: LanguageModelPolicy) -
     rest = (torch.cat([getattr(batch, name), getattr(long, name)]) for name in ("action", "log_prob", "mask"))
     both = Batch({"tokens": tokens, "length": length}, *rest)
     log_prob, beside = policy.evaluate(batch)[0], policy.evaluate(both)[0][:-1]
-    assert (log_prob - beside)[batch.mask].abs().max() < TOLERANCE
+    assert_near(log_prob[batch.mask], beside[batch.mask], terms=widths(policy))
     greedy = [policy.act({k: v.numpy() for k, v in one.obs.items()}, None) for one in (batch, both)]
     assert (greedy[0][0] == greedy[1][0][:-1]).all()
-    assert np.abs(greedy[0][1] - greedy[1][1][:-1]).max() < TOLERANCE
+    assert_near(greedy[0][1], greedy[1][1][:-1], terms=widths(policy), size=largest([log_prob]))
 
 
 # ---- three: how the batch was cut
@@ -227,7 +235,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch_split(policy: LanguageM
 
     whole, cut = gradient(len(batch)), gradient(size)
     assert whole.norm() > 1e-3
-    assert (whole - cut).norm() < 1e-5 * whole.norm()
+    assert_near(cut, whole, terms=2 * widths(policy.model) + batch.action.numel())
 
 
 # ---- four: ids are what counts
@@ -250,7 +258,7 @@ def test_what_is_trained_on_are_the_ids_that_were_drawn(gpt2_folder: Path) -> No
     log_prob, _, _ = policy.evaluate(policy.batch(rollout))
     ids = [[*first["tokens"][0, : first["length"][0]].tolist(), IDS["4"], IDS["6"], EOS]]
     expected = policy.model(input_ids=torch.tensor(ids)).logits[0, -4:-1].log_softmax(-1)[range(3), ids[0][-3:]]
-    assert (log_prob[0] - expected).abs().max() < TOLERANCE
+    assert_near(log_prob[0], expected, terms=widths(policy))
 
 
 def test_a_right_answer_with_padding_in_it_is_wrong() -> None:
@@ -311,7 +319,7 @@ def test_acting_does_not_depend_on_the_cache(policy: LanguageModelPolicy, folder
     def check() -> None:
         kept, fresh = policy.act(obs, None, state), policy.act(obs, None)
         assert (kept[0] == fresh[0]).all()
-        assert np.abs(kept[1] - fresh[1]).max() < TOLERANCE
+        assert_near(kept[1], fresh[1], terms=widths(policy), size=8.0)               # log-probabilities of the least likely tokens
 
     for turn in range(14):
         check()
@@ -334,7 +342,7 @@ def test_any_sequence_of_texts_gets_its_own_logits(model: Any) -> None:
     state = policy.initial_state()
     tokens, length = rng.integers(0, len(IDS), (4, 40)), np.array([3, 5, 5, 9])
     for turn in range(25):
-        assert (state.logits(tokens, length) - policy.initial_state().logits(tokens, length)).abs().max() < TOLERANCE
+        assert_near(state.logits(tokens, length), policy.initial_state().logits(tokens, length), terms=widths(model))
         tokens = tokens.copy()
         if turn % 6 == 5:
             tokens[rng.integers(4), 1] = (tokens[0, 1] + 1 + rng.integers(len(IDS) - 1)) % len(IDS)
@@ -370,14 +378,16 @@ def test_values_are_those_of_the_texts_one_by_one(model: Any, folder: str | None
     assert not value.any() and not next_value.any()                                   # a new critic says 0 everywhere
     torch.nn.init.normal_(policy.critic.weight, std=0.1, generator=torch.Generator().manual_seed(2))
     value, next_value = policy.values(rollout)
+    size = float(policy.critic.weight.detach().norm() * policy.critic.weight.numel() ** 0.5)     # of h ≈ ±1
+    rounded: Any = {"terms": widths(policy), "size": size}
     batch = policy.batch(rollout)
     tokens, length = batch.obs["tokens"].clone(), batch.obs["length"].clone()
     for t in range(len(rollout)):
         valid = batch.mask[:, t]
-        assert (policy.value({"tokens": tokens, "length": length}) - value[t])[valid].abs().max() < TOLERANCE
+        assert_near(policy.value({"tokens": tokens, "length": length})[valid], value[t][valid], **rounded)
         tokens[torch.arange(5), length] = batch.action[:, t]
         length = length + 1
-        assert (policy.value({"tokens": tokens, "length": length}) - next_value[t])[valid].abs().max() < TOLERANCE
+        assert_near(policy.value({"tokens": tokens, "length": length})[valid], next_value[t][valid], **rounded)
 
 
 # ---- a folder of one's own
@@ -389,7 +399,7 @@ def test_any_local_folder_is_a_policy(gpt2_folder: Path) -> None:
     assert policy.model.config.model_type == "gpt2"
     batch = policy.batch(collect(policy, env, 0, np.random.default_rng(0)))
     assert batch.obs["length"].min() < batch.obs["length"].max()                      # "12" is one token, "13" two
-    assert (policy.evaluate(batch)[0] - batch.log_prob)[batch.mask].abs().max() < TOLERANCE
+    assert_near(policy.evaluate(batch)[0][batch.mask], batch.log_prob[batch.mask], terms=widths(policy))
 
 
 def test_a_tokenizer_whose_pad_is_eos_gets_a_pad_of_its_own(gpt2_folder: Path, tmp_path: Path) -> None:
@@ -405,7 +415,7 @@ def test_a_tokenizer_whose_pad_is_eos_gets_a_pad_of_its_own(gpt2_folder: Path, t
     assert (obs["tokens"][:, -1] == codec.pad).all() and env.observation_space.contains(obs)
     policy = built(env)
     batch = policy.batch(collect(policy, env, 0, np.random.default_rng(0)))
-    assert (policy.evaluate(batch)[0] - batch.log_prob)[batch.mask].abs().max() < TOLERANCE
+    assert_near(policy.evaluate(batch)[0][batch.mask], batch.log_prob[batch.mask], terms=widths(policy))
 
 
 def test_the_right_answer_is_right_whatever_spaces_a_decoder_adds(gpt2_folder: Path, tmp_path: Path) -> None:

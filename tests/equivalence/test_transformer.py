@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from closeness import assert_near, largest, widths
 
 from rlbook.llm.model_folder import FolderError
 from rlbook.llm.models import folder_model
 from rlbook.llm.transformer import continued, from_folder
 
-TOLERANCE = 1e-5
 KINDS = {
     "llama": ("llama", {"num_key_value_heads": 4}),
     "llama, grouped, tied": ("llama", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
@@ -35,13 +35,15 @@ def test_logits_and_gradients_are_those_of_transformers(case: str, random_model:
     tokens = torch.randint(1, 31, (3, 17), generator=torch.Generator().manual_seed(1))       # 0 pads: no gradient there
     both = [ours(tokens), theirs(tokens).logits]
     assert both[1].std() > 0.5                                                        # nothing is hidden by small weights
-    assert (both[0] - both[1]).abs().max() < TOLERANCE
+    assert_near(both[0], both[1], terms=widths(ours))
     for logits in both:
         logits.log_softmax(-1)[..., 5].mean().backward()
     expected = {name.removeprefix("model."): parameter.grad for name, parameter in theirs.named_parameters()}
     found = {name: parameter.grad for name, parameter in ours.named_parameters()}
     assert found.keys() == expected.keys()                                            # a tied matrix once
-    assert all((found[name] - expected[name]).abs().max() < TOLERANCE for name in found)
+    terms, size = 2 * widths(ours) + tokens.numel(), largest(expected.values())        # there and back
+    for name in found:
+        assert_near(found[name], expected[name], terms=terms, size=size)
 
 
 def test_the_cache_changes_nothing(random_model: Callable[..., Any], tmp_path: Path) -> None:
@@ -51,7 +53,7 @@ def test_the_cache_changes_nothing(random_model: Callable[..., Any], tmp_path: P
     tokens = torch.randint(0, 31, (2, 9), generator=torch.Generator().manual_seed(1))
     cache: list[Any] = []
     parts = [model(part, cache) for part in tokens.split([1, 1, 3, 1, 3], dim=1)]
-    assert (torch.cat(parts, dim=1) - model(tokens)).abs().max() < TOLERANCE
+    assert_near(torch.cat(parts, dim=1), model(tokens), terms=widths(model))
     assert [tuple(keys.shape) for keys, _ in cache] == [(2, 2, 9, 6)] * 3             # [B, K, n, D] for each layer
     assert torch.equal(continued(model, tokens, 8), continued(model, tokens, 8, cached=False))
 
@@ -70,7 +72,8 @@ def test_a_sharded_folder_in_half_precision_is_read(random_model: Callable[..., 
     theirs.save_pretrained(tmp_path, max_shard_size="10KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     tokens = torch.arange(12)[None]
-    assert (from_folder(tmp_path)(tokens) - folder_model(tmp_path)(tokens).logits).abs().max() < TOLERANCE
+    ours = from_folder(tmp_path)
+    assert_near(ours(tokens), folder_model(tmp_path)(tokens).logits, terms=widths(ours))
 
 
 @pytest.mark.parametrize(

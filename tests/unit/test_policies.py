@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from closeness import assert_near, near, widths
+from closeness import assert_near, largest, near, widths
 from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -60,16 +60,14 @@ def test_the_written_gradient_is_autograds(activation: str, hidden: tuple[int, .
         assert out.shape == (*leading, 2)
         loss = (weights * out).sum() + out[..., 0].square().sum()          # two users, one of them of a slice
         results.append([out, *torch.autograd.grad(loss, [x, *mlp.parameters()])])
-    size = max(float(part.detach().abs().max()) for part in results[0])
-    assert_near(*results, terms=12 + widths(mlp), size=size)               # 12 rows at most
+    assert_near(*results, terms=12 + widths(mlp), size=largest(results[0]))               # 12 rows at most
 
 
 def test_the_written_gradient_is_right_in_single_precision_too() -> None:
     mlp, x = MLP((4, 64, 64, 2), generator(), out_gain=1.0), torch.randn(256, 4, generator=generator(1))
     ours = torch.autograd.grad(mlp(x).square().mean(), list(mlp.parameters()))
     theirs = torch.autograd.grad(plain(mlp, x).square().mean(), list(mlp.parameters()))
-    size = max(float(part.abs().max()) for part in ours)
-    assert_near(ours, theirs, terms=len(x) + widths(mlp), size=size)
+    assert_near(ours, theirs, terms=len(x) + widths(mlp), size=largest(ours))
 
 
 def test_orthogonal_weights_have_their_gains_and_biases_are_zero() -> None:
