@@ -89,7 +89,7 @@ def widths(module: torch.nn.Module) -> int:
 
 
 def largest(tensors: Iterable[Any]) -> float:
-    """The largest absolute value in several: the `size` of gradients that one backward pass gave, which have their terms from each other."""
+    """The largest absolute value in several: the `size` of gradients that one backward pass gave."""
     return max(_size(_plain(tensor)) for tensor in tensors)
 
 
