@@ -92,7 +92,7 @@ class Uniforms:
 
 def grow_tree(found: SearchTree, world: World, observation: int, simulations: int, config: MCTSConfig, rng: np.random.Generator) -> None:
     """See `rlbook.algorithms.planning.mcts.grow`. Outside tables only the random numbers come faster."""
-    if type(world) is not TableModel:
+    if type(world) is not TableModel or world.mask is not None:
         uniforms: Any = Uniforms(rng)
         mcts.grow.plain(found, world, observation, simulations, config, uniforms)  # type: ignore[attr-defined]
         uniforms.close()

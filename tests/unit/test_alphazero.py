@@ -36,7 +36,7 @@ def against_itself(seed: int = 0, **options: Any) -> tuple[AlphaZero, Any]:
     return agent_in("TicTacToe-v0", seed, {"opponent": "self"}, **{"gamma": 1.0} | options)
 
 
-def oracle(observation: Any) -> tuple[list[float], float]:
+def oracle(observation: Any, allowed: object = None) -> tuple[list[float], float]:
     """A uniform prior, and what the position is worth to the side to move."""
     free = np.asarray(observation) == 0
     return (free / max(free.sum(), 1)).tolist(), float(PERFECT[number(np.asarray(observation))])
@@ -136,7 +136,7 @@ def test_with_exact_values_and_a_uniform_prior_the_search_plays_perfectly_and_wi
 def test_with_exact_values_and_a_uniform_prior_the_search_finds_the_way_out_of_the_maze() -> None:
     planner: Any = rlbook.train("value_iteration", "Maze-v0", eval_every=0).agent
     agent, _ = agent_in("Maze-v0", simulations=100)
-    agent.expect = lambda observation: ([0.25] * 4, float(planner.values()[observation]))  # type: ignore[method-assign,assignment]
+    agent.expect = lambda observation, allowed: ([0.25] * 4, float(planner.values()[observation]))  # type: ignore[method-assign,assignment]
     model = rlbook.make("Maze-v0").unwrapped.model()                  # type: ignore[attr-defined]
     best = planner.action_values() >= planner.action_values().max(axis=1, keepdims=True) - 1e-9
     for state in np.flatnonzero(model.reachable() & ~model.terminal).tolist():
@@ -148,7 +148,7 @@ def test_an_end_is_worth_nothing_beside_what_the_last_move_earned() -> None:
     env.reset(seed=0)
     for cell in (0, 1, 2, 4, 3, 5, 7, 6):                             # X O X / X O O / O X .: the last mark is a draw
         shown = env.step(cell)[0]
-    agent.expect = lambda observation: (oracle(observation)[0], 1000.0)  # type: ignore[method-assign]
+    agent.expect = lambda observation, allowed: (oracle(observation)[0], 1000.0)  # type: ignore[method-assign]
     tree = agent.search(shown, np.random.default_rng(0))
     assert tree.counts() == [0] * 8 + [20] and tree.values()[8] == 0.0
 

@@ -19,7 +19,7 @@ on it; the network learns what the search found.
 At the root P is mixed with noise while training, so that every move is tried at times. Where an
 environment `alternates`, each step belongs to the other side than the one before, and what one side
 gains the other loses; hence the minus. An agent trained so searches the game itself (`rules`)
-whoever it plays: it does not look into its opponent. Where the environment has an `action_mask`, P
+whoever it plays: it does not look into its opponent. Where the environment gives an `action_mask`, P
 is 0 for actions that it excludes; where it has `symmetries`, each state of a minibatch is seen
 under one of them, drawn anew. The network learns z standardised by the mean and deviation of what
 is kept, so that rewards may have any scale.
@@ -151,7 +151,11 @@ class AlphaZero(SearchAgent):
             return Snapshots(game, None, self._num_actions, game.rules())
         return super().look_into(env)
 
-    def act(self, observation: object, *, explore: bool = True) -> int:
+    def act(
+        self, observation: object, *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> int:  # fmt: skip
+        self.restrict(action_mask)
         if not explore:
             rng, simulations = self.fixed_rng(observation), self.config.greedy_simulations
             return self.search(observation, rng, simulations=simulations).best_actions()[0]
@@ -167,7 +171,7 @@ class AlphaZero(SearchAgent):
     ) -> None:
         """Adds simulations to a root, in place."""
         self._world.begin(observation, rng)
-        prior = self.expect(observation)[0]
+        prior = self.expect(observation, self._world.root_allowed)[0]
         if self._noise is not None:
             prior = with_noise(prior, self._noise, self.config.noise_fraction)
         found.prior = prior + [0.0] * (len(found.tree.count) - len(prior))
@@ -180,22 +184,33 @@ class AlphaZero(SearchAgent):
         _, _, visits, _, count, mean, used, bounds, path, rewards = found.tree
         num_actions, prior, world = found.num_actions, found.prior, self._world
 
-        def choose(node: int) -> int:
-            return select_puct(node, num_actions, count, mean, prior, bounds, self.config.c)
+        def choose(node: int, allowed: list[int] | None) -> int:
+            if allowed is not None and found.mode == "open-loop" and node > 0:
+                # another outcome of the same actions may allow others
+                first = node * num_actions
+                prior[first : first + num_actions] = self.expect(world.obs, allowed)[0]
+            c = self.config.c
+            return select_puct(node, num_actions, count, mean, prior, bounds, c, allowed)
 
         node, length, ending, new = descend(found, world, choose)
         if new and (ending != TERMINATED or found.mode == "open-loop"):
             first = node * num_actions
-            prior[first : first + num_actions], found.estimate[node] = self.expect(world.obs)
+            prior[first : first + num_actions], found.estimate[node] = self.expect(
+                world.obs, world.allowed
+            )
         value = 0.0 if ending == TERMINATED else found.estimate[node]
         back_up(
             value, length, path, rewards, num_actions, visits, count, mean, used, bounds,
             self.discount,
         )  # fmt: skip
 
-    def expect(self, observation: object) -> tuple[list[float], float]:
-        """What the network says of one observation: P [A], and V in reward units."""
-        return self.estimates(observation)
+    def expect(
+        self, observation: object, allowed: list[int] | None = None
+    ) -> tuple[list[float], float]:
+        """What the network says of one observation: P [A], 0 where an action is not allowed, and V
+        in reward units.
+        """
+        return self.estimates(observation, allowed)
 
     def value(self, observations: ArrayLike) -> NDArray[np.float32]:
         """V of the environment's observations, to the side to move: [N, ...] → [N]."""

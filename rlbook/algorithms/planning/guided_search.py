@@ -48,7 +48,7 @@ from rlbook.algorithms.planning.search_tree import (
     find_child,
     select_puct,
 )
-from rlbook.algorithms.planning.simulators import content, simulator_of
+from rlbook.algorithms.planning.simulators import content, listed, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED, TableModel
 from rlbook.errors import RequestError
 from rlbook.interaction.spaces import AdaptedVectorEnv
@@ -169,11 +169,17 @@ class GuidedSearch(Agent):
                 "a reward model, or verifier"
             )
 
-    def act(self, observation: Shown, *, explore: bool = False) -> NDArray[np.int64]:
+    def act(
+        self, observation: Shown, *, explore: bool = False,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.int64]:  # fmt: skip
         """The actions that were tried most often: [N]. `explore` makes no difference.
 
         What shows the same as before, an episode that is over among others, is answered as before.
         """
+        if action_mask is not None:
+            for world, mask in zip(self._worlds, action_mask, strict=True):
+                world.told = listed(mask)
         rows = [i for i in range(len(self._worlds)) if self._changed(i, _row(observation, i))]
         rows = [row for row in rows if not (self._writes and self._worlds[row].over)]
         self._prepare(rows, observation)
@@ -213,7 +219,10 @@ class GuidedSearch(Agent):
             world.begin(shown, rng)
             self.trees[row] = found
         if fresh:
-            self._admit(fresh, [0] * len(fresh), [_row(observation, row) for row in fresh])
+            shown_there = [_row(observation, row) for row in fresh]
+            self._admit(
+                fresh, [0] * len(fresh), shown_there, [self._worlds[i].root_allowed for i in fresh]
+            )
             if self._writes:
                 read = sum(int(_row(observation, row)["length"]) for row in fresh)
                 self.tokens["read"] += self._networks * (read - len(fresh))
@@ -240,8 +249,9 @@ class GuidedSearch(Agent):
         found, size = self.trees[row], self._worlds[row].num_actions
         count, mean, bounds = found.tree.count, found.tree.mean, found.tree.bounds
 
-        def choose(node: int) -> int:
-            return select_puct(node, size, count, mean, found.prior, bounds, self.config.c)
+        def choose(node: int, allowed: list[int] | None) -> int:
+            c = self.config.c
+            return select_puct(node, size, count, mean, found.prior, bounds, c, allowed)
 
         return Walk(row, *descend(found, self._worlds[row], choose))
 
@@ -250,7 +260,9 @@ class GuidedSearch(Agent):
         on = [walk for walk in walks if walk.ending != TERMINATED]
         if on:
             rows = [walk.row for walk in on]
-            self._admit(rows, [walk.node for walk in on], [self._worlds[i].obs for i in rows])
+            worlds = [self._worlds[i] for i in rows]
+            shown, allowed = [world.obs for world in worlds], [world.allowed for world in worlds]
+            self._admit(rows, [walk.node for walk in on], shown, allowed)
         over = [walk for walk in walks if walk.ending == TERMINATED]
         if not (over and self._writes) or self.judge == "verifier":
             return
@@ -269,9 +281,15 @@ class GuidedSearch(Agent):
         found = self.trees[walk.row]
         return found.estimate[found.tree.path[walk.length - 1] // found.num_actions]
 
-    def _admit(self, rows: list[int], nodes: list[int], observations: list[Any]) -> None:
-        """Notes P and V of new states, [K] of them."""
+    def _admit(
+        self, rows: list[int], nodes: list[int], observations: list[Any],
+        allowed: list[list[int] | None],
+    ) -> None:  # fmt: skip
+        """Notes P and V of new states, [K] of them; P is 0 where an action is not allowed."""
         probability, value = self._expect(_stacked(observations))
+        for chances, actions in zip(probability, allowed, strict=True):
+            if actions is not None:
+                chances[np.setdiff1d(np.arange(len(chances)), actions)] = 0.0
         k = min(self.config.top_k, probability.shape[1])
         likeliest = (-probability).argsort(axis=1, kind="stable")[:, :k]               # [K, k]
         share = np.take_along_axis(probability, likeliest, axis=1)

@@ -21,7 +21,8 @@ every simulation runs through the environment afresh).
 Ends. Where an episode terminates, G is 0. What gymnasium's `TimeLimit` would cut off does not end a
 simulation: Q is the value of a world without that limit. Where the environment itself truncates,
 the simulation cannot go on, and G is V(s'), the value function that was handed in, or 0 without
-one; the same holds at the end of a random rollout.
+one; the same holds at the end of a random rollout. Where the environment allows some actions alone
+(`action_mask`), edges and random moves are those that are allowed in the simulated state.
 
 Source: Kocsis & Szepesvári 2006, doi:10.1007/11871842_29 (UCT); Sutton & Barto 2018, section
 8.11. Deliberate differences: returns are scaled by the range of those met so far, so that c
@@ -37,6 +38,7 @@ from typing import Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.planning.search_agent import SearchAgent, World, descend
@@ -114,8 +116,8 @@ def simulate(found: SearchTree, world: World, config: MCTSConfig, rng: np.random
     _, _, visits, _, count, mean, used, bounds, path, rewards = found.tree
     num_actions = found.num_actions
 
-    def choose(node: int) -> int:
-        return select(node, num_actions, visits, count, mean, bounds, config.c, rng)
+    def choose(node: int, allowed: list[int] | None) -> int:
+        return select(node, num_actions, visits, count, mean, bounds, config.c, rng, allowed)
 
     _, length, ending, _ = descend(found, world, choose)
     G = leaf_value(world, ending, config, rng)
@@ -130,7 +132,9 @@ def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Gen
     """
     total, discount, steps = 0.0, 1.0, config.depth
     while ending == GOES_ON and steps > 0:
-        reward, ending = world.step(int(rng.random() * world.num_actions))
+        allowed = world.allowed
+        number = int(rng.random() * (world.num_actions if allowed is None else len(allowed)))
+        reward, ending = world.step(number if allowed is None else allowed[number])
         total += discount * reward
         discount *= config.gamma
         steps -= 1
@@ -184,12 +188,16 @@ class MCTS(SearchAgent):
         twin._kept = None
         return twin
 
-    def act(self, observation: object, *, explore: bool = True) -> int:
+    def act(
+        self, observation: object, *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> int:  # fmt: skip
         """The action tried most often; ties go to the higher value, then to chance.
 
         Without exploration the search has a generator of its own (`fixed_rng`), and ties that
         remain go to the lowest number.
         """
+        self.restrict(action_mask)
         if not explore:
             return self.search(observation, self.fixed_rng(observation)).best_actions()[0]
         self.tree = self.search(observation, self.rng, kept=self._kept)

@@ -36,16 +36,25 @@ class NetworkEstimates:
     ) -> None:  # fmt: skip
         self.network, self._encode, self._allowed = network, encode, allowed
         self.center, self.deviation = 0.0, 1.0
-        self._known: dict[int, tuple[list[float], float]] = {}
+        self._known: dict[int | tuple[int, ...], tuple[list[float], float]] = {}
 
-    def __call__(self, observation: object) -> tuple[list[float], float]:
-        """Of one observation: P [A], and V in reward units."""
-        key = content(observation)
+    def __call__(
+        self, observation: object, allowed: list[int] | None = None
+    ) -> tuple[list[float], float]:
+        """Of one observation: P [A], and V in reward units.
+
+        Args:
+            allowed: the actions that are allowed there; None: as the mask says.
+        """
+        key = content(observation) if allowed is None else (content(observation), *allowed)
         if key not in self._known:
             with torch.inference_mode():
                 logits, value = self.network(self.vector(observation)[None])
             scores = logits[0].double().numpy()
-            if self._allowed is not None and (mask := self._allowed(observation)).any():
+            if allowed is not None:
+                mask = np.isin(np.arange(len(scores)), allowed)
+                scores = np.where(mask, scores, -np.inf)
+            elif self._allowed is not None and (mask := self._allowed(observation)).any():
                 scores = np.where(mask, scores, -np.inf)
             self._known[key] = softmax(scores).tolist(), self.center + self.deviation * float(value)
         return self._known[key]

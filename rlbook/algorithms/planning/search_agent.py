@@ -12,6 +12,7 @@ from typing import Any, Self
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from rlbook.agent import Agent
 from rlbook.algorithms.planning.search_tree import (
@@ -21,7 +22,7 @@ from rlbook.algorithms.planning.search_tree import (
     empty_tree,
     find_child,
 )
-from rlbook.algorithms.planning.simulators import Simulator, content, repeats, simulator_of
+from rlbook.algorithms.planning.simulators import Simulator, content, listed, repeats, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
 from rlbook.seeding import rng_for
 
@@ -30,7 +31,7 @@ World = TableModel | Simulator
 
 
 def descend(
-    found: SearchTree, world: World, choose: Callable[[int], int]
+    found: SearchTree, world: World, choose: Callable[[int, list[int] | None], int]
 ) -> tuple[int, int, int, bool]:
     """One simulation's selection and expansion: from the root to a node that is new, or an ending.
 
@@ -40,7 +41,8 @@ def descend(
             entered by what is remembered of it, and only the leaf's step is taken; otherwise every
             step is.
         world: where steps are taken.
-        choose: from a node to one of its edges.
+        choose: from a node, and the actions that are allowed there (None: all), to one of its
+            edges.
 
     Returns:
         The node, how many edges lead to it, what the last step led to (see `table_model`), and
@@ -48,20 +50,22 @@ def descend(
     """
     keys, sibling, visits, child, _, _, used, _, path, rewards = found.tree
     met, num_actions, closed = found.met, found.num_actions, found.mode == "closed"
-    node, length, ending, new = 0, 0, GOES_ON, False
+    node, length, ending, new, allowed = 0, 0, GOES_ON, False, world.root_allowed
     if not closed:
         world.to_root()
     while not new and ending == GOES_ON:
-        edge = choose(node)
+        edge = choose(node, allowed)
         known = child[edge] if closed else -1
         if known >= 0:
             after, reward, ending = known, met[known].reward, met[known].ending
+            allowed = met[known].allowed
             if ending == STUCK:
                 world.show(met[known].state)
         else:
             if closed:
                 world.load(met[node].state)
             reward, ending = world.step(edge - node * num_actions)
+            allowed = world.allowed
             key = world.key(world.obs, found.mode, ending)
             after = find_child(edge, key, child, sibling, keys)
             if after < 0:
@@ -80,7 +84,7 @@ def remember(found: SearchTree, world: World, reward: float, ending: int) -> Non
         state: object = None
         if found.mode == "closed" and ending != TERMINATED:
             state = world.save() if ending == GOES_ON else copy.deepcopy(world.obs)
-        found.met.append(Met(reward, ending, state))
+        found.met.append(Met(reward, ending, state, world.allowed))
 
 
 class SearchAgent(Agent):
@@ -100,6 +104,7 @@ class SearchAgent(Agent):
         self._repeats = repeats(env.observation_space)
         # whether the environment was found to be random
         self._random = False
+        self._tables = True
         self.tree: SearchTree | None = None
         """What the last search for a move in training found."""
         self._world = self.look_into(env)
@@ -107,7 +112,16 @@ class SearchAgent(Agent):
     def look_into(self, env: gymnasium.Env) -> World:
         """Where a search from where `env` is takes its steps."""
         act = None if self.adaptation is None else self.adaptation.act
-        return simulator_of(env, act, self._num_actions)
+        self._env = env
+        return simulator_of(env, act, self._num_actions, tables=self._tables)
+
+    def restrict(self, action_mask: NDArray[np.bool_] | None) -> None:
+        """Which actions are allowed where the environment is, before a search: [A] bool."""
+        if action_mask is not None and isinstance(self._world, TableModel) and not self._world.mask:
+            # the table does not say what is allowed in other states, and copies do
+            self._tables = False
+            self._world = self.look_into(self._env)
+        self._world.told = listed(action_mask)
 
     def bind_env(self, env: gymnasium.Env) -> Self:
         """A twin that searches from where `env` is. Nothing of this agent changes with it."""

@@ -73,6 +73,7 @@ def select(
     bounds: Floats,
     exploration: float,
     rng: Uniform,
+    allowed: list[int] | None = None,
 ) -> int:
     """UCB1 with returns scaled to [0, 1]: the edge with the largest (Q - low) / (high - low) + c
     √(ln N(s) / N(s, a)).
@@ -81,37 +82,45 @@ def select(
     chance decides. What is compared is the same thing times (high - low), plus low, which saves the
     division and leaves the order as it is.
 
+    Args:
+        allowed: the actions to choose among, in ascending order; None: all.
+
     Source: Auer et al. 2002, doi:10.1023/A:1013689704352, UCB1; Kocsis & Szepesvári 2006,
     doi:10.1007/11871842_29. The scale is ours.
     """
-    edge = node * num_actions
-    untried = num_actions - visits[node]
+    first = node * num_actions
+    if allowed is None:
+        edges = range(first, first + num_actions)
+        untried = num_actions - visits[node]
+    else:
+        edges = [first + action for action in allowed]
+        untried = len([edge for edge in edges if count[edge] == 0])
     if untried > 0:
         skipped = int(rng.random() * untried)
-        while count[edge] > 0 or skipped > 0:
+        for edge in edges:
             if count[edge] == 0:
+                if skipped == 0:
+                    return edge
                 skipped -= 1
-            edge += 1
-        return edge
     span = bounds[1] - bounds[0]
     if span <= 0.0:
         span = 1.0
     bonus = span * exploration * math.sqrt(math.log(visits[node]))
-    best, highest, ties = edge, mean[edge] + bonus / math.sqrt(count[edge]), 1
-    for other in range(edge + 1, edge + num_actions):
-        score = mean[other] + bonus / math.sqrt(count[other])
+    best, highest, ties = first, -math.inf, 0
+    for edge in edges:
+        score = mean[edge] + bonus / math.sqrt(count[edge])
         if score > highest:
-            best, highest, ties = other, score, 1
+            best, highest, ties = edge, score, 1
         elif score == highest:
             ties += 1
             if rng.random() * ties < 1.0:
-                best = other
+                best = edge
     return best
 
 
 def select_puct(
     node: int, num_actions: int, count: Ints, mean: Floats, prior: Floats, bounds: Floats,
-    exploration: float,
+    exploration: float, allowed: list[int] | None = None,
 ) -> int:  # fmt: skip
     """PUCT: the edge with the largest (Q - low) / (high - low) + c P(s, a) √N(s) / (1 + N(s, a)).
 
@@ -122,6 +131,7 @@ def select_puct(
 
     Args:
         prior: [C·A], P(s, a): probabilities.
+        allowed: the actions to choose among, in ascending order; None: all.
 
     Source: Silver et al. 2018, doi:10.1126/science.aar6404, "Search"; the scale: Schrittwieser et
     al. 2020, doi:10.1038/s41586-020-03051-4, eq. 5. What untried actions count is ours.
@@ -136,8 +146,9 @@ def select_puct(
     if span <= 0.0:
         span = 1.0
     bonus = span * exploration * math.sqrt(1.0 + visits)
+    actions = range(num_actions) if allowed is None else allowed
     best, highest = first, -math.inf
-    for edge in range(first, first + num_actions):
+    for edge in [first + action for action in actions]:
         if prior[edge] > 0.0:
             tries = count[edge]
             score = (mean[edge] if tries > 0 else untried) + bonus * prior[edge] / (1 + tries)
@@ -224,6 +235,7 @@ class Met(NamedTuple):
     reward: float   # paid on the way in, in reward units
     ending: int     # whether the episode went on there; see `table_model`
     state: Any      # where the simulator can go on from; of a node that was cut off, what it shows
+    allowed: list[int] | None = None           # the actions that are allowed there; None: all
 
 
 class SearchTree:
@@ -338,8 +350,11 @@ class SearchTree:
         )
         states = [None if met.state is None else _plain(met.state) for met in self.met]
         fields = as_arrays(self.tree)._asdict()
+        allowed = [met.allowed for met in self.met]
+        masks = {"allowed": allowed} if any(each is not None for each in allowed) else {}
         return {
             **fields,
+            **masks,
             "num_actions": self.num_actions,
             "mode": self.mode,
             "paid": rewards,
@@ -351,12 +366,9 @@ class SearchTree:
     def from_state(cls, state: State) -> SearchTree:
         """The inverse of `state_dict`."""
         tree = as_lists(Tree(*(state[name] for name in Tree._fields)))
-        met = [
-            Met(*item)
-            for item in zip(
-                state["paid"].tolist(), state["endings"].tolist(), state["states"], strict=True
-            )
-        ]
+        paid, endings, states = state["paid"].tolist(), state["endings"].tolist(), state["states"]
+        allowed = state.get("allowed", [None] * len(states))
+        met = [Met(*item) for item in zip(paid, endings, states, allowed, strict=True)]
         return cls(tree, int(state["num_actions"]), state["mode"], met)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, SupportsInt, cast
+from typing import Any, NamedTuple, SupportsInt, cast
 
 import numpy as np
 
@@ -38,12 +38,19 @@ class TableModel:
     Args:
         model: the table.
         start: the number of the first observation.
+        mask: from an observation to the actions that are allowed there, [A]; None: all are.
     """
 
     saves = True                             # what is met in it can be kept in a checkpoint
 
-    def __init__(self, model: TabularMDP, start: int = 0) -> None:
+    def __init__(
+        self, model: TabularMDP, start: int = 0, mask: Callable[[int], Any] | None = None
+    ) -> None:
         outcomes = model.outcomes
+        self.mask, self._masks = mask, dict[int, list[int]]()
+        # at the root: as a search was told, and what holds; None: all
+        self.told: list[int] | None = None
+        self.root_allowed: list[int] | None = None
         self.num_actions, self.start = model.num_actions, start
         self.searched = 0                    # simulations so far; a fast form compiles after many
         self.table = Table(
@@ -76,6 +83,18 @@ class TableModel:
         ]
         self.table = self.table._replace(value=values)
 
+    @property
+    def allowed(self) -> list[int] | None:
+        """The actions that are allowed in the present state; None: all."""
+        return self._allowed_in(self.state)
+
+    def _allowed_in(self, state: int) -> list[int] | None:
+        if self.mask is None:
+            return None
+        if state not in self._masks:
+            self._masks[state] = np.flatnonzero(self.mask(state + self.start)).tolist()
+        return self._masks[state]
+
     def key(self, observation: object, mode: str, ending: int) -> int:
         """What tells the outcome of an action that leads to this observation from its others;
         `ending` is 1 where it ends the episode.
@@ -92,6 +111,7 @@ class TableModel:
     def begin(self, observation: object, rng: Uniform) -> None:
         """Searches from this observation, and draws outcomes from `rng`."""
         self.root, self._rng = self._state_of(observation), rng
+        self.root_allowed = self.told or self._allowed_in(self.root)
 
     def _state_of(self, observation: object) -> int:
         return int(cast(SupportsInt, observation)) - self.start
