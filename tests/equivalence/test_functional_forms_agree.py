@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.testing import assert_close
+from closeness import assert_near, largest, near
 
 from rlbook.functional.averages import averaged, constant, given, per_sequence, per_token
 from rlbook.functional.divergences import k3
@@ -39,6 +39,12 @@ def loss_and_inputs(request):
     return loss, [torch.randn(6, 5, generator=generator, dtype=torch.float64) for _ in range(arguments)]
 
 
+def rounded(inputs):
+    """Of a sum of at most 30 elements A ρ, with ρ = e^(new - old)."""
+    size = largest(inputs)
+    return {"terms": 30, "size": size * math.exp(2 * size)}
+
+
 def ragged(rows=6, length=5):
     return torch.arange(length) < torch.tensor([5, 3, 1, 4, 2, 5])[:rows, None]
 
@@ -48,23 +54,28 @@ def test_a_batch_of_steps_is_a_batch_of_one_step_sequences(loss_and_inputs):
     flat = [tensor[:, 0] for tensor in inputs]
     column = [tensor[:, :1] for tensor in inputs]
     for average in (per_token, per_sequence):
-        assert_close(loss(*flat, average=average), loss(*column, average=average))
+        assert_near(loss(*flat, average=average), loss(*column, average=average), **rounded(inputs))
         mask = torch.tensor([True, False, True, True, False, True])
-        assert_close(loss(*flat, mask=mask, average=average), loss(*column, mask=mask[:, None], average=average))
+        assert_near(
+            loss(*flat, mask=mask, average=average), loss(*column, mask=mask[:, None], average=average),
+            **rounded(inputs),
+        )  # fmt: skip
 
 
 def test_a_batchs_loss_is_the_mean_of_its_samples_losses(loss_and_inputs):
     loss, inputs = loss_and_inputs
     flat = [tensor.flatten() for tensor in inputs]
     alone = torch.stack([loss(*(tensor[i : i + 1] for tensor in flat)) for i in range(30)])
-    assert_close(loss(*flat), alone.mean())
+    assert_near(loss(*flat), alone.mean(), **rounded(inputs))
 
 
 def test_no_mask_is_a_mask_of_ones(loss_and_inputs):
     loss, inputs = loss_and_inputs
     everything = torch.ones(6, 5, dtype=torch.bool)
     for average in AVERAGES.values():
-        assert_close(loss(*inputs, average=average), loss(*inputs, mask=everything, average=average))
+        assert_near(
+            loss(*inputs, average=average), loss(*inputs, mask=everything, average=average), **rounded(inputs)
+        )
 
 
 @pytest.mark.parametrize("name", AVERAGES)
@@ -74,7 +85,7 @@ def test_micro_batches_add_up_to_the_batch_in_loss_and_gradient(loss_and_inputs,
     first.requires_grad_()
     whole = loss(first, *rest, mask=mask, average=AVERAGES[name])
     (whole_gradient,) = torch.autograd.grad(whole, first)
-    weights = AVERAGES[name](mask)
+    weights = AVERAGES[name](mask.double())
     for split in ([6], [1, 5], [2, 2, 2], [1] * 6):
         parts, start = [], 0
         for size in split:
@@ -82,8 +93,8 @@ def test_micro_batches_add_up_to_the_batch_in_loss_and_gradient(loss_and_inputs,
             parts.append(loss(first[rows], *(t[rows] for t in rest), mask=mask[rows], average=given(weights[rows])))
             start += size
         total = torch.stack(parts).sum()
-        assert_close(total, whole, rtol=1e-6, atol=1e-9)
-        assert_close(torch.autograd.grad(total, first)[0], whole_gradient, rtol=1e-6, atol=1e-9)
+        assert_near(total, whole, **rounded([first, *rest]))
+        assert_near(torch.autograd.grad(total, first)[0], whole_gradient, **rounded([first, *rest]))
 
 
 @pytest.mark.parametrize("name", AVERAGES)
@@ -93,17 +104,20 @@ def test_more_padding_changes_nothing(loss_and_inputs, name):
     for extra in range(1, 8):
         padded = [torch.nn.functional.pad(tensor, (0, extra), value=float("nan")) for tensor in inputs]
         padded_mask = torch.nn.functional.pad(mask, (0, extra), value=False)
-        assert_close(loss(*padded, mask=padded_mask, average=AVERAGES[name]), loss(*inputs, mask=mask, average=AVERAGES[name]))
+        found = loss(*padded, mask=padded_mask, average=AVERAGES[name])
+        assert_near(found, loss(*inputs, mask=mask, average=AVERAGES[name]), **rounded(inputs))
 
 
 @pytest.mark.parametrize("loss", [dpo_loss, ipo_loss, hinge_preference_loss])
 def test_preference_pairs_add_up_too(loss):
     pairs = torch.randn(4, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64).unbind()
     whole = loss(*pairs)
-    assert_close(whole, torch.stack([loss(*(tensor[i : i + 1] for tensor in pairs)) for i in range(6)]).mean())
-    weights = per_token(torch.ones(6, dtype=torch.bool))
+    alone = torch.stack([loss(*(tensor[i : i + 1] for tensor in pairs)) for i in range(6)])
+    size = (4 * largest(pairs) + 5) ** 2                       # ipo's (h - 1 / 2β)², h of four numbers
+    assert_near(whole, alone.mean(), terms=6 * 4, size=size)
+    weights = per_token(torch.ones(6, dtype=torch.float64))
     parts = [loss(*(t[rows] for t in pairs), average=given(weights[rows])) for rows in (slice(0, 2), slice(2, 6))]
-    assert_close(torch.stack(parts).sum(), whole, rtol=1e-6, atol=1e-9)
+    assert_near(torch.stack(parts).sum(), whole, terms=6 * 4, size=size)
 
 
 def language_model_case(fixtures):
@@ -121,12 +135,12 @@ def test_the_clipped_loss_is_verls(fixtures, golden, average):
     loss = clipped_surrogate_loss(
         new, old, advantage, clip=case["clip"], clip_high=case["clip_high"], dual_clip=case["dual_clip"], mask=mask, average=average
     )
-    assert loss.item() == pytest.approx(case[golden], abs=1e-6)
+    assert loss.item() == near(case[golden], decimals=6)
 
 
 def test_k3_is_verls(fixtures):
     case, new, _, reference, *_ = language_model_case(fixtures)
-    assert_close(k3(new, reference), torch.tensor(case["k3"], dtype=torch.float64), rtol=0, atol=1e-6)
+    assert_near(k3(new, reference), case["k3"], decimals=6)
 
 
 @pytest.mark.parametrize(
@@ -143,11 +157,11 @@ def test_surrogate_and_kl_together_are_trls_grpo_loss(fixtures, golden, average,
     new, old, reference = (torch.tensor(case[name], dtype=torch.float64) for name in ("logp", "logp_old", "ref"))
     mask = torch.tensor(case["mask"]).bool()
     advantage = torch.tensor(case["adv"], dtype=torch.float64)[:, None].expand(2, 4)
-    assert_close(k3(new, reference, mask), torch.tensor(case["k3_kl"], dtype=torch.float64), rtol=0, atol=1e-9)
+    assert_near(k3(new, reference, mask), case["k3_kl"], decimals=10)
     loss = clipped_surrogate_loss(new, old, advantage, clip=case["eps"], mask=mask, average=average)
     loss = loss + beta * averaged(k3(new, reference, mask), mask, average)
-    assert loss.item() == pytest.approx(case[golden], abs=1e-6)
-    assert loss.item() != pytest.approx(case["loss_unmasked_BUG"], abs=1e-3)
+    assert loss.item() == near(case[golden], decimals=6)
+    assert abs(loss.item() - case["loss_unmasked_BUG"]) > 1e-3
 
 
 def test_a_ratio_of_the_episode_is_trls_and_verls_gspo(fixtures):
@@ -158,19 +172,19 @@ def test_a_ratio_of_the_episode_is_trls_and_verls_gspo(fixtures):
     case, new, old, _, advantage, mask = language_model_case(fixtures)
     new.requires_grad_()
     ratio = episode_log_ratio(new, old, mask)
-    assert_close(ratio.detach()[:, 0], torch.tensor([-1 / 30, -0.1], dtype=torch.float64))
+    assert_near(ratio[:, 0], [-1 / 30, -0.1], terms=3, size=3.0)
     for average in (per_token, per_sequence, constant(4)):
         loss = clipped_surrogate_loss(ratio, torch.zeros_like(old), advantage, clip=case["clip"], mask=mask, average=average)
         (ours,) = torch.autograd.grad(loss, new, retain_graph=True)
         verl = clipped_surrogate_loss(new - new.detach() + ratio.detach(), torch.zeros_like(old), advantage, clip=case["clip"],
                                       mask=mask, average=average)  # fmt: skip
-        assert_close(ours, torch.autograd.grad(verl, new)[0])
+        assert_near(ours, torch.autograd.grad(verl, new)[0], terms=6, size=1.0)
         assert ours[mask].abs().min() > 0.01 and not ours[~mask].any()
     loss = clipped_surrogate_loss(ratio, torch.zeros_like(old), advantage, clip=case["clip"], mask=mask, average=per_sequence)
-    assert loss.item() == pytest.approx((-math.exp(-1 / 30) + math.exp(-0.1)) / 2, abs=1e-6)
-    assert loss.item() == pytest.approx(case["gspo_trl"], abs=1e-6)
+    assert loss.item() == near((-math.exp(-1 / 30) + math.exp(-0.1)) / 2, terms=6, size=3.0)
+    assert loss.item() == near(case["gspo_trl"], decimals=6)
     product = episode_log_ratio(new, old, mask, mean=False)[:, 0]
-    assert_close(product.detach(), torch.tensor([-0.1, -0.2], dtype=torch.float64))
+    assert_near(product, [-0.1, -0.2], terms=3, size=3.0)
 
 
 def test_cispo_is_trls_with_its_cap_and_verls_with_its_clip(fixtures):
@@ -180,19 +194,20 @@ def test_cispo_is_trls_with_its_cap_and_verls_with_its_clip(fixtures):
     loss = clipped_weight_loss(new, old, advantage, clip=1.0, clip_high=4.0, mask=mask)
     rho = [math.exp(x) for x in (0.4, -0.5, 0.0, -1.5, 1.3)]
     by_hand = -(rho[0] * -0.6 + rho[1] * -2.5 + rho[2] * -0.5 - rho[3] * -2.2 - rho[4] * -0.2) / 5
-    assert loss.item() == pytest.approx(by_hand, abs=1e-6) and loss.item() == pytest.approx(case["cispo_trl"], abs=1e-6)
+    assert loss.item() == near(by_hand, terms=5, size=4.0) and loss.item() == near(case["cispo_trl"], decimals=6)
     (gradient,) = torch.autograd.grad(loss, new)
-    assert_close(gradient, -((new.detach() - old).exp() * advantage * mask) / 5)
+    assert_near(gradient, -((new.detach() - old).exp() * advantage * mask) / 5, terms=3, size=4.0)
     tight = clipped_weight_loss(new, old, advantage, clip=case["clip"], clip_high=case["clip_high"], mask=mask)
     clipped = [min(max(x, 0.8), 1.28) for x in rho]
     by_hand = -(clipped[0] * -0.6 + clipped[1] * -2.5 + clipped[2] * -0.5 - clipped[3] * -2.2 - clipped[4] * -0.2) / 5
-    assert tight.item() == pytest.approx(by_hand, abs=1e-6)
+    assert tight.item() == near(by_hand, terms=5, size=4.0)
 
 
 def test_the_weight_of_anothers_sample_is_cut_at_two():
     """log ratios 1, -1, unknown: e is cut to 2; of the product, e^0 = 1 stays; 1 outside the mask, and NaN there reaches nothing."""
     new, behaviour = torch.tensor([[0.0, -2.0, -1.0, torch.nan]]), torch.tensor([[-1.0, -1.0, torch.nan, 3.0]])
     mask = torch.tensor([[True, True, True, False]])
-    assert_close(truncated_importance_weight(new, behaviour, mask), torch.tensor([[2.0, math.exp(-1), 1.0, 1.0]]))
-    assert_close(truncated_importance_weight(new, behaviour, mask, episode=True), torch.ones(1, 4))
-    assert_close(truncated_importance_weight(new - 0.5, behaviour, mask, episode=True)[0, 0].log(), torch.tensor(-1.0))
+    assert_near(truncated_importance_weight(new, behaviour, mask), [[2.0, math.exp(-1), 1.0, 1.0]], terms=2)
+    assert_near(truncated_importance_weight(new, behaviour, mask, episode=True), torch.ones(1, 4), terms=2)
+    lower = truncated_importance_weight(new - 0.5, behaviour, mask, episode=True)[0, 0]
+    assert lower.log().item() == near(-1.0, dtype="float32", terms=4)
