@@ -1,4 +1,4 @@
-"""Environments of packages that come with an extra of rlbook's: MuJoCo, MinAtar, MiniGrid, reasoning-gym."""
+"""Environments of packages that come with an extra of rlbook's: Box2D, MuJoCo, Atari, MinAtar, MiniGrid, reasoning-gym."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class Family(NamedTuple):
 
 
 FAMILIES = (
+    Family("Box2D", ("gymnasium.envs.box2d",), ("Box2D", "pygame"), "box2d"),
+    Family("Atari", ("ALE/",), ("ale_py",), "atari"),
     Family("MuJoCo", ("gymnasium.envs.mujoco",), ("imageio", "mujoco"), "mujoco"),
     Family("MinAtar", ("MinAtar/",), ("minatar.gym",), "minatar"),
     Family("MiniGrid", ("MiniGrid-", "BabyAI-"), ("minigrid",), "minigrid"),

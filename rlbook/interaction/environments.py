@@ -27,7 +27,7 @@ register()
 PERMISSION = "allow_import"   # the argument of an environment whose other arguments may name modules to import
 UNLIMITED = -1                # gymnasium's max_episode_steps for no time limit
 MODEL, MODEL_LIMIT = "TabularMDP", 1_000    # what an environment made of a model is called, and its time limit in environment steps
-ALWAYS_END = ("rlbook/", "Blackjack-", "MiniGrid-", "BabyAI-")
+ALWAYS_END = ("rlbook/", "Blackjack-", "MiniGrid-", "BabyAI-", "ALE/")
 """Beginnings of ids: where such an environment has no time limit of gymnasium's, its episodes end by themselves."""
 EnvLike: TypeAlias = "str | gymnasium.Env | TabularMDP"
 """An environment as a user names it: an id, an environment, or a model to draw episodes from."""

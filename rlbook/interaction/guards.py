@@ -304,10 +304,12 @@ def _excursion(array: np.ndarray, space: spaces.Box, low: np.ndarray | None, hig
     wrong = (array < low) | (array > high)
     if not wrong.any():
         return ""
-    refusal = outside(array[wrong].flat[0], space)
     if not real and array.dtype != space.dtype:
-        raise refusal
-    return f"{refusal}; the bounds are not kept, and what is finite is learned from as it is"
+        raise outside(array[wrong].flat[0], space)
+    place = tuple(np.argwhere(wrong)[0].tolist())
+    inner = place[len(place) - len(space.shape) :]
+    bounds = f"{float(space.low[inner]):g} and {float(space.high[inner]):g}"
+    return f"observation {list(inner)} is {float(array[place]):g}, outside its bounds {bounds}; it is learned from as it is"
 
 
 def _parts(space: spaces.Dict | spaces.Tuple, batched: bool, note: Callable[[str], object]) -> Check:

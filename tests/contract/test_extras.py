@@ -20,6 +20,24 @@ from rlbook.policies.image import ConvolutionalNetwork
 
 GRID, GAME, PENDULUM = "MiniGrid-Empty-5x5-v0", "MinAtar/Breakout-v1", "InvertedPendulum-v5"
 PACKAGES = {GRID: "minigrid", GAME: "minatar", PENDULUM: "mujoco"}
+RAM = {"obs_type": "ram"}
+SUITED: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("Box2D", "dqn", "LunarLander-v3", {}),
+    ("Box2D", "ppo", "LunarLander-v3", {}),
+    ("Box2D", "sac", "LunarLander-v3", {"continuous": True}),
+    ("Box2D", "td3", "BipedalWalker-v3", {}),
+    ("mujoco", "sac", "Hopper-v5", {}),
+    ("mujoco", "ppo", "HalfCheetah-v5", {}),
+    ("mujoco", "ppo", "Ant-v5", {}),
+    ("minigrid", "ppo", "MiniGrid-DoorKey-5x5-v0", {}),
+    ("minigrid", "dqn", "MiniGrid-FourRooms-v0", {}),
+    ("minigrid", "ppo", "BabyAI-GoToObj-v0", {}),
+    ("minatar", "dqn", "MinAtar/Freeway-v1", {}),
+    *(("minatar", "ppo", f"MinAtar/{game}-v1", {}) for game in ("Breakout", "Asterix", "Seaquest", "SpaceInvaders")),
+    ("ale_py", "dqn", "ALE/Pong-v5", RAM),
+    ("ale_py", "ppo", "ALE/Breakout-v5", RAM),
+]
+"""Package, algorithm, environment and its arguments."""
 
 
 @pytest.fixture
@@ -29,15 +47,35 @@ def env(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.mark.parametrize(("env_id", "family"), [(GRID, "MiniGrid"), ("MinAtar/Freeway-v1", "MinAtar"), ("Hopper-v5", "MuJoCo")])
+FAMILIES = {
+    GRID: "MiniGrid", "MinAtar/Freeway-v1": "MinAtar", "Hopper-v5": "MuJoCo", "LunarLander-v3": "Box2D", "ALE/Pong-v5": "Atari",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("env_id", "family"), FAMILIES.items())
 def test_a_missing_package_is_named_with_its_extra(
     env_id: str, family: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    for module in ("minigrid", "minatar", "minatar.gym", "mujoco", "imageio"):
+    for module in ("minigrid", "minatar", "minatar.gym", "mujoco", "imageio", "Box2D", "ale_py"):
         monkeypatch.setitem(sys.modules, module, None)
     assert cli.main(["train", "ppo", env_id, "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert f'{family} environments need `pip install "rlbook[{family.lower()}]"`' in said and not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default::UserWarning:gymnasium")                # their own checks of their own spaces
+@pytest.mark.parametrize(("package", "algorithm", "env_id", "arguments"), SUITED, ids=lambda value: value if isinstance(value, str) else "")
+def test_an_environment_of_another_package_trains_for_20_000_steps(
+    package: str, algorithm: str, env_id: str, arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing ends it; what it says of bounds that are not kept is one sentence; and the folder is evaluated afterwards."""
+    pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)                                        # MuJoCo writes its warnings into a file
+    run = rlbook.train(algorithm, env_id, steps=20_000, eval_every=0, folder=tmp_path / "run", env_kwargs=arguments)
+    assert 20_000 <= run.steps < 20_000 + 16 * 128
+    assert len([note for note in run.notes if "outside its bounds" in note]) <= 1
+    assert np.isfinite(rlbook.evaluate(tmp_path / "run", episodes=1).mean)
 
 
 def test_two_equal_axes_are_the_sides_of_an_image() -> None:
