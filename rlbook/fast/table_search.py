@@ -14,7 +14,18 @@ import numpy as np
 
 from rlbook.algorithms.planning import mcts
 from rlbook.algorithms.planning.mcts import MCTSConfig, World
-from rlbook.algorithms.planning.search_tree import SearchTree, Tree, add_child, as_arrays, as_lists, back_up, find_child, select
+from rlbook.algorithms.planning.search_tree import (
+    SearchTree,
+    Tree,
+    add_child,
+    as_arrays,
+    as_lists,
+    back_up,
+    draw_allowed,
+    find_child,
+    select,
+    select_allowed,
+)
 from rlbook.algorithms.planning.table_model import Table, TableModel
 from rlbook.fast.compiled import available, linked
 from rlbook.fast.simulation import Uniform
@@ -30,11 +41,14 @@ def grow(
 ) -> None:  # fmt: skip
     """Adds `simulations` simulations from state `root`; see `rlbook.algorithms.planning.mcts`. Draws from `rng.random()` alone."""
     keys, sibling, visits, child, count, mean, used, bounds, path, rewards = tree
-    first, cumulative, successor, reward, ends, _ = table
+    first, cumulative, successor, reward, ends, _, allowed = table
     for _ in range(simulations):
         node, state, length, over, new = 0, root, 0, 0, False
         while not new and over == 0:
-            edge = select(node, num_actions, visits, count, mean, bounds, exploration, rng)
+            if len(allowed) == 0:
+                edge = select(node, num_actions, visits, count, mean, bounds, exploration, rng)
+            else:
+                edge = select_allowed(node, num_actions, count, mean, bounds, exploration, rng, allowed, state * num_actions)
             k = first[(state - node) * num_actions + edge]
             if cumulative[k] < 1.0:
                 uniform = rng.random()
@@ -54,11 +68,12 @@ def grow(
 
 
 def rollout(table: Table, state: int, num_actions: int, depth: int, gamma: float, rng: Uniform) -> float:
-    """The discounted return of `depth` uniformly random actions, and what the state counts in which they end."""
-    first, cumulative, successor, reward, ends, value = table
+    """The discounted return of `depth` random actions, all allowed ones alike, and what the state counts in which they end."""
+    first, cumulative, successor, reward, ends, value, allowed = table
     total, discount = 0.0, 1.0
     for _ in range(depth):
-        k = first[state * num_actions + int(rng.random() * num_actions)]
+        row = state * num_actions
+        k = first[row + (int(rng.random() * num_actions) if len(allowed) == 0 else draw_allowed(allowed, row, num_actions, rng))]
         if cumulative[k] < 1.0:
             uniform = rng.random()
             while cumulative[k] <= uniform:
@@ -92,7 +107,7 @@ class Uniforms:
 
 def grow_tree(found: SearchTree, world: World, observation: int, simulations: int, config: MCTSConfig, rng: np.random.Generator) -> None:
     """See `rlbook.algorithms.planning.mcts.grow`. Outside tables only the random numbers come faster."""
-    if type(world) is not TableModel or world.mask is not None:
+    if type(world) is not TableModel:
         uniforms: Any = Uniforms(rng)
         mcts.grow.plain(found, world, observation, simulations, config, uniforms)  # type: ignore[attr-defined]
         uniforms.close()
@@ -110,7 +125,7 @@ def arrays_of(world: TableModel) -> Table:
     """The table as arrays, made once."""
     made: tuple[Table, Table] | None = vars(world).get("_arrays")
     if made is None or made[0] is not world.table:
-        kinds = (np.int64, np.float64, np.int64, np.float64, np.int64, np.float64)
+        kinds = (np.int64, np.float64, np.int64, np.float64, np.int64, np.float64, np.int64)
         columns: list[Any] = [np.array(field, dtype=kind) for field, kind in zip(world.table, kinds, strict=True)]
         made = world.table, Table(*columns)
         world._arrays = made  # type: ignore[attr-defined]

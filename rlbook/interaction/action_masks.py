@@ -14,6 +14,7 @@ that allows nothing: nobody acts there.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,6 +62,45 @@ def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:
             f"got {mask.reshape(-1, num_actions)[0].tolist()!r:.60}"
         )
     return mask.astype(bool)
+
+
+def mask_method(env: gymnasium.Env) -> Callable[[Any], ArrayLike] | None:
+    """The environment's own `action_mask(observation)`, where it has one, as gymnasium's Taxi does."""
+    method = getattr(env.unwrapped, ACTION_MASK, None)
+    if not callable(method) or not isinstance(env.unwrapped.action_space, spaces.Discrete):
+        return None
+    try:
+        inspect.signature(method).bind(0)
+    except (TypeError, ValueError):
+        return None
+    return method
+
+
+def mask_table(env: gymnasium.Env, num_states: int) -> Mask | None:
+    """What is allowed in each of S numbered states, [S, A], by the environment's own method.
+
+    A state that allows nothing is an end, where nobody acts: there everything is.
+    """
+    method, inner = mask_method(env), env.unwrapped
+    if method is None:
+        return None
+    views, start = getattr(inner, "views", None), getattr(inner.observation_space, "start", 0)
+    shown = range(start, start + num_states) if views is None else views
+    num_actions = int(inner.action_space.n)  # type: ignore[attr-defined]
+    masks = np.stack([checked_mask(method(obs), num_actions) for obs in shown])
+    return masks | ~masks.any(axis=1, keepdims=True)
+
+
+def shows_action_mask(env: gymnasium.Env) -> bool:
+    """Whether the info of a reset has a mask, tried on a copy; not asked of the environments of
+    rlbook and gymnasium, whose masks are methods too.
+    """
+    if type(env.unwrapped).reset.__module__.split(".")[0] in ("rlbook", "gymnasium"):
+        return False
+    try:
+        return ACTION_MASK in copy.deepcopy(env).reset(seed=0)[1]
+    except Exception:                        # whatever the user's class holds
+        return False
 
 
 class MaskReader:

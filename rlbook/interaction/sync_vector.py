@@ -92,6 +92,11 @@ class SyncVector(VectorEnv):
         self._terminated, self._truncated = terminated, truncated
         return Advanced([recorder.obs for recorder in self.envs], rewards, terminated, truncated, named, masks)
 
+    @property
+    def over(self) -> NDArray[np.bool_]:
+        """[N]: whether an episode has ended, and waits for its reset."""
+        return self._terminated | self._truncated
+
     def snapshot(self) -> State:
         """Everything that continuing needs, in the middle of episodes too."""
         return {"envs": [env.snapshot() for env in self.envs], "terminated": self._terminated, "truncated": self._truncated}

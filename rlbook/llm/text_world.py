@@ -39,7 +39,7 @@ class TextWorld:
     """
 
     saves = True
-    root_allowed = allowed = None            # any of the likeliest tokens
+    allowed = root_mask = None               # every token may follow every text
 
     def __init__(self, rows: TokenRows, row: int, width: int, *, verified: bool) -> None:
         self.rules, self._rows, self._row, self._verified = rows.rules, rows, row, verified

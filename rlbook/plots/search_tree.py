@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rlbook.algorithms.planning.mcts import MCTS
 from rlbook.algorithms.planning.search_tree import SearchTree
 from rlbook.errors import RequestError
+from rlbook.interaction.action_masks import MaskReader
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.plots.boards import boards_of
@@ -62,7 +63,7 @@ def search_tree_svg(
 
 def search_frames(
     agent: MCTS, observation: ArrayLike, path: str | Path, *, most: int = MOST, actions: Sequence[str] | None = None, seed: int = 0,
-    pictures: int | None = None,
+    pictures: int | None = None, action_mask: NDArray[np.bool_] | None = None,
 ) -> Path:  # fmt: skip
     """Searches once, as `agent` would, and writes the tree after every simulation. Nothing in the agent changes.
 
@@ -74,13 +75,14 @@ def search_frames(
         most, actions: as for `search_tree_svg`; every node has its place from the first frame on.
         seed: decides what is tried.
         pictures: of a GIF, how many at most; None is 60.
+        action_mask: [A], what the environment allows where the search begins; None: everything, or what its method says.
 
     Raises:
         RequestError: a file that cannot be written.
     """
     path, simulations = Path(path), agent.config.simulations
     kind = path.suffix.lower()
-    random = agent.search(observation, np.random.default_rng(seed)).mode != "closed"
+    random = agent.search(observation, np.random.default_rng(seed), action_mask=action_mask).mode != "closed"
     rng = np.random.default_rng(seed)
     whole = agent.prepare(rng, random=random)
     agent.grow(whole, observation, simulations, rng)
@@ -126,12 +128,15 @@ def first_search(agent: MCTS, recipe: Recipe, path: str | Path, *, seed: int = 0
     env = recipe.make()
     env = AdaptedEnv(env, adapt_to(MCTS, env, agent.config))
     agent = agent.bind_env(env)
-    observation, _ = env.reset(seed=seed)
-    actions = _action_names(recipe)
+    observation, info = env.reset(seed=seed)
+    actions, action_mask = _action_names(recipe), MaskReader(env).read(info, None)
     if Path(path).suffix.lower() == ".svg":
-        return search_tree_svg(agent.search(observation, np.random.default_rng(seed)), path, actions=actions)
+        found = agent.search(observation, np.random.default_rng(seed), action_mask=action_mask)
+        return search_tree_svg(found, path, actions=actions)
     most = MOST_IN_GIF if Path(path).suffix.lower() == ".gif" else MOST
-    return search_frames(agent, observation, path, most=most, actions=actions, seed=seed, pictures=pictures)
+    return search_frames(
+        agent, observation, path, most=most, actions=actions, seed=seed, pictures=pictures, action_mask=action_mask
+    )
 
 
 def _action_names(recipe: Recipe) -> Sequence[str] | None:

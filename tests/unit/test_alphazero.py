@@ -36,7 +36,7 @@ def against_itself(seed: int = 0, **options: Any) -> tuple[AlphaZero, Any]:
     return agent_in("TicTacToe-v0", seed, {"opponent": "self"}, **{"gamma": 1.0} | options)
 
 
-def oracle(observation: Any, allowed: object = None) -> tuple[list[float], float]:
+def oracle(observation: Any, allowed: Any = None) -> tuple[list[float], float]:
     """A uniform prior, and what the position is worth to the side to move."""
     free = np.asarray(observation) == 0
     return (free / max(free.sum(), 1)).tolist(), float(PERFECT[number(np.asarray(observation))])
@@ -102,7 +102,8 @@ def test_a_prior_is_a_softmax_over_the_moves_that_are_allowed() -> None:
     for parameter in agent.network.parameters():
         parameter.data.zero_()
     agent.network.policy.layers[-1].bias.data[:3] = torch.tensor([9.0, 0.0, math.log(3)])
-    prior = agent.expect(np.array([1, 0, 0, 1, 1, 1, 2, 2, 2]))[0]
+    board = np.array([1, 0, 0, 1, 1, 1, 2, 2, 2])
+    prior = agent.expect(board, board == 0)[0]
     assert prior == near([0, 0.25, 0.75] + [0] * 6, dtype="float32", terms=9)
 
 

@@ -19,8 +19,8 @@ on it; the network learns what the search found.
 At the root P is mixed with noise while training, so that every move is tried at times. Where an
 environment `alternates`, each step belongs to the other side than the one before, and what one side
 gains the other loses; hence the minus. An agent trained so searches the game itself (`rules`)
-whoever it plays: it does not look into its opponent. Where the environment gives an `action_mask`, P
-is 0 for actions that it excludes; where it has `symmetries`, each state of a minibatch is seen
+whoever it plays: it does not look into its opponent. Where the environment shows action masks, P
+is 0 for forbidden actions; where it has `symmetries`, each state of a minibatch is seen
 under one of them, drawn anew. The network learns z standardised by the mean and deviation of what
 is kept, so that rewards may have any scale.
 
@@ -133,8 +133,7 @@ class AlphaZero(SearchAgent):
         generator = torch_generator(rng_for(seed, "initialisation"))
         hidden = tuple(config.hidden_sizes)
         self.network = PolicyValueNetwork(size, self._num_actions, hidden, generator)
-        mask = getattr(env.unwrapped, "action_mask", None)
-        self.estimates = NetworkEstimates(self.network, encode, mask)
+        self.estimates = NetworkEstimates(self.network, encode)
         group = Group([self.network], weight_decay=config.weight_decay)
         self.optimizer = adam([group], at(config.learning_rate, 0.0))
         self.sampling = rng_for(seed, "minibatches")
@@ -155,12 +154,12 @@ class AlphaZero(SearchAgent):
         self, observation: object, *, explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> int:  # fmt: skip
-        self.restrict(action_mask)
         if not explore:
             rng, simulations = self.fixed_rng(observation), self.config.greedy_simulations
-            return self.search(observation, rng, simulations=simulations).best_actions()[0]
+            found = self.search(observation, rng, simulations=simulations, action_mask=action_mask)
+            return found.best_actions()[0]
         self._noise = self.rng.dirichlet(np.full(self._num_actions, self.config.noise_alpha))
-        self.tree = self.search(observation, self.rng)
+        self.tree = self.search(observation, self.rng, action_mask=action_mask)
         self._noise, self._random = None, self.tree.mode != "closed"
         self._recommended = visit_policy(self.tree.counts())
         chances = visit_policy(self.tree.counts(), at(self.config.temperature, self.progress))
@@ -171,7 +170,7 @@ class AlphaZero(SearchAgent):
     ) -> None:
         """Adds simulations to a root, in place."""
         self._world.begin(observation, rng)
-        prior = self.expect(observation, self._world.root_allowed)[0]
+        prior = self.expect(observation, self._world.root_mask)[0]
         if self._noise is not None:
             prior = with_noise(prior, self._noise, self.config.noise_fraction)
         found.prior = prior + [0.0] * (len(found.tree.count) - len(prior))
@@ -183,21 +182,19 @@ class AlphaZero(SearchAgent):
         """One simulation: selection, expansion, evaluation, backup."""
         _, _, visits, _, count, mean, used, bounds, path, rewards = found.tree
         num_actions, prior, world = found.num_actions, found.prior, self._world
+        open_loop = found.mode == "open-loop"
 
-        def choose(node: int, allowed: list[int] | None) -> int:
-            if allowed is not None and found.mode == "open-loop" and node > 0:
-                # another outcome of the same actions may allow others
-                first = node * num_actions
-                prior[first : first + num_actions] = self.expect(world.obs, allowed)[0]
-            c = self.config.c
-            return select_puct(node, num_actions, count, mean, prior, bounds, c, allowed)
+        def choose(node: int) -> int:
+            allowed = world.allowed if open_loop else None
+            return select_puct(
+                node, num_actions, count, mean, prior, bounds, self.config.c, allowed
+            )
 
         node, length, ending, new = descend(found, world, choose)
-        if new and (ending != TERMINATED or found.mode == "open-loop"):
-            first = node * num_actions
-            prior[first : first + num_actions], found.estimate[node] = self.expect(
-                world.obs, world.allowed
-            )
+        if new and (ending != TERMINATED or open_loop):
+            first, allowed = node * num_actions, None if open_loop else world.allowed
+            share, found.estimate[node] = self.expect(world.obs, allowed)
+            prior[first : first + num_actions] = share
         value = 0.0 if ending == TERMINATED else found.estimate[node]
         back_up(
             value, length, path, rewards, num_actions, visits, count, mean, used, bounds,
@@ -205,10 +202,10 @@ class AlphaZero(SearchAgent):
         )  # fmt: skip
 
     def expect(
-        self, observation: object, allowed: list[int] | None = None
+        self, observation: object, allowed: ArrayLike | None = None
     ) -> tuple[list[float], float]:
-        """What the network says of one observation: P [A], 0 where an action is not allowed, and V
-        in reward units.
+        """What the network says of one observation: P [A], 0 where not `allowed`, and V in reward
+        units.
         """
         return self.estimates(observation, allowed)
 

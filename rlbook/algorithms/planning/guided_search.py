@@ -48,7 +48,7 @@ from rlbook.algorithms.planning.search_tree import (
     find_child,
     select_puct,
 )
-from rlbook.algorithms.planning.simulators import content, listed, simulator_of
+from rlbook.algorithms.planning.simulators import Simulator, content, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED, TableModel
 from rlbook.errors import RequestError
 from rlbook.interaction.spaces import AdaptedVectorEnv
@@ -133,6 +133,7 @@ class GuidedSearch(Agent):
         self._seen: list[Any] = []                               # what was shown then
         self._played: list[Any] = []                             # the edge that was chosen
         self._writes = False
+        self._vector: Any = None                                 # the environments
         self.tokens = {"read": 0, "prompts": 0}
         """Of texts: how many tokens the networks would have to read with a KV cache, each counted
         once for each network, and how many prompts that were."""
@@ -144,6 +145,7 @@ class GuidedSearch(Agent):
     def bind_env(self, env: AdaptedVectorEnv) -> Self:
         """A twin that searches in these environments. Nothing of this agent changes with it."""
         twin, inner = copy.copy(self), env.unwrapped
+        twin._vector = inner
         open_texts = getattr(inner, "text_worlds", None)
         twin._writes = open_texts is not None
         if open_texts is not None:
@@ -175,14 +177,14 @@ class GuidedSearch(Agent):
     ) -> NDArray[np.int64]:  # fmt: skip
         """The actions that were tried most often: [N]. `explore` makes no difference.
 
+        `action_mask` [N, A] says what is allowed where the searches begin; a forbidden action has
+        no prior and is never tried.
+
         What shows the same as before, an episode that is over among others, is answered as before.
         """
-        if action_mask is not None:
-            for world, mask in zip(self._worlds, action_mask, strict=True):
-                world.told = listed(mask)
         rows = [i for i in range(len(self._worlds)) if self._changed(i, _row(observation, i))]
-        rows = [row for row in rows if not (self._writes and self._worlds[row].over)]
-        self._prepare(rows, observation)
+        rows = [row for row in rows if not self._is_over(row)]
+        self._prepare(rows, observation, action_mask)
         for _ in range(self.config.simulations):
             walks = [self._descend(row) for row in rows]
             self._evaluate([walk for walk in walks if walk.new])
@@ -193,6 +195,13 @@ class GuidedSearch(Agent):
                 raise RequestError("what follows an action is random here, and not in a table")
             self._played[row] = self.trees[row].best_actions()[0]
         return np.array([self._action(row) for row in range(len(self._worlds))])
+
+    def _is_over(self, row: int) -> bool:
+        """Whether a row's episode has ended, so that nothing is to be chosen there."""
+        if self._writes:
+            return self._worlds[row].over
+        over = getattr(self._vector, "over", None)
+        return over is not None and bool(over[row])
 
     def _changed(self, row: int, observation: object) -> bool:
         """Whether a row shows something else than when its last action was chosen."""
@@ -206,11 +215,15 @@ class GuidedSearch(Agent):
             return 0
         return int(self.trees[row].met[0].state.choices[edge]) if self._writes else edge
 
-    def _prepare(self, rows: list[int], observation: Shown) -> None:
+    def _prepare(
+        self, rows: list[int], observation: Shown, action_mask: NDArray[np.bool_] | None
+    ) -> None:
         """A tree for each of these rows: what was found under the last move, or a new root."""
         fresh = []
         for row in rows:
             shown, world, rng = _row(observation, row), self._worlds[row], np.random.default_rng(0)
+            if action_mask is not None and isinstance(world, Simulator):
+                world.root_mask = action_mask[row].astype(int).tolist()
             found = self._kept(row, shown)
             if found is None:
                 found = self._root(world)
@@ -219,10 +232,9 @@ class GuidedSearch(Agent):
             world.begin(shown, rng)
             self.trees[row] = found
         if fresh:
-            shown_there = [_row(observation, row) for row in fresh]
-            self._admit(
-                fresh, [0] * len(fresh), shown_there, [self._worlds[i].root_allowed for i in fresh]
-            )
+            shown = [_row(observation, row) for row in fresh]
+            masks = [self._worlds[row].root_mask for row in fresh]
+            self._admit(fresh, [0] * len(fresh), shown, masks)
             if self._writes:
                 read = sum(int(_row(observation, row)["length"]) for row in fresh)
                 self.tokens["read"] += self._networks * (read - len(fresh))
@@ -249,9 +261,8 @@ class GuidedSearch(Agent):
         found, size = self.trees[row], self._worlds[row].num_actions
         count, mean, bounds = found.tree.count, found.tree.mean, found.tree.bounds
 
-        def choose(node: int, allowed: list[int] | None) -> int:
-            c = self.config.c
-            return select_puct(node, size, count, mean, found.prior, bounds, c, allowed)
+        def choose(node: int) -> int:
+            return select_puct(node, size, count, mean, found.prior, bounds, self.config.c)
 
         return Walk(row, *descend(found, self._worlds[row], choose))
 
@@ -260,9 +271,9 @@ class GuidedSearch(Agent):
         on = [walk for walk in walks if walk.ending != TERMINATED]
         if on:
             rows = [walk.row for walk in on]
-            worlds = [self._worlds[i] for i in rows]
-            shown, allowed = [world.obs for world in worlds], [world.allowed for world in worlds]
-            self._admit(rows, [walk.node for walk in on], shown, allowed)
+            worlds = [self._worlds[row] for row in rows]
+            shown, masks = [one.obs for one in worlds], [one.allowed for one in worlds]
+            self._admit(rows, [walk.node for walk in on], shown, masks)
         over = [walk for walk in walks if walk.ending == TERMINATED]
         if not (over and self._writes) or self.judge == "verifier":
             return
@@ -282,14 +293,15 @@ class GuidedSearch(Agent):
         return found.estimate[found.tree.path[walk.length - 1] // found.num_actions]
 
     def _admit(
-        self, rows: list[int], nodes: list[int], observations: list[Any],
-        allowed: list[list[int] | None],
-    ) -> None:  # fmt: skip
-        """Notes P and V of new states, [K] of them; P is 0 where an action is not allowed."""
+        self, rows: list[int], nodes: list[int], observations: list[Any], masks: list[Any]
+    ) -> None:
+        """Notes P and V of new states, [K] of them; a mask [A] of one says what is allowed there,
+        None: everything.
+        """
         probability, value = self._expect(_stacked(observations))
-        for chances, actions in zip(probability, allowed, strict=True):
-            if actions is not None:
-                chances[np.setdiff1d(np.arange(len(chances)), actions)] = 0.0
+        for i, mask in enumerate(masks):
+            if mask is not None:
+                probability[i] = _among_allowed(probability[i], np.array(mask, dtype=bool))
         k = min(self.config.top_k, probability.shape[1])
         likeliest = (-probability).argsort(axis=1, kind="stable")[:, :k]               # [K, k]
         share = np.take_along_axis(probability, likeliest, axis=1)
@@ -347,6 +359,12 @@ class GuidedSearch(Agent):
 
     def load_state_dict(self, state: State) -> None:
         """Nothing: it learns nothing."""
+
+
+def _among_allowed(probability: Floats, mask: NDArray[np.bool_]) -> Floats:
+    """π [A] over the allowed actions; all alike where the policy has nothing left for them."""
+    share = np.where(mask, probability, 0.0)
+    return share / share.sum() if share.sum() > 0.0 else mask / mask.sum()
 
 
 def _row(observations: Shown, i: int) -> Shown:

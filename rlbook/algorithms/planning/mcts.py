@@ -16,13 +16,13 @@
 Nothing is learned from one episode to the next: the tree is a plan for the present state. The real
 environment is read, never stepped. Where outcomes are random, an action has one child an outcome
 ("chance" nodes), or one for all outcomes ("open-loop": the tree holds sequences of actions, and
-every simulation runs through the environment afresh).
+every simulation runs through the environment afresh). Where the environment shows action masks,
+only allowed actions are tried, in the tree and in rollouts.
 
 Ends. Where an episode terminates, G is 0. What gymnasium's `TimeLimit` would cut off does not end a
 simulation: Q is the value of a world without that limit. Where the environment itself truncates,
 the simulation cannot go on, and G is V(s'), the value function that was handed in, or 0 without
-one; the same holds at the end of a random rollout. Where the environment allows some actions alone
-(`action_mask`), edges and random moves are those that are allowed in the simulated state.
+one; the same holds at the end of a random rollout.
 
 Source: Kocsis & Szepesvári 2006, doi:10.1007/11871842_29 (UCT); Sutton & Barto 2018, section
 8.11. Deliberate differences: returns are scaled by the range of those met so far, so that c
@@ -41,8 +41,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.planning.search_agent import SearchAgent, World, descend
-from rlbook.algorithms.planning.search_tree import SearchTree, back_up, find_child, select
+from rlbook.algorithms.planning.search_agent import SearchAgent, World, allowed_at, descend
+from rlbook.algorithms.planning.search_tree import (
+    SearchTree,
+    back_up,
+    draw_allowed,
+    find_child,
+    select,
+    select_allowed,
+)
 from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED, TableModel
 from rlbook.checks import boolean, check_fields, non_negative, one_of, positive_int, unit_interval
 from rlbook.errors import RequestError
@@ -116,8 +123,11 @@ def simulate(found: SearchTree, world: World, config: MCTSConfig, rng: np.random
     _, _, visits, _, count, mean, used, bounds, path, rewards = found.tree
     num_actions = found.num_actions
 
-    def choose(node: int, allowed: list[int] | None) -> int:
-        return select(node, num_actions, visits, count, mean, bounds, config.c, rng, allowed)
+    def choose(node: int) -> int:
+        allowed = allowed_at(found, world, node)
+        if allowed is None:
+            return select(node, num_actions, visits, count, mean, bounds, config.c, rng)
+        return select_allowed(node, num_actions, count, mean, bounds, config.c, rng, allowed, 0)
 
     _, length, ending, _ = descend(found, world, choose)
     G = leaf_value(world, ending, config, rng)
@@ -132,9 +142,9 @@ def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Gen
     """
     total, discount, steps = 0.0, 1.0, config.depth
     while ending == GOES_ON and steps > 0:
-        allowed = world.allowed
-        number = int(rng.random() * (world.num_actions if allowed is None else len(allowed)))
-        reward, ending = world.step(number if allowed is None else allowed[number])
+        allowed, size = world.allowed, world.num_actions
+        action = draw_allowed(allowed, 0, size, rng) if allowed else int(rng.random() * size)
+        reward, ending = world.step(action)
         total += discount * reward
         discount *= config.gamma
         steps -= 1
@@ -197,10 +207,10 @@ class MCTS(SearchAgent):
         Without exploration the search has a generator of its own (`fixed_rng`), and ties that
         remain go to the lowest number.
         """
-        self.restrict(action_mask)
         if not explore:
-            return self.search(observation, self.fixed_rng(observation)).best_actions()[0]
-        self.tree = self.search(observation, self.rng, kept=self._kept)
+            rng = self.fixed_rng(observation)
+            return self.search(observation, rng, action_mask=action_mask).best_actions()[0]
+        self.tree = self.search(observation, self.rng, self._kept, action_mask=action_mask)
         self._random = self.tree.mode != "closed"
         best = self.tree.best_actions()
         return best[0] if len(best) == 1 else best[int(self.rng.random() * len(best))]

@@ -23,7 +23,6 @@ class NetworkEstimates:
     Args:
         network: logits [B, A] and standardised values [B] of observations [B, O].
         encode: from the environment's observations to [..., O].
-        allowed: from one observation to a mask [A] bool: P is 0 elsewhere. None: no such mask.
 
     Attributes:
         center, deviation: of the returns that the network has learned standardised, in reward
@@ -31,33 +30,29 @@ class NetworkEstimates:
     """
 
     def __init__(
-        self, network: PolicyValueNetwork, encode: Callable[[Any], np.ndarray],
-        allowed: Callable[[object], NDArray[np.bool_]] | None,
-    ) -> None:  # fmt: skip
-        self.network, self._encode, self._allowed = network, encode, allowed
+        self, network: PolicyValueNetwork, encode: Callable[[Any], np.ndarray]
+    ) -> None:
+        self.network, self._encode = network, encode
         self.center, self.deviation = 0.0, 1.0
-        self._known: dict[int | tuple[int, ...], tuple[list[float], float]] = {}
+        self._known: dict[int, tuple[NDArray[np.float64], float]] = {}
 
     def __call__(
-        self, observation: object, allowed: list[int] | None = None
+        self, observation: object, allowed: ArrayLike | None = None
     ) -> tuple[list[float], float]:
         """Of one observation: P [A], and V in reward units.
 
-        Args:
-            allowed: the actions that are allowed there; None: as the mask says.
+        P is 0 for actions that are not `allowed`, [A]; None: all are.
         """
-        key = content(observation) if allowed is None else (content(observation), *allowed)
+        key = content(observation)
         if key not in self._known:
             with torch.inference_mode():
                 logits, value = self.network(self.vector(observation)[None])
             scores = logits[0].double().numpy()
-            if allowed is not None:
-                mask = np.isin(np.arange(len(scores)), allowed)
-                scores = np.where(mask, scores, -np.inf)
-            elif self._allowed is not None and (mask := self._allowed(observation)).any():
-                scores = np.where(mask, scores, -np.inf)
-            self._known[key] = softmax(scores).tolist(), self.center + self.deviation * float(value)
-        return self._known[key]
+            self._known[key] = scores, self.center + self.deviation * float(value)
+        scores, value = self._known[key]
+        if allowed is not None:
+            scores = np.where(allowed, scores, -np.inf)
+        return softmax(scores).tolist(), value
 
     def values(self, observations: ArrayLike) -> NDArray[np.float32]:
         """V of the environment's observations: [N, ...] → [N], in reward units."""

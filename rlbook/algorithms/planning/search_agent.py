@@ -22,8 +22,9 @@ from rlbook.algorithms.planning.search_tree import (
     empty_tree,
     find_child,
 )
-from rlbook.algorithms.planning.simulators import Simulator, content, listed, repeats, simulator_of
+from rlbook.algorithms.planning.simulators import Simulator, content, repeats, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
+from rlbook.interaction.action_masks import mask_method
 from rlbook.seeding import rng_for
 
 World = TableModel | Simulator
@@ -31,7 +32,7 @@ World = TableModel | Simulator
 
 
 def descend(
-    found: SearchTree, world: World, choose: Callable[[int, list[int] | None], int]
+    found: SearchTree, world: World, choose: Callable[[int], int]
 ) -> tuple[int, int, int, bool]:
     """One simulation's selection and expansion: from the root to a node that is new, or an ending.
 
@@ -41,8 +42,7 @@ def descend(
             entered by what is remembered of it, and only the leaf's step is taken; otherwise every
             step is.
         world: where steps are taken.
-        choose: from a node, and the actions that are allowed there (None: all), to one of its
-            edges.
+        choose: from a node to one of its edges.
 
     Returns:
         The node, how many edges lead to it, what the last step led to (see `table_model`), and
@@ -50,22 +50,20 @@ def descend(
     """
     keys, sibling, visits, child, _, _, used, _, path, rewards = found.tree
     met, num_actions, closed = found.met, found.num_actions, found.mode == "closed"
-    node, length, ending, new, allowed = 0, 0, GOES_ON, False, world.root_allowed
+    node, length, ending, new = 0, 0, GOES_ON, False
     if not closed:
         world.to_root()
     while not new and ending == GOES_ON:
-        edge = choose(node, allowed)
+        edge = choose(node)
         known = child[edge] if closed else -1
         if known >= 0:
             after, reward, ending = known, met[known].reward, met[known].ending
-            allowed = met[known].allowed
             if ending == STUCK:
                 world.show(met[known].state)
         else:
             if closed:
                 world.load(met[node].state)
             reward, ending = world.step(edge - node * num_actions)
-            allowed = world.allowed
             key = world.key(world.obs, found.mode, ending)
             after = find_child(edge, key, child, sibling, keys)
             if after < 0:
@@ -87,6 +85,11 @@ def remember(found: SearchTree, world: World, reward: float, ending: int) -> Non
         found.met.append(Met(reward, ending, state, world.allowed))
 
 
+def allowed_at(found: SearchTree, world: World, node: int) -> Any:
+    """[A], 1 for each action allowed in the state of a node on the way down; None: all are."""
+    return found.met[node].mask if found.mode == "closed" else world.allowed
+
+
 class SearchAgent(Agent):
     """Searches from where its environment is. Its config has `simulations` and `stochastic`.
 
@@ -104,29 +107,20 @@ class SearchAgent(Agent):
         self._repeats = repeats(env.observation_space)
         # whether the environment was found to be random
         self._random = False
-        self._tables = True
         self.tree: SearchTree | None = None
         """What the last search for a move in training found."""
+        self._mask_of = mask_method(env)
         self._world = self.look_into(env)
 
     def look_into(self, env: gymnasium.Env) -> World:
         """Where a search from where `env` is takes its steps."""
         act = None if self.adaptation is None else self.adaptation.act
-        self._env = env
-        return simulator_of(env, act, self._num_actions, tables=self._tables)
-
-    def restrict(self, action_mask: NDArray[np.bool_] | None) -> None:
-        """Which actions are allowed where the environment is, before a search: [A] bool."""
-        if action_mask is not None and isinstance(self._world, TableModel) and not self._world.mask:
-            # the table does not say what is allowed in other states, and copies do
-            self._tables = False
-            self._world = self.look_into(self._env)
-        self._world.told = listed(action_mask)
+        return simulator_of(env, act, self._num_actions)
 
     def bind_env(self, env: gymnasium.Env) -> Self:
         """A twin that searches from where `env` is. Nothing of this agent changes with it."""
         twin = copy.copy(self)
-        twin._world, twin.tree = self.look_into(env), None
+        twin._world, twin.tree, twin._mask_of = self.look_into(env), None, mask_method(env)
         return twin
 
     def fixed_rng(self, observation: object) -> np.random.Generator:
@@ -137,7 +131,7 @@ class SearchAgent(Agent):
 
     def search(
         self, observation: object, rng: np.random.Generator, kept: SearchTree | None = None, *,
-        simulations: int | None = None,
+        simulations: int | None = None, action_mask: NDArray[np.bool_] | None = None,
     ) -> SearchTree:  # fmt: skip
         """The tree that simulations grow from the state that the environment is in.
 
@@ -146,7 +140,10 @@ class SearchAgent(Agent):
             rng: decides what is tried.
             kept: a tree to go on with, whose root is that state.
             simulations: how many; None: as the config says.
+            action_mask: [A], what the environment allows there; None: what its own method
+                `action_mask` says, or everything.
         """
+        self._show_mask(observation, action_mask)
         count = self.config.simulations if simulations is None else simulations
         found = self.prepare(rng, kept, room=count)
         self.grow(found, observation, count, rng)
@@ -155,6 +152,15 @@ class SearchAgent(Agent):
             found = self.prepare(rng, random=True, room=count)
             self.grow(found, observation, count, rng)
         return found
+
+    def _show_mask(self, observation: object, action_mask: NDArray[np.bool_] | None) -> None:
+        """Tells the world what is allowed where the search begins. A table knows it."""
+        if isinstance(self._world, TableModel):
+            return
+        if action_mask is None and self._mask_of is not None:
+            action_mask = np.asarray(self._mask_of(observation), dtype=bool)
+        masked = action_mask is not None and action_mask.any()
+        self._world.root_mask = action_mask.astype(int).tolist() if masked else None  # type: ignore[union-attr]
 
     def prepare(
         self, rng: np.random.Generator, kept: SearchTree | None = None, *,

@@ -73,7 +73,6 @@ def select(
     bounds: Floats,
     exploration: float,
     rng: Uniform,
-    allowed: list[int] | None = None,
 ) -> int:
     """UCB1 with returns scaled to [0, 1]: the edge with the largest (Q - low) / (high - low) + c
     √(ln N(s) / N(s, a)).
@@ -82,45 +81,91 @@ def select(
     chance decides. What is compared is the same thing times (high - low), plus low, which saves the
     division and leaves the order as it is.
 
-    Args:
-        allowed: the actions to choose among, in ascending order; None: all.
-
     Source: Auer et al. 2002, doi:10.1023/A:1013689704352, UCB1; Kocsis & Szepesvári 2006,
     doi:10.1007/11871842_29. The scale is ours.
     """
-    first = node * num_actions
-    if allowed is None:
-        edges = range(first, first + num_actions)
-        untried = num_actions - visits[node]
-    else:
-        edges = [first + action for action in allowed]
-        untried = len([edge for edge in edges if count[edge] == 0])
+    edge = node * num_actions
+    untried = num_actions - visits[node]
     if untried > 0:
         skipped = int(rng.random() * untried)
-        for edge in edges:
+        while count[edge] > 0 or skipped > 0:
             if count[edge] == 0:
-                if skipped == 0:
-                    return edge
                 skipped -= 1
+            edge += 1
+        return edge
     span = bounds[1] - bounds[0]
     if span <= 0.0:
         span = 1.0
     bonus = span * exploration * math.sqrt(math.log(visits[node]))
-    best, highest, ties = first, -math.inf, 0
-    for edge in edges:
-        score = mean[edge] + bonus / math.sqrt(count[edge])
+    best, highest, ties = edge, mean[edge] + bonus / math.sqrt(count[edge]), 1
+    for other in range(edge + 1, edge + num_actions):
+        score = mean[other] + bonus / math.sqrt(count[other])
         if score > highest:
-            best, highest, ties = edge, score, 1
+            best, highest, ties = other, score, 1
         elif score == highest:
             ties += 1
             if rng.random() * ties < 1.0:
-                best = edge
+                best = other
     return best
+
+
+def select_allowed(
+    node: int, num_actions: int, count: Ints, mean: Floats, bounds: Floats, exploration: float,
+    rng: Uniform, allowed: Ints, row: int,
+) -> int:  # fmt: skip
+    """`select` among the actions that a mask allows; N(s) counts those alone.
+
+    Args:
+        allowed: 1 for each allowed action, of one state [A] or of all [S·A].
+        row: where this state's begin.
+    """
+    edge, visits, untried = node * num_actions, 0, 0
+    for action in range(num_actions):
+        if allowed[row + action]:
+            visits += count[edge + action]
+            untried += 1 if count[edge + action] == 0 else 0
+    if untried > 0:
+        skipped = int(rng.random() * untried)
+        for action in range(num_actions):
+            if allowed[row + action] and count[edge + action] == 0:
+                if skipped == 0:
+                    return edge + action
+                skipped -= 1
+    span = bounds[1] - bounds[0]
+    if span <= 0.0:
+        span = 1.0
+    bonus = span * exploration * math.sqrt(math.log(visits))
+    best, highest, ties = edge, -math.inf, 0
+    for action in range(num_actions):
+        if allowed[row + action]:
+            score = mean[edge + action] + bonus / math.sqrt(count[edge + action])
+            if score > highest:
+                best, highest, ties = edge + action, score, 1
+            elif score == highest:
+                ties += 1
+                if rng.random() * ties < 1.0:
+                    best = edge + action
+    return best
+
+
+def draw_allowed(allowed: Ints, row: int, num_actions: int, rng: Uniform) -> int:
+    """One of the allowed actions, all equally likely. Arguments as in `select_allowed`."""
+    choices = 0
+    for action in range(num_actions):
+        if allowed[row + action]:
+            choices += 1
+    skipped = int(rng.random() * choices)
+    for action in range(num_actions):
+        if allowed[row + action]:
+            if skipped == 0:
+                return action
+            skipped -= 1
+    return 0
 
 
 def select_puct(
     node: int, num_actions: int, count: Ints, mean: Floats, prior: Floats, bounds: Floats,
-    exploration: float, allowed: list[int] | None = None,
+    exploration: float, allowed: Ints | None = None,
 ) -> int:  # fmt: skip
     """PUCT: the edge with the largest (Q - low) / (high - low) + c P(s, a) √N(s) / (1 + N(s, a)).
 
@@ -131,7 +176,8 @@ def select_puct(
 
     Args:
         prior: [C·A], P(s, a): probabilities.
-        allowed: the actions to choose among, in ascending order; None: all.
+        allowed: [A], 1 for each allowed action, where P does not say so: a node of an open-loop
+            search stands for several states. None: all are.
 
     Source: Silver et al. 2018, doi:10.1126/science.aar6404, "Search"; the scale: Schrittwieser et
     al. 2020, doi:10.1038/s41586-020-03051-4, eq. 5. What untried actions count is ours.
@@ -146,10 +192,9 @@ def select_puct(
     if span <= 0.0:
         span = 1.0
     bonus = span * exploration * math.sqrt(1.0 + visits)
-    actions = range(num_actions) if allowed is None else allowed
     best, highest = first, -math.inf
-    for edge in [first + action for action in actions]:
-        if prior[edge] > 0.0:
+    for edge in range(first, first + num_actions):
+        if prior[edge] > 0.0 and (allowed is None or allowed[edge - first]):
             tries = count[edge]
             score = (mean[edge] if tries > 0 else untried) + bonus * prior[edge] / (1 + tries)
             if score > highest:
@@ -235,7 +280,7 @@ class Met(NamedTuple):
     reward: float   # paid on the way in, in reward units
     ending: int     # whether the episode went on there; see `table_model`
     state: Any      # where the simulator can go on from; of a node that was cut off, what it shows
-    allowed: list[int] | None = None           # the actions that are allowed there; None: all
+    mask: list[int] | None = None    # 1 for each action allowed there; None: all are
 
 
 class SearchTree:
@@ -350,11 +395,10 @@ class SearchTree:
         )
         states = [None if met.state is None else _plain(met.state) for met in self.met]
         fields = as_arrays(self.tree)._asdict()
-        allowed = [met.allowed for met in self.met]
-        masks = {"allowed": allowed} if any(each is not None for each in allowed) else {}
+        masks = [met.mask for met in self.met]
         return {
             **fields,
-            **masks,
+            **({} if all(mask is None for mask in masks) else {"masks": masks}),
             "num_actions": self.num_actions,
             "mode": self.mode,
             "paid": rewards,
@@ -366,9 +410,13 @@ class SearchTree:
     def from_state(cls, state: State) -> SearchTree:
         """The inverse of `state_dict`."""
         tree = as_lists(Tree(*(state[name] for name in Tree._fields)))
-        paid, endings, states = state["paid"].tolist(), state["endings"].tolist(), state["states"]
-        allowed = state.get("allowed", [None] * len(states))
-        met = [Met(*item) for item in zip(paid, endings, states, allowed, strict=True)]
+        met = [
+            Met(*item)
+            for item in zip(
+                state["paid"].tolist(), state["endings"].tolist(), state["states"],
+                state.get("masks", [None] * len(state["states"])), strict=True,
+            )
+        ]
         return cls(tree, int(state["num_actions"]), state["mode"], met)
 
 

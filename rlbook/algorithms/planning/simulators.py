@@ -30,7 +30,12 @@ from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, T
 from rlbook.envs.enumeration import Restorable
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
-from rlbook.interaction.action_masks import Mask, MaskReader
+from rlbook.interaction.action_masks import (
+    ACTION_MASK,
+    MaskReader,
+    mask_table,
+    shows_action_mask,
+)
 from rlbook.interaction.guards import cause_of, number, unpack_step
 from rlbook.seeding import Uniform
 
@@ -70,11 +75,11 @@ class Simulator(ABC, Generic[S]):
         self.noise = np.random.default_rng(0)
         self._quiet = self.noise.bit_generator.state
         self._root: S | None = None          # the state that the search begins in
-        # the actions that are allowed there, as a search was told, and in the copy's present state;
-        # None: all
-        self.told: list[int] | None = None
-        self.allowed: list[int] | None = None
         self._masks = MaskReader(env)
+        self.root_mask: list[int] | None = None
+        """[A], 1 for each action allowed where the search begins; None: all are."""
+        self.allowed: list[int] | None = None
+        """The same of where the copy is."""
         self.obs: object = None              # what the copy shows
         self.copy = self._private_copy()
         self.copy.unwrapped.render_mode = None
@@ -102,12 +107,7 @@ class Simulator(ABC, Generic[S]):
             int(rng.random() * 2**53)
         ).bit_generator.state
         self._root = self.here()
-        found.met[:1] = [Met(0.0, GOES_ON, self._root)]
-
-    @property
-    def root_allowed(self) -> list[int] | None:
-        """The actions that are allowed where the search begins."""
-        return self.told
+        found.met[:1] = [Met(0.0, GOES_ON, self._root, self.root_mask)]
 
     def begin(self, observation: object, rng: Uniform) -> None:
         """Nothing: the search begins where the real environment is, and the copy has a generator of
@@ -118,6 +118,7 @@ class Simulator(ABC, Generic[S]):
         """The copy is where the real environment is."""
         assert self._root is not None, "prepare comes first"
         self.load(self._root)
+        self.allowed = self.root_mask
 
     def drew(self) -> bool:
         """Whether the copy's steps have drawn random numbers since `prepare`."""
@@ -151,8 +152,10 @@ class Simulator(ABC, Generic[S]):
         try:
             answer = unpack_step(self.copy.step(self.actions[action]))
             self.obs, reward, terminated, truncated, info = answer
-            paid, over = number(reward), bool(terminated or truncated)
-            self.allowed = listed(self._masks.read(info, None, over=over))
+            paid = number(reward)
+            if ACTION_MASK in info or self.allowed is not None:
+                mask = self._masks.read(info, None, over=terminated or truncated)
+                self.allowed = None if mask is None else mask.astype(int).tolist()
         except TrainingError:
             raise
         except Exception as error:
@@ -234,7 +237,7 @@ class Copies(Simulator[gymnasium.Env]):
 
 
 def simulator_of(
-    env: gymnasium.Env, act: Act | None, num_actions: int, *, tables: bool = True
+    env: gymnasium.Env, act: Act | None, num_actions: int
 ) -> TableModel | Simulator:
     """What an agent searches in: the table where the environment has one and shows its state,
     otherwise the fastest way to copy it.
@@ -243,18 +246,18 @@ def simulator_of(
         env: the real environment, as an agent gets it; later it must be where the observation given
             to a search came from.
         act, num_actions: as for `Simulator`.
-        tables: whether a table may stand for it.
 
     Raises:
         ValueError: the environment can be neither tabulated nor copied.
     """
     while type(env).__module__.startswith("rlbook.") and isinstance(env, gymnasium.Wrapper):
         env = env.env
-    inner, shown = env.unwrapped, env.observation_space
-    model = _model_of(env) if tables else None
+    model, inner, shown = _model_of(env), env.unwrapped, env.observation_space
     if model is not None and model.num_actions == num_actions:
         assert isinstance(shown, spaces.Discrete)
-        return TableModel(model, int(shown.start), _mask_of(inner, int(shown.start)))
+        masks = mask_table(env, model.num_states)
+        if masks is not None or not shows_action_mask(env):
+            return TableModel(model, int(shown.start), masks)
     if not _only_checks(env):
         return Copies(env, act, num_actions)
     if _class(inner) in FIELDS:
@@ -330,22 +333,6 @@ def _model_of(env: gymnasium.Env) -> TabularMDP | None:
         if isinstance(model, TabularMDP) and model.observable and model.num_states == shown.n
         else None
     )
-
-
-def listed(mask: Mask | None) -> list[int] | None:
-    """The allowed actions of a mask [A], in ascending order; None: all."""
-    return None if mask is None else np.flatnonzero(mask).tolist()
-
-
-def _mask_of(env: gymnasium.Env, observation: int) -> Callable[[int], Any] | None:
-    """From an observation to its mask of allowed actions, where the environment has a method for it
-    as gymnasium's Taxi has.
-    """
-    mask = getattr(env, "action_mask", None)
-    try:
-        return mask if mask is not None and len(mask(observation)) else None
-    except Exception:                        # a method of that name for something else
-        return None
 
 
 def _only_checks(env: gymnasium.Env) -> bool:

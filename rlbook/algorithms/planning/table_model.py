@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, SupportsInt, cast
+from typing import NamedTuple, SupportsInt, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.algorithms.planning.search_tree import Floats, Ints, SearchTree
 from rlbook.envs.mdp import TabularMDP
@@ -30,6 +31,7 @@ class Table(NamedTuple):
     reward: Floats     # [K] float, in reward units
     ends: Ints       # [K] int; 1 where the episode ends
     value: Floats      # [S] float; what a state counts where a simulation stops, in reward units
+    allowed: Ints    # [S·A] int; 1 where row s * A + a is allowed; [0] where there are no masks
 
 
 class TableModel:
@@ -38,25 +40,21 @@ class TableModel:
     Args:
         model: the table.
         start: the number of the first observation.
-        mask: from an observation to the actions that are allowed there, [A]; None: all are.
+        masks: [S, A] bool, what is allowed in each state; None: everything.
     """
 
     saves = True                             # what is met in it can be kept in a checkpoint
 
     def __init__(
-        self, model: TabularMDP, start: int = 0, mask: Callable[[int], Any] | None = None
+        self, model: TabularMDP, start: int = 0, masks: NDArray[np.bool_] | None = None
     ) -> None:
         outcomes = model.outcomes
-        self.mask, self._masks = mask, dict[int, list[int]]()
-        # at the root: as a search was told, and what holds; None: all
-        self.told: list[int] | None = None
-        self.root_allowed: list[int] | None = None
         self.num_actions, self.start = model.num_actions, start
         self.searched = 0                    # simulations so far; a fast form compiles after many
         self.table = Table(
             outcomes.first.tolist(), outcomes.cumulative.tolist(), outcomes.successor.tolist(),
             outcomes.reward.tolist(), outcomes.ends.astype(np.int64).tolist(),
-            [0.0] * model.num_states,
+            [0.0] * model.num_states, [] if masks is None else masks.astype(int).ravel().tolist(),
         )  # fmt: skip
         self.state = self.root = 0
         self._rng: Uniform = np.random.default_rng(0)    # `begin` says which
@@ -74,6 +72,20 @@ class TableModel:
         """What the present state shows."""
         return self.state + self.start
 
+    @property
+    def allowed(self) -> Ints | None:
+        """[A], 1 for each action allowed in the present state; None: all are."""
+        return self._mask(self.state)
+
+    @property
+    def root_mask(self) -> Ints | None:
+        """The same of where the search begins."""
+        return self._mask(self.root)
+
+    def _mask(self, state: int) -> Ints | None:
+        first = state * self.num_actions
+        return self.table.allowed[first : first + self.num_actions] if self.table.allowed else None
+
     def set_value(self, value: Callable[[int], float] | None) -> None:
         """What states count where a simulation stops: a function of the observation, asked once for
         each state.
@@ -82,18 +94,6 @@ class TableModel:
             0.0 if value is None else float(value(observation)) for observation in self.observations
         ]
         self.table = self.table._replace(value=values)
-
-    @property
-    def allowed(self) -> list[int] | None:
-        """The actions that are allowed in the present state; None: all."""
-        return self._allowed_in(self.state)
-
-    def _allowed_in(self, state: int) -> list[int] | None:
-        if self.mask is None:
-            return None
-        if state not in self._masks:
-            self._masks[state] = np.flatnonzero(self.mask(state + self.start)).tolist()
-        return self._masks[state]
 
     def key(self, observation: object, mode: str, ending: int) -> int:
         """What tells the outcome of an action that leads to this observation from its others;
@@ -111,7 +111,6 @@ class TableModel:
     def begin(self, observation: object, rng: Uniform) -> None:
         """Searches from this observation, and draws outcomes from `rng`."""
         self.root, self._rng = self._state_of(observation), rng
-        self.root_allowed = self.told or self._allowed_in(self.root)
 
     def _state_of(self, observation: object) -> int:
         return int(cast(SupportsInt, observation)) - self.start
