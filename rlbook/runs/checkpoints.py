@@ -20,7 +20,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rlbook.agent import State
 from rlbook.checks import is_count, parse_json
@@ -44,8 +44,8 @@ from rlbook.runs.files import (
 from rlbook.runs.state_encoding import StateError, decode, encode_apart
 
 __all__ = [
-    "CheckpointError", "checkpoint_path", "discard_after", "latest", "list_checkpoints", "load_checkpoint", "lock", "mark_best",
-    "read_best", "save_checkpoint", "seal_with",
+    "CheckpointError", "Sealed", "checkpoint_path", "discard_after", "latest", "latest_sealed",
+    "list_checkpoints", "load_checkpoint", "lock", "mark_best", "read_best", "read_best_file", "save_checkpoint", "seal_with",
 ]
 
 SCHEMA, READ = 3, (2, 3)                     # what is written, what is read; 2 had no frozen parts
@@ -122,7 +122,7 @@ def discard_after(folder: str | Path, step: int) -> None:
     directory = Path(folder) / "checkpoints"
     remove_leftovers(directory)
     if best is not None and best[0] > step:
-        (directory / BEST).unlink()
+        (directory / BEST).unlink(missing_ok=True)
     for later in list_checkpoints(folder):
         if later > step:
             remove(_existing(directory, later))
@@ -280,8 +280,61 @@ def latest(folder: str | Path) -> int | None:
     return max(list_checkpoints(folder), default=None)
 
 
+class Sealed(NamedTuple):
+    """What a checkpoint says about the other files of its run."""
+
+    step: int
+    configs: list[str]
+    """The sha256 of each config.yaml that it belongs to."""
+    lengths: dict[str, int]
+    """Of the log's files when it was written, in bytes."""
+    digests: dict[str, str]
+    """The sha256 of that many bytes; empty in older checkpoints."""
+    best: tuple[int, float] | None
+    """Step and score of the best evaluation until then."""
+
+
+def latest_sealed(folder: str | Path) -> Sealed | None:
+    """What the newest sound checkpoint says about the other files; None where there is none.
+
+    Raises:
+        CheckpointError: `checkpoints` is a link.
+    """
+    for step in reversed(list_checkpoints(folder)):
+        directory = _existing(Path(folder) / "checkpoints", step)
+        try:
+            with opened(directory) as descriptor:
+                data = read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE)
+            header = _header(data, directory / HEADER)
+        except CheckpointError:              # `load_checkpoint` and `rlbook doctor` say more
+            continue
+        report = header["state"].get("report") if isinstance(header["state"], dict) else None
+        report = report if isinstance(report, dict) else {}
+        lengths, digests, best = report.get("log"), report.get("log_sha256"), report.get("best")
+        known = isinstance(best, list) and len(best) == 2 and is_count(best[0])
+        return Sealed(
+            header["step"], header["config"], lengths if isinstance(lengths, dict) else {},
+            digests if isinstance(digests, dict) else {},
+            (best[0], best[1]) if known and type(best[1]) is float else None,
+        )  # fmt: skip
+    return None
+
+
 def read_best(folder: str | Path) -> tuple[int, float] | None:
-    """(step, score) of the best checkpoint so far, or None if none was marked. Raises CheckpointError if best.json is damaged."""
+    """(step, score) of the best checkpoint so far, or None if none was marked.
+
+    A checkpoint of a run knows it, and best.json repeats it for people. Where they differ, a killed
+    process or a damaged disk left the file behind.
+
+    Raises:
+        CheckpointError: no checkpoint knows it, and best.json is damaged.
+    """
+    sealed = latest_sealed(folder)
+    return read_best_file(folder) if sealed is None or sealed.best is None else sealed.best
+
+
+def read_best_file(folder: str | Path) -> tuple[int, float] | None:
+    """What best.json says, or None where there is none. Raises CheckpointError if it is damaged."""
     directory = Path(folder) / "checkpoints"
     if not os.path.lexists(directory / BEST):
         return None

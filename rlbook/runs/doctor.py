@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rlbook.errors import RequestError, TrainingError
-from rlbook.runs.checkpoints import list_checkpoints, load_checkpoint, read_best
+from rlbook.runs.checkpoints import (
+    BEST,
+    latest_sealed,
+    list_checkpoints,
+    load_checkpoint,
+    read_best_file,
+)
 from rlbook.runs.files import CheckpointError
 from rlbook.runs.folder import read_config
 from rlbook.runs.log import read_episodes, read_metrics
@@ -60,9 +66,13 @@ def _checkpoints(folder: Path) -> list[str]:
 
 
 def _check_best(folder: Path, steps: list[int]) -> None:
-    best = read_best(folder)
+    path = folder / "checkpoints" / BEST
+    best, sealed = read_best_file(folder), latest_sealed(folder)
     if best is not None and best[0] not in steps:
-        raise CheckpointError(f"{folder / 'checkpoints' / 'best.json'} names step {best[0]}, of which there is no checkpoint")
+        raise CheckpointError(f"{path} names step {best[0]}, of which there is no checkpoint")
+    known = None if sealed is None else sealed.best
+    if best is not None and known is not None and best[0] == known[0] and best != known:
+        raise CheckpointError(f"{path} names the score {best[1]}, and the checkpoints {known[1]}")
 
 
 def _said(look: Callable[[], object]) -> list[str]:

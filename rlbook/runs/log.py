@@ -2,10 +2,12 @@
 
 Both are append-only and flushed line by line, so that kill -9 costs at most half a line, which readers skip. Their lengths are part of
 a checkpoint: a resumed run cuts both back to where the checkpoint saw them, and ends with the bytes of an uninterrupted one.
+So is the sha256 of that many bytes, which every reader compares. Lines that no checkpoint has seen yet have none.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -15,9 +17,11 @@ from typing import Any, BinaryIO, Protocol, SupportsFloat, SupportsInt, TypeVar
 
 from rlbook.agent import State
 from rlbook.checks import is_count, parse_json
-from rlbook.runs.files import open_to_append, read_file
+from rlbook.runs.checkpoints import latest_sealed
+from rlbook.runs.files import CheckpointError, open_to_append, read_file
 
 METRICS, EPISODES = "metrics.jsonl", "episodes.csv"
+UNLIKE = "its bytes do not match their checksum"
 LIMIT = 2**30                                # bytes that are read of either
 _COLUMNS = b"step,return,length\n"
 
@@ -28,10 +32,12 @@ class MetricsLog:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._files: dict[str, BinaryIO] = {}
+        self._hashed = {name: hashlib.sha256() for name in (METRICS, EPISODES)}
         try:
             for name in (METRICS, EPISODES):
                 self._files[name] = open_to_append(self.folder / name)
-        except OSError:
+                self._hashed[name].update(read_file(self.folder / name, LIMIT))
+        except (OSError, CheckpointError):
             self.close()
             raise
         if self._size(EPISODES) == 0:
@@ -50,15 +56,30 @@ class MetricsLog:
         """How many bytes both files have; store it in the checkpoint."""
         return {name: self._size(name) for name in self._files}
 
-    def truncate(self, position: State) -> None:
-        """Cuts both files back to `position`. Raises ValueError, and changes nothing, if a file is shorter than that."""
+    def digests(self) -> dict[str, str]:
+        """The sha256 of both files; store it in the checkpoint."""
+        return {name: hashed.hexdigest() for name, hashed in self._hashed.items()}
+
+    def truncate(self, position: State, digests: Mapping[str, str] | None = None) -> None:
+        """Cuts both files back to `position`.
+
+        Raises:
+            ValueError: a file is shorter than that, or has been changed; it stays as it is.
+        """
         for name in self._files:
             if not is_count(position.get(name)):
                 raise ValueError(f"the checkpoint names no length of {name}.")
             if self._size(name) < position[name]:
                 raise ValueError(f"{self.folder / name} has {self._size(name)} bytes, but the checkpoint saw {position[name]}.")
+        hashed = {}
+        for name in self._files:
+            data = read_file(self.folder / name, LIMIT)[: position[name]]
+            hashed[name] = hashlib.sha256(data)
+            if digests and digests.get(name) != hashed[name].hexdigest():
+                raise ValueError(f"{self.folder / name} has been changed: {UNLIKE}.")
         for name, file in self._files.items():
             file.truncate(position[name])
+        self._hashed = hashed
 
     def flush(self) -> None:
         """Both files to the disk itself; call it before a checkpoint that stores their position."""
@@ -88,22 +109,22 @@ class MetricsLog:
         except OSError:
             file.truncate(size)
             raise
+        self._hashed[name].update(line)
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     """The reports of a run, in order. A last line without its end is left out; a missing file has none.
 
     Raises:
-        ValueError: a line that is no report; the sentence says which.
+        ValueError: a line that is no report, or not what the latest checkpoint saw; one sentence.
         CheckpointError: a link, something else than a regular file, or a file of more than 1 GiB.
     """
-    return [_parsed(METRICS, number, line, _report) for number, line in enumerate(_whole_lines(Path(folder) / METRICS), 1)]
+    return _read(Path(folder), METRICS, _report)
 
 
 def read_episodes(folder: str | Path) -> list[tuple[int, float, int]]:
     """(step, return, length) of each training episode, in order. Raises what `read_metrics` raises."""
-    lines = enumerate(_whole_lines(Path(folder) / EPISODES)[1:], 2)
-    return [_parsed(EPISODES, number, line, _episode) for number, line in lines]
+    return _read(Path(folder), EPISODES, _episode, after=1)
 
 
 Item = TypeVar("Item")
@@ -130,12 +151,21 @@ def _episode(line: bytes) -> tuple[int, float, int]:
     return int(step), float(episode_return), int(length)
 
 
-def _whole_lines(path: Path) -> list[bytes]:
+def _read(folder: Path, name: str, parse: Callable[[bytes], Item], *, after: int = 0) -> list[Item]:
+    """The whole lines after the first `after`, parsed."""
+    sealed = latest_sealed(folder)           # first, as a run in training appends to the file
     try:
-        data = read_file(path, LIMIT)
+        data = read_file(folder / name, LIMIT)
     except FileNotFoundError:
         return []
-    return data.split(b"\n")[:-1]
+    lines = data.split(b"\n")[after:-1]
+    items = [_parsed(name, number, line, parse) for number, line in enumerate(lines, after + 1)]
+    if sealed is not None and name in sealed.digests and is_count(sealed.lengths.get(name)):
+        seen = data[: sealed.lengths[name]]
+        if hashlib.sha256(seen).hexdigest() != sealed.digests[name]:
+            since = f"the checkpoint of step {sealed.step}"
+            raise ValueError(f"{name} has been changed since {since}: {UNLIKE}")
+    return items
 
 
 class Scalar(Protocol):

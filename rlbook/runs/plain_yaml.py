@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 
 from rlbook.errors import RequestError
+from rlbook.runs.checkpoints import latest_sealed
+from rlbook.runs.files import CheckpointError
 from rlbook.runs.folder import read_config
 
 
@@ -25,8 +27,13 @@ def config_of(folder: Path) -> dict[str, Any]:
 
     Raises:
         RequestError: there is none, or it is none of a run.
+        CheckpointError: it is not the one that the run's latest checkpoint belongs to.
     """
-    text, _ = read_config(folder)
+    text, seal = read_config(folder)
+    sealed = latest_sealed(folder)
+    if sealed is not None and sealed.configs and seal not in sealed.configs:
+        was = "was changed or damaged: its checkpoint belongs to another one"
+        raise CheckpointError(f"{folder}/config.yaml {was}.")
     try:
         config = parse_yaml(text)
     except ValueError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent, Data, Metrics, Parts, State, Totals
+from rlbook.checks import parse_json
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.action_masks import ACTION_MASK
 from rlbook.interaction.environments import EnvLike
@@ -20,7 +21,7 @@ from rlbook.interaction.episodes import Episode
 from rlbook.interaction.loop import Budget
 from rlbook.interaction.threads import repeatable, single_threaded
 from rlbook.interaction.workers import Workers
-from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, read_best, save_checkpoint, seal_with
+from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, save_checkpoint, seal_with
 from rlbook.runs.evaluating import evaluated, shortened, usual_length
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError, read_file, replace_file
@@ -177,7 +178,10 @@ class Run:
                 mark_best(self.folder, self.steps, self._best[1])
 
     def _state(self, log: MetricsLog) -> State:
-        report = {"sums": self._sums, "marks": self._marks, "best": self._best, "progress": self.agent.progress, "log": log.position()}
+        report = {
+            "sums": self._sums, "marks": self._marks, "best": self._best, "progress": self.agent.progress,
+            "log": log.position(), "log_sha256": log.digests(),
+        }  # fmt: skip
         return {"agent": self.agent.state_dict(), "source": self._source.state_dict(), "report": report}
 
     def _restore(self, step: int, state: State, *, source: bool) -> None:
@@ -285,19 +289,19 @@ class Run:
         if self.folder is None:
             return
         path = self.folder / SECONDS
-        with contextlib.suppress(OSError, ValueError, CheckpointError):
-            before = json.loads(read_file(path, SECONDS_LIMIT)) if path.exists() else {}
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, CheckpointError):
+            before = parse_json(read_file(path, SECONDS_LIMIT)) if path.exists() else {}
             total = {name: round(before.get(name, 0.0) + value, 3) for name, value in self.seconds.items()}
             replace_file(path, json.dumps(total).encode() + b"\n")
 
     def _rewind(self, folder: Path, log: MetricsLog, state: State) -> None:
         """Drops what was logged after the checkpoint; it will be logged again, to the byte."""
         try:
-            log.truncate(state["report"]["log"])
+            log.truncate(state["report"]["log"], state["report"].get("log_sha256"))
         except ValueError as error:
             raise CheckpointError(str(error)) from error
         discard_after(folder, self.steps)
-        if self._best is not None and read_best(folder) != tuple(self._best):
+        if self._best is not None:
             mark_best(folder, int(self._best[0]), self._best[1])
         self._read_log()
 
