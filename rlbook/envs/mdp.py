@@ -47,7 +47,7 @@ class TabularMDP:
         self.transitions = transitions
         """[S·A, S] CSR, row `s * A + a`: P(s'|s, a); each row adds up to 1."""
         self.rewards = rewards
-        """[S, A]: expected reward, in reward units."""
+        """[S, A]: expected reward, in reward units; -∞ where the action cannot be taken."""
         self.initial = initial
         """[S]: where episodes begin, as probabilities."""
         self.terminal = terminal
@@ -96,9 +96,22 @@ class TabularMDP:
         return self._continuing is not self.transitions and bool(self.ends.any())
 
     @cached_property
+    def feasible(self) -> np.ndarray | None:
+        """[S, A] bool: which actions can be taken; None: all. At least one in each state, and all of them in terminal states."""
+        infeasible = np.isneginf(self.rewards)
+        return ~infeasible if infeasible.any() else None
+
+    @cached_property
+    def uniform_policy(self) -> np.ndarray:
+        """[S, A]: every action that can be taken alike."""
+        feasible = np.ones(self.rewards.shape) if self.feasible is None else self.feasible.astype(np.float64)
+        return feasible / feasible.sum(axis=1, keepdims=True)
+
+    @cached_property
     def largest_reward(self) -> float:
         """The largest absolute value of an expected reward, in reward units."""
-        return max(float(self.rewards.max()), -float(self.rewards.min()))
+        rewards = self.rewards if self.feasible is None else self.rewards[self.feasible]
+        return max(float(rewards.max()), -float(rewards.min()))
 
     @classmethod
     def from_arrays(
@@ -113,7 +126,9 @@ class TabularMDP:
 
         Args:
             transitions: [S, A, S], or [S·A, S] with row `s * A + a`, dense or sparse: P(·|s, a).
-            rewards: [S, A], expected reward, in reward units.
+            rewards: [S, A], expected reward, in reward units. -∞ says that the action cannot be
+                taken in that state, as QuantEcon's DiscreteDP has it; its row of transitions is
+                ignored.
             terminal: [S] bool. Entering a terminal state ends the episode, and what its own rows
                 say is ignored. None: the states whose rows are all 0 are terminal.
             initial: [S], probability of beginning there. None: every state that is not terminal
@@ -121,7 +136,7 @@ class TabularMDP:
 
         Raises:
             ValueError: one sentence: shapes that do not fit, a probability below 0, a row that
-                does not add up to 1, NaN or infinity.
+                does not add up to 1, NaN or infinity, a state in which no action can be taken.
         """
         arrays = checked_arrays(transitions, rewards, terminal=terminal, initial=initial)
         return cls(*arrays)
@@ -236,7 +251,9 @@ class TabularMDP:
         policy = np.asarray(policy)
         if policy.shape == (num_states,) and policy.dtype.kind in "iu":
             chosen = np.arange(num_states) * num_actions + policy
-            return sparse.csr_array(rows[chosen]), self.rewards.ravel()[chosen]
+            rewards = self.rewards.ravel()[chosen]
+            self._check_possible(np.isneginf(rewards))
+            return sparse.csr_array(rows[chosen]), rewards
         if policy.shape != (num_states, num_actions):
             raise ValueError(f"policy must have shape [{num_states}, {num_actions}] or [{num_states}], got {policy.shape}.")
         # the A rows of a state stand one behind the other: weighted and read as one row, they are that of the chain
@@ -244,7 +261,16 @@ class TabularMDP:
         chain = sparse.csr_array((weighted, rows.indices, rows.indptr[::num_actions].copy()), shape=(num_states, num_states), copy=True)
         chain.sum_duplicates()
         chain.eliminate_zeros()
-        return chain, (policy * self.rewards).sum(axis=1)
+        if self.feasible is None:
+            return chain, (policy * self.rewards).sum(axis=1)
+        self._check_possible(((policy > 0.0) & ~self.feasible).any(axis=1))
+        return chain, (policy * np.where(self.feasible, self.rewards, 0.0)).sum(axis=1)
+
+    @staticmethod
+    def _check_possible(wrong: np.ndarray) -> None:
+        """Raises ValueError where a policy takes an action that cannot be taken: `wrong` [S] bool."""
+        if wrong.any():
+            raise ValueError(f"policy takes an action in state {wrong.argmax()} that cannot be taken there (its reward is -inf).")
 
     def policy_values(self, policy: np.ndarray, gamma: float) -> np.ndarray:
         """V^π, exactly: the solution of (I - γ P_π) V = r_π, where P_π leaves out what ends the episode.

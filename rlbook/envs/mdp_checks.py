@@ -49,6 +49,10 @@ def checked_arrays(
     num_states, num_actions = rewards.shape
     rows = _matrix(transitions, num_states, num_actions)
     _check_indices(rows)
+    feasible = _feasible(rewards)
+    if feasible is not None:
+        rows = _stay(~feasible.ravel(), rows, num_actions)
+        continues = None if continues is None else _stay(~feasible.ravel(), continues, num_actions)
     totals = rows @ np.ones(num_states)
     ends = _terminal(terminal, totals.reshape(rewards.shape))
     continues = rows if continues is None else _csr(continues)
@@ -57,12 +61,7 @@ def checked_arrays(
         rows = _stay_where(ends, rows, num_actions)
         totals[np.repeat(ends, num_actions)] = 1.0
     _check_probabilities(rows, totals, num_actions)
-    if not np.isfinite(rewards).all():
-        state, action = np.argwhere(~np.isfinite(rewards))[0]
-        paid = rewards[state, action]
-        raise ValueError(
-            f"rewards must be finite, but state {state}, action {action} has {paid}."
-        )
+    _check_rewards(rewards, feasible, ends)
     if ends is not None:
         rewards = np.where(ends[:, None], 0.0, rewards)
     begins = _initial(initial, ends, num_states)
@@ -71,6 +70,32 @@ def checked_arrays(
         if initial is not None:
             ends &= begins == 0.0
     return ModelArrays(rows, rewards, continues, begins, ends)
+
+
+def _feasible(rewards: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+    """[S, A] bool, False where an action cannot be taken: where it pays -∞. None: all can."""
+    infeasible = np.isneginf(rewards)
+    return ~infeasible if infeasible.any() else None
+
+
+def _check_rewards(
+    rewards: NDArray[np.float64], feasible: NDArray[np.bool_] | None, ends: NDArray[np.bool_] | None
+) -> None:
+    """Raises ValueError where a reward is no number, or nothing can be done in a state."""
+    wrong = ~np.isfinite(rewards) if feasible is None else ~np.isfinite(rewards) & feasible
+    if wrong.any():
+        state, action = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"rewards must be finite, or -inf for an action that cannot be taken, but state {state}, "
+            f"action {action} has {rewards[state, action]}."
+        )
+    if feasible is None:
+        return
+    stuck = ~feasible.any(axis=1) if ends is None else ~feasible.any(axis=1) & ~ends
+    if stuck.any():
+        raise ValueError(
+            f"some action must be possible in each state, but all of state {stuck.argmax()} pay -inf."
+        )
 
 
 def _absorbing(
@@ -229,11 +254,15 @@ def _stay_where(
     ends: NDArray[np.bool_], rows: sparse.csr_array, num_actions: int
 ) -> sparse.csr_array:
     """The rows of terminal states replaced by staying there."""
-    keep = sparse.diags_array(np.repeat(~ends, num_actions).astype(float))
-    states = np.flatnonzero(ends)
-    own = (states[:, None] * num_actions + np.arange(num_actions)).ravel()
-    there = (own, states.repeat(num_actions))
-    stay = sparse.csr_array((np.ones(len(own)), there), shape=rows.shape)
+    return _stay(np.repeat(ends, num_actions), rows, num_actions)
+
+
+def _stay(chosen: NDArray[np.bool_], rows: Matrix, num_actions: int) -> sparse.csr_array:
+    """The rows [S·A, S] with the `chosen` ones [S·A] replaced by staying in their state."""
+    rows = _csr(rows)
+    keep = sparse.diags_array((~chosen).astype(float))
+    own = np.flatnonzero(chosen)
+    stay = sparse.csr_array((np.ones(len(own)), (own, own // num_actions)), shape=rows.shape)
     result = sparse.csr_array(keep @ rows + stay)
     result.eliminate_zeros()
     return result

@@ -24,7 +24,7 @@ class TabularEnv(gymnasium.Env):
 
     A step draws one uniform number from `np_random` and looks up which outcome of the state and action it chooses (see `Outcomes`), as
     gymnasium's toy text does; a reset draws one for the state to begin in. So stepping and planning cannot disagree. Subclasses build a
-    model and say how to draw a state.
+    model and say how to draw a state. Where the model has actions that cannot be taken, `info["action_mask"]` [A] says which can.
 
     Args:
         model: the table, S states and A actions. Observations are `Discrete(S)`, actions `Discrete(A)`.
@@ -56,6 +56,8 @@ class TabularEnv(gymnasium.Env):
         self.observation_space = spaces.Discrete(model.num_states if views is None else int(views.max()) + 1)
         self.action_space = spaces.Discrete(model.num_actions)
         self._model = model
+        if model.feasible is not None and views is None:
+            self.action_mask = model.feasible.__getitem__      # from a state to [A] bool, as gymnasium's Taxi has it
         self._state = int(np.argmax(model.initial > 0))
 
     @cached_property
@@ -66,13 +68,17 @@ class TabularEnv(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._state = self._outcomes.start(self.np_random)
-        return self._shown(), {}
+        return self._shown(), self._info()
+
+    def _info(self) -> dict[str, Any]:
+        """Which actions can be taken, where that is not all."""
+        return {} if self._model.feasible is None else {"action_mask": self._model.feasible[self._state]}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not 0 <= action < self._model.num_actions:
             raise ValueError(f"action must be an integer from 0 to {self._model.num_actions - 1}, got {action!r}.")
         self._state, reward, ended = self._outcomes.step(self.np_random, self._state, int(action))
-        return self._shown(), reward, ended, False, {}
+        return self._shown(), reward, ended, False, self._info()
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that continuing needs: the state, and the generator."""

@@ -72,7 +72,12 @@ class TabularVectorEnv(VectorEnv):
         self._state[indices] = self._outcomes.pick_starts(self._uniforms.draw(indices))
         self._steps[indices] = 0
         self._terminated[indices] = self._truncated[indices] = False
-        return self._shown(), {}
+        return self._shown(), self._info()
+
+    def _info(self) -> dict[str, Any]:
+        """Which actions can be taken, [N, A], where that is not all."""
+        feasible = self.env._model.feasible
+        return {} if feasible is None else {"action_mask": feasible[self._state]}
 
     def step(self, actions: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """One step of every environment: observations [N], rewards [N] float64, terminated [N], truncated [N], and {}."""
@@ -89,7 +94,7 @@ class TabularVectorEnv(VectorEnv):
         self._steps[alive] += 1
         if self.max_episode_steps is not None:
             self._truncated[alive] = (self._steps[alive] >= self.max_episode_steps) & ~self._terminated[alive]
-        return self._shown(), rewards, self._terminated.copy(), self._truncated.copy(), {}
+        return self._shown(), rewards, self._terminated.copy(), self._truncated.copy(), self._info()
 
     def _add_noise(self, rewards: np.ndarray, alive: np.ndarray, std: np.ndarray) -> None:
         """Two more uniforms for each environment whose outcome is noisy; `rlbook.envs.outcomes.normal` for all of them."""

@@ -79,6 +79,7 @@ class Sweeps(ABC):
 
     def __init__(self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool) -> None:
         self.rows, self.rewards, self.gamma, self.can_end = rows, rewards, gamma, can_end
+        self.largest_reward = largest(np.where(np.isneginf(rewards), 0.0, rewards))      # of actions that can be taken
         shared = rows.nnz >= WORTH_SHARING and len(os.sched_getaffinity(0)) > 1
         num_states = len(rewards)
         self._shares = [(0, num_states // 2), (num_states // 2, num_states)] if shared else [(0, num_states)]
@@ -143,7 +144,7 @@ class CompiledSweeps(Sweeps):
         Returns the extreme changes, and how far the best actions lead to later states rather than to earlier ones, added up.
         """
         self._last = None
-        margin = 1e-9 * (largest(values) + largest(self.rewards))
+        margin = 1e-9 * (largest(values) + self.largest_reward)
         low, high, onwards = compiled(improve_in_place)(
             *self._model, values, *_numbers(0, len(values)), np.uint64(len(values) - 1), self._policy, backwards, margin
         )
@@ -188,7 +189,7 @@ class CompiledSweeps(Sweeps):
         """Forgets the leads, unless `values` follow from the sweeps so far."""
         if values is not self._last:
             self._lead.fill(-1.0)
-            self._drift, self._size = 0.0, largest(values) + largest(self.rewards)
+            self._drift, self._size = 0.0, largest(values) + self.largest_reward
 
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
         self._follow_from(values)
@@ -272,7 +273,7 @@ class SparseSweeps(Sweeps):
             self._rivals.until -= width
         elif self._holds_all and 2 * width <= self._widest:
             self._widest, reach = width, AHEAD * width
-            least = best - (reach + 1e-9 * (largest(best) + largest(self.rewards)))
+            least = best - (reach + 1e-9 * (largest(best) + self.largest_reward))
             action_values = self._buffers[0].reshape(self.rewards.shape)
             near = action_values[:SAMPLE] >= least[:SAMPLE, None]
             if np.count_nonzero(near) <= FEW * near.size:

@@ -232,7 +232,7 @@ def test_a_model_can_be_made_again_from_its_own_arrays() -> None:
         ),
         ({"transitions": np.array([[1, 0], [1.5, -0.5], [0, 1], [1, 0]])}, "transitions must be probabilities of at least 0, got -0.5"),
         ({"transitions": np.array([[1, 0], [np.nan, 0.5], [0, 1], [1, 0]])}, "transitions must be probabilities of at least 0, got nan"),
-        ({"rewards": np.array([[0, 0], [0, np.inf]])}, "rewards must be finite, but state 1, action 1 has inf"),
+        ({"rewards": np.array([[0, 0], [0, np.inf]])}, "rewards must be finite, or -inf for .*, but state 1, action 1 has inf"),
         ({"terminal": np.array([1, 0])}, r"terminal must be 2 booleans, got shape \[2\] and type int64"),
         ({"initial": np.array([0.5, 0.4])}, "initial must be probabilities that add up to 1, got a total of 0.9"),
         ({"initial": np.array([1.0])}, r"initial must have one probability for each of 2 states, got shape \[1\]"),

@@ -31,7 +31,7 @@ def greedy_policy(
     model: TabularMDP, action_values: np.ndarray, slack: float | None = None
 ) -> np.ndarray:
     """A best action for each state; see the module docstring. The lowest number decides what is
-    left undecided.
+    left undecided. An action that cannot be taken is worth -∞, and is none of the best.
 
     Args:
         model: S states, A actions.
@@ -42,7 +42,8 @@ def greedy_policy(
     Returns:
         [S] int.
     """
-    slack = TIE * float(np.abs(action_values).max()) if slack is None else slack
+    if slack is None:
+        slack = TIE * float(np.abs(action_values[np.isfinite(action_values)]).max(initial=0.0))
     best = action_values >= action_values.max(axis=1, keepdims=True) - slack
     if (best.sum(axis=1) == 1).all():
         return best.argmax(axis=1)

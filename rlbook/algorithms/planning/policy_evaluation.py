@@ -89,13 +89,12 @@ class PolicyEvaluation(TablePlanner):
 
     def policy(self, model: TabularMDP) -> np.ndarray:
         """π(a|s): [S, A], the policy that is evaluated."""
-        shape = (model.num_states, model.num_actions)
         if self.config.policy == "uniform":
-            return np.full(shape, 1 / model.num_actions)
+            return model.uniform_policy.copy()
         if self.config.policy in (OPTIMAL, EPSILON_GREEDY):
             greedy = PolicyIteration.solve(model, gamma=self.config.gamma).greedy_policy()
             epsilon = 0.0 if self.config.policy == OPTIMAL else self.config.epsilon
-            return epsilon / model.num_actions + (1 - epsilon) * np.eye(model.num_actions)[greedy]
+            return epsilon * model.uniform_policy + (1 - epsilon) * np.eye(model.num_actions)[greedy]
         given = np.array(self.config.policy)
         return np.eye(model.num_actions)[given] if given.ndim == 1 else given.astype(np.float64)
 
