@@ -30,7 +30,12 @@ def untouched(module: nn.Module) -> bool:
 
 def ordinary() -> bool:
     """Neither autocast nor a hook on all modules is at work."""
-    return not torch.is_autocast_enabled("cpu") and not any(_EVERYWHERE)
+    return not torch.is_autocast_enabled("cpu") and not hooks_everywhere()
+
+
+def hooks_everywhere() -> bool:
+    """Whether there is a hook on all modules."""
+    return any(_EVERYWHERE)
 
 
 def trains_plainly(weights: Sequence[Tensor], trained: Sequence[Tensor]) -> bool:

@@ -26,6 +26,7 @@ from rlbook.runs.evaluating import evaluated, shortened, usual_length
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError, read_file, replace_file
 from rlbook.runs.folder import check_free, locked, read_config, seal, told, write_config
+from rlbook.runs.hooks import in_words, modifications
 from rlbook.runs.interrupts import Interrupted, Interrupts, interruptible
 from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
 from rlbook.runs.options import RunOptions
@@ -67,6 +68,7 @@ class Run:
         self._log: MetricsLog | None = None
         self._recorder: Recorder | None = None                 # notes what the policy does at each report
         self._interrupts = Interrupts()
+        self._modified: list[str] = []       # hooks and the like that the run was trained with
         self._untouched = True                                 # nothing was learned or restored yet
         self._sealed: str | None = None                        # the seal of the config.yaml in the folder
         count = request.options.workers or 1
@@ -181,7 +183,7 @@ class Run:
         report = {
             "sums": self._sums, "marks": self._marks, "best": self._best, "progress": self.agent.progress,
             "log": log.position(), "log_sha256": log.digests(),
-        }  # fmt: skip
+        } | ({"modified": self._modified} if self._modified else {})  # fmt: skip
         return {"agent": self.agent.state_dict(), "source": self._source.state_dict(), "report": report}
 
     def _restore(self, step: int, state: State, *, source: bool) -> None:
@@ -192,6 +194,10 @@ class Run:
             report = state["report"]
             self._sums = {name: list(pair) for name, pair in report["sums"].items()}
             self._best = report["best"]
+            self._modified = list(report.get("modified", []))
+            if self._modified:
+                found = in_words(self._modified)
+                self._add_note(f"until step {step} trained with {found}; no checkpoint keeps that")
             (self._source.load_state_dict if source else self._source.load_counts)(state["source"])
             self.agent.progress = self._source.progress(self.request.budget)
             ended = report["marks"] > REPORTS and (self.agent.progress >= 1.0 or report["progress"] < 1.0)    # or has the budget grown?
@@ -224,6 +230,18 @@ class Run:
             self.metrics, self._episodes = read_metrics(self.folder), read_episodes(self.folder)
         except ValueError as error:
             raise CheckpointError(f"the log in {self.folder} is damaged: {error}") from error
+
+    def _add_note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes += (note,)
+
+    def _note_modifications(self) -> None:
+        """Hooks may be set at any time, by whoever has the agent."""
+        found = modifications(self.agent)
+        if found:
+            self._modified = list(dict.fromkeys([*self._modified, *found]))
+            changes = "which changes what is computed; no checkpoint keeps that"
+            self._add_note(f"trained with {in_words(found)}, {changes}")
 
     # ---- training
 
@@ -310,6 +328,7 @@ class Run:
         on_report = on_report or (lambda run: None)
         if self._marks > REPORTS:
             return
+        self._note_modifications()
         self._record()
         if not self._source.reports_each and self._report_due():                       # a signal came before it was written
             self._report(on_report)
@@ -411,6 +430,7 @@ class Run:
     def _write(self, found: Metrics) -> bool:
         """Logs what happened since the last report. True where the evaluation is the best so far."""
         self.notes += tuple(note for note in self._source.notes if note not in self.notes)
+        self._note_modifications()
         finished = self._source.finished
         report: dict[str, Any] = {"step": self.steps, "episodes": self._source.episodes}
         if self._source.passes:

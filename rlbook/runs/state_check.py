@@ -93,6 +93,9 @@ def check_report(report: object, marks: int) -> None:
     digests = report.get("log_sha256", {})
     if not isinstance(digests, dict) or not all(isinstance(item, str) for item in digests.values()):
         raise StateError("report/log_sha256 holds no checksums of files")
+    modified = report.get("modified", [])
+    if not isinstance(modified, list) or not all(isinstance(item, str) for item in modified):
+        raise StateError("report/modified holds no names of hooks")
     pairs = sums.values() if isinstance(sums, dict) else [None]
     if not all(isinstance(pair, list) and len(pair) == 2 and _is_number(pair[0], finite=False) and is_count(pair[1]) for pair in pairs):
         raise StateError("report/sums holds no sums and counts")

@@ -1,0 +1,84 @@
+"""What somebody put into the networks of a run's agent: hooks, parametrisations, another `forward`.
+
+They change what is computed, and no checkpoint keeps them; a run says so in its notes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from rlbook.agent import Agent
+
+DEEP, MANY = 4, 100
+"""How far from the agent a network may be, and how many items of a list or dict are looked at."""
+KINDS = {
+    "_forward_hooks": "a forward hook", "_forward_pre_hooks": "a forward pre-hook",
+    "_backward_hooks": "a backward hook", "_backward_pre_hooks": "a backward pre-hook",
+    "forward": "a replaced forward",
+}  # fmt: skip
+"""Attributes of a module → what it has where they are not empty."""
+
+
+def modifications(agent: Agent) -> list[str]:
+    """Such as "a forward hook on policy.actor.layers.0", in the order of the agent's attributes."""
+    if "torch" not in sys.modules:           # tables do without
+        return []
+    from rlbook.fast.modules import hooks_everywhere
+
+    found = ["a hook on all modules"] if hooks_everywhere() else []
+    for path, module in _networks(agent, "", DEEP, set()):
+        found += [f"{what} on {path}" for what in _inside(module)]
+    return list(dict.fromkeys(found))
+
+
+def in_words(found: list[str]) -> str:
+    """The first three, and how many more."""
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return ", ".join(found[:3]) + more
+
+
+def _inside(module: nn.Module) -> Iterator[str]:
+    content = vars(module)
+    yield from (what for name, what in KINDS.items() if content.get(name))
+    if "parametrizations" in module._modules:
+        yield "a parametrization"
+    for name, weight in module._parameters.items():
+        hooks = ("_backward_hooks", "_post_accumulate_grad_hooks")
+        if any(getattr(weight, hook, None) for hook in hooks):
+            yield f"a gradient hook on {name}"
+
+
+def _networks(
+    item: object, path: str, deep: int, seen: set[int]
+) -> Iterator[tuple[str, nn.Module]]:
+    """The modules below an object, each once, with the way there."""
+    from torch import nn
+
+    if id(item) in seen:
+        return
+    seen.add(id(item))
+    if isinstance(item, nn.Module):
+        for name, module in item.named_modules(prefix=path):
+            if module is item or id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+        return
+    for name, part in _parts(item) if deep else ():
+        yield from _networks(part, f"{path}.{name}" if path else name, deep - 1, seen)
+
+
+def _parts(item: object) -> list[tuple[str, object]]:
+    """The attributes of rlbook's objects and of agents, and the items of lists and dicts."""
+    from rlbook.agent import Agent
+
+    if isinstance(item, list | tuple):
+        return [(str(index), part) for index, part in enumerate(item[:MANY])]
+    if isinstance(item, dict):
+        return [(str(name), part) for name, part in list(item.items())[:MANY]]
+    ours = isinstance(item, Agent) or type(item).__module__.startswith("rlbook.")
+    return list(getattr(item, "__dict__", {}).items()) if ours else []
