@@ -20,7 +20,7 @@ class Needed(NamedTuple):
     """Bytes, estimated from the sizes: with an adapter the peak was a sixth above it."""
 
     weights: int                             # of all models, each tensor once
-    optimizer: int                           # a gradient and two moments for each number that is trained
+    optimizer: int                           # a gradient, two moments and, of 16 bits, a float32 copy for each number that is trained
     acting: int                              # the decoder's matrices
     update: int                              # what a pass over one micro-batch keeps for its gradient
 
@@ -46,8 +46,14 @@ def needed(policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, 
     inside = getattr(config, "intermediate_size", None) or 4 * width
     kept = 4 * rows * tokens * (layers * (8 * width + 4 * inside) + 3 * config.vocab_size)
     weights = _bytes(tensor for module in (policy, *others) for tensor in module.parameters())
-    trained = _bytes(tensor for tensor in policy.parameters() if tensor.requires_grad)
-    return Needed(weights, 3 * trained, _bytes(policy.model.parameters()), kept)
+    trained = {tensor.data_ptr(): _optimizer_bytes(tensor) for tensor in policy.parameters() if tensor.requires_grad}
+    return Needed(weights, sum(trained.values()), _bytes(policy.model.parameters()), kept)
+
+
+def _optimizer_bytes(weight: Tensor) -> int:
+    """Of one trained tensor: see `Needed.optimizer` and `rlbook.policies.optimizer.Adam`."""
+    moments = 2 * weight.numel() * max(weight.element_size(), 4)
+    return weight.nbytes + moments + (4 * weight.numel() if weight.element_size() < 4 else 0)
 
 
 def first_trained_layer(model: nn.Module) -> int:

@@ -3,6 +3,10 @@
     m ← β₁ m + (1-β₁) g,   v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η m̂ / (√v̂ + ε)
     m̂ = m / (1-β₁ᵗ),   v̂ = v / (1-β₂ᵗ)
 
+Weights of 16 bits have a float32 copy, which is what is stepped, and float32 moments; they are that
+copy, rounded. bfloat16 has 8 significant bits: a step smaller than 1/512 of a weight would round
+to nothing, and with η = 1e-6 nearly all are.
+
 Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; the decay w apart from the gradient:
 Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
 """
@@ -148,7 +152,8 @@ class Adam:
         self.groups, self.learning_rate, self.eps, self.betas = groups, learning_rate, eps, betas
         self.parameters = trainable(groups)
         self.steps = 0
-        self.moments = [tuple(torch.zeros_like(p) for _ in self.NAMES) for p in self.parameters]
+        self.masters = [_master(p) for p in self.parameters]
+        self.moments = [tuple(torch.zeros_like(m) for _ in self.NAMES) for m in self.masters]
 
     def step(
         self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None
@@ -165,7 +170,10 @@ class Adam:
             parameter.grad = torch.zeros_like(parameter)
         for loss in [losses] if isinstance(losses, Tensor) else losses:
             loss.backward()
-        norms = [torch.linalg.vector_norm(parameter.grad) for parameter in self.parameters]
+        norms = [
+            torch.linalg.vector_norm(parameter.grad, dtype=master.dtype)
+            for parameter, master in zip(self.parameters, self.masters, strict=True)
+        ]
         norm = torch.linalg.vector_norm(torch.stack(norms))
         if max_grad_norm is not None and not norm <= max_grad_norm:
             for parameter in self.parameters:
@@ -173,11 +181,17 @@ class Adam:
                 parameter.grad.mul_(max_grad_norm / (float(norm) + 1e-6))
         self.steps += 1
         with torch.no_grad():
-            for (parameter, group), moments in zip(
-                self.parameters.items(), self.moments, strict=True
+            for (parameter, group), master, moments in zip(
+                self.parameters.items(), self.masters, self.moments, strict=True
             ):
                 assert parameter.grad is not None
-                self._descend(parameter, parameter.grad, moments, group)
+                if master is parameter:
+                    self._descend(parameter, parameter.grad, moments, group)
+                    continue
+                if not torch.equal(master.to(parameter.dtype), parameter):     # somebody set it
+                    master.copy_(parameter)
+                self._descend(master, parameter.grad.to(master.dtype), moments, group)
+                parameter.copy_(master)
         return norm
 
     def _descend(
@@ -194,11 +208,12 @@ class Adam:
         if not same_parameters(self.parameters, trainable(self.groups)):
             raise TrainingError(REPLACED)
         for parameter, (moment, *_) in zip(self.parameters, self.moments, strict=True):
-            if (parameter.dtype, parameter.device) != (moment.dtype, moment.device):
+            if (_stepped(parameter), parameter.device) != (moment.dtype, moment.device):
                 raise TrainingError(REPLACED)
 
     def state_dict(self) -> State:
-        """The moments, flattened and joined, under the names of the fast form.
+        """The moments, flattened and joined, under the names of the fast form, and the float32
+        copies of weights of 16 bits.
 
         The parameters belong to their modules.
         """
@@ -206,7 +221,14 @@ class Adam:
         joined = [torch.cat([moment.reshape(-1) for moment in column]) for column in columns]
         steps = torch.tensor(float(self.steps))
         named = dict(zip(self.NAMES, joined, strict=True))
-        return {**named, "steps": steps, "matrix_library": "torch"}
+        copies = [copy.reshape(-1) for copy in self._copies()]
+        masters = {"master": torch.cat(copies)} if copies else {}
+        return {**named, **masters, "steps": steps, "matrix_library": "torch"}
+
+    def _copies(self) -> list[Tensor]:
+        """The masters that are not the parameters themselves."""
+        pairs = zip(self.parameters, self.masters, strict=True)
+        return [master for parameter, master in pairs if master is not parameter]
 
     def load_state_dict(self, state: State) -> None:
         self.steps = int(state["steps"])
@@ -214,6 +236,11 @@ class Adam:
         for number, name in enumerate(self.NAMES):
             for moments, saved in zip(self.moments, state[name].split(sizes), strict=True):
                 moments[number].copy_(saved.view_as(moments[number]))
+        copies = self._copies()
+        if copies:
+            parts = state["master"].split([copy.numel() for copy in copies])
+            for copy, saved in zip(copies, parts, strict=True):
+                copy.copy_(saved.view_as(copy))
 
 
 class RMSprop(Adam):
@@ -245,6 +272,18 @@ REPLACED = (
     "the network is no longer the one the optimiser was made for: a parameter was replaced, "
     "converted (such as by .double()), frozen, unfrozen or added; make a new optimiser"
 )
+
+
+def _stepped(parameter: Tensor) -> torch.dtype:
+    """The type of the numbers that a step changes: the parameter's own, at least float32."""
+    return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def _master(parameter: nn.Parameter) -> Tensor:
+    """What is stepped: the parameter, or a float32 copy where it has 16 bits."""
+    if _stepped(parameter) == parameter.dtype:
+        return parameter
+    return parameter.detach().to(_stepped(parameter))
 
 
 def trainable(groups: Sequence[Group]) -> dict[nn.Parameter, Group]:
