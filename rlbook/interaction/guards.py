@@ -99,7 +99,7 @@ def unpack_step(answer: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
     Raises:
         BadAnswer: it is not of the form that gymnasium asks for.
     """
-    if answer.__class__ is tuple and len(answer) == 5:
+    if type(answer) is tuple and len(answer) == 5:
         _, _, terminated, truncated, info = answer
         if terminated.__class__ is bool and truncated.__class__ is bool and info.__class__ is dict:
             return answer

@@ -61,7 +61,7 @@ def test_a_run_says_what_was_put_into_a_layer(kind: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "sac", "q_learning"])
 def test_a_run_without_hooks_says_nothing(algorithm: str) -> None:
-    short = SHORT if algorithm != "q_learning" else {"steps": 64}
+    short: dict[str, Any] = SHORT if algorithm != "q_learning" else {"steps": 64}
     run = rlbook.train(algorithm, "Maze-v0", **short)
     assert about_hooks(run) == [] and run.agent is not None
 
