@@ -311,12 +311,12 @@ def latest_sealed(folder: str | Path) -> Sealed | None:
         report = header["state"].get("report") if isinstance(header["state"], dict) else None
         report = report if isinstance(report, dict) else {}
         lengths, digests, best = report.get("log"), report.get("log_sha256"), report.get("best")
-        best_step, score = best if isinstance(best, list) and len(best) == 2 else (None, None)
-        known = type(best_step) is int and best_step >= 0 and type(score) is float
+        at, score = best if isinstance(best, list) and len(best) == 2 else (None, None)
+        found = (at, score) if type(at) is int and at >= 0 and type(score) is float else None
         return Sealed(
             header["step"], header["config"], lengths if isinstance(lengths, dict) else {},
             digests if isinstance(digests, dict) else {},
-            (best_step, score) if known else None,
+            found,
         )  # fmt: skip
     return None
 
