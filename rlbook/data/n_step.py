@@ -40,7 +40,8 @@ class NStep:
     def rows_at(self, places: NDArray[np.int64]) -> tuple[Transitions, Tensor]:
         """The transitions of m steps that begin at these places, and γᵐ [B].
 
-        The reward is the discounted sum of m rewards; next_obs and terminated are the last row's.
+        The reward is the discounted sum of m rewards; next_obs, its mask and terminated are the last
+        row's.
         """
         ring = self.replay
         assert ring.rows is not None
@@ -56,8 +57,10 @@ class NStep:
         rows = Transitions(
             stored.obs[first], stored.action[first], reward,
             stored.next_obs[final], stored.terminated[final],
+            None if stored.action_mask is None else stored.action_mask[first],
+            None if stored.next_action_mask is None else stored.next_action_mask[final],
         )  # fmt: skip
-        return Transitions(*(field.to(ring.device) for field in rows)), discount.to(ring.device)
+        return rows.each(lambda field: field.to(ring.device)), discount.to(ring.device)
 
     def state_dict(self) -> State:
         return {"ended": self.ended.copy()}

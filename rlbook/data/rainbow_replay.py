@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -43,11 +44,10 @@ class Minibatch:
         if size == len(self):
             yield self
             return
-        parts = zip(*(field.split(size) for field in (*self.rows, self.next_q)), strict=True)
-        for number, (*fields, next_q) in enumerate(parts):
-            here = slice(number * size, (number + 1) * size)
+        for start in range(0, len(self), size):
+            here = slice(start, start + size)
             yield Minibatch(
-                Transitions(*fields), next_q,
+                self.rows.each(operator.itemgetter(here)), self.next_q[here],
                 discount=None if self.discount is None else self.discount[here],
                 weight=None if self.weight is None else self.weight[here],
                 places=None if self.places is None else self.places[here],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,13 @@ class Transitions(NamedTuple):
     reward: Tensor       # [B]
     next_obs: Tensor     # [B, ...], the true successor
     terminated: Tensor   # [B] bool; a time limit is not a termination
+    action_mask: Tensor | None = None        # [B, A] bool, the actions allowed at obs; None: all
+    next_action_mask: Tensor | None = None   # [B, A] bool, those at next_obs
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Transitions:
+        """The same transitions with every field changed alike; masks that are None stay so."""
+        return Transitions(*(None if field is None else change(field) for field in self))  # type: ignore[arg-type]
+
 
 
 class ReplayBuffer:
@@ -50,18 +58,28 @@ class ReplayBuffer:
         Raises:
             ValueError: the observations have another size than was said.
         """
-        new = [torch.from_numpy(np.asarray(getattr(step, name))) for name in Transitions._fields]
-        if new[0][0].numel() != self.observation_size:
-            raise ValueError(f"an observation must have {self.observation_size} numbers, got {new[0][0].numel()}")
+        fields = (getattr(step, name) for name in Transitions._fields)
+        new = Transitions(*(None if field is None else torch.from_numpy(np.asarray(field)) for field in fields))  # type: ignore[arg-type]
+        if new.obs[0].numel() != self.observation_size:
+            raise ValueError(f"an observation must have {self.observation_size} numbers, got {new.obs[0].numel()}")
         if self.rows is None:
-            self.rows = Transitions(*(field.new_zeros(self.capacity, *field.shape[1:]) for field in new))
+            self.rows = self._empty(new)
         count = len(step.reward)
         first = min(count, self.capacity - self.position)
+        if new.next_action_mask is not None and self.rows.next_action_mask is None:
+            check_memory("buffer_size", self.capacity, 2 * new.next_action_mask[0].numel())
+            self.rows = _with_masks(self.rows, new.next_action_mask)
+        if self.rows.next_action_mask is not None:
+            new = _with_masks(new, self.rows.next_action_mask)
         for kept, field in zip(self.rows, new, strict=True):
-            kept[self.position : self.position + first] = field[:first]
-            kept[: count - first] = field[first:]
+            if kept is not None and field is not None:
+                kept[self.position : self.position + first] = field[:first]
+                kept[: count - first] = field[first:]
         self.position = (self.position + count) % self.capacity
         self.size = min(self.size + count, self.capacity)
+
+    def _empty(self, fields: Transitions) -> Transitions:
+        return fields.each(lambda field: field.new_zeros(self.capacity, *field.shape[1:]))
 
     def sample(self, size: int, rng: np.random.Generator) -> Transitions:
         """`size` transitions, uniformly and with replacement."""
@@ -71,14 +89,16 @@ class ReplayBuffer:
         """The transitions at these places of the ring, each from 0 to `size` - 1."""
         assert self.rows is not None
         chosen = torch.from_numpy(places)
-        return Transitions(*(field.index_select(0, chosen).to(self.device) for field in self.rows))
+        return self.rows.each(lambda field: field.index_select(0, chosen).to(self.device))
 
     def newest(self, count: int) -> NDArray[np.int64]:
         """The places of the last `count` transitions, the oldest first."""
         return (self.position - count + np.arange(count)) % self.capacity
 
     def state_dict(self) -> State:
-        rows = None if self.rows is None else {name: field[: self.size] for name, field in self.rows._asdict().items()}
+        rows = None
+        if self.rows is not None:
+            rows = {name: field[: self.size] for name, field in self.rows._asdict().items() if field is not None}
         return {"rows": rows, "size": self.size, "position": self.position}
 
     def load_state_dict(self, state: State) -> None:
@@ -89,6 +109,28 @@ class ReplayBuffer:
             self.rows = None
             return
         saved = Transitions(**state["rows"])
-        self.rows = Transitions(*(field.new_zeros(self.capacity, *field.shape[1:]) for field in saved))
+        for mask in (saved.action_mask, saved.next_action_mask):
+            if mask is not None and not (mask.dtype == torch.bool and mask.dim() == 2 and mask.any(1).all()):
+                raise ValueError("the saved action masks must be bool [B, A] and allow an action in every row")
+        self.rows = self._empty(saved)
         for kept, field in zip(self.rows, saved, strict=True):
-            kept[: self.size] = field
+            if kept is not None:
+                kept[: self.size] = field
+
+
+def concatenate(*parts: Transitions) -> Transitions:
+    """The rows of several; where some have masks, those of the others allow everything."""
+    like = next((rows.next_action_mask for rows in parts if rows.next_action_mask is not None), None)
+    if like is not None:
+        parts = tuple(_with_masks(rows, like) for rows in parts)
+    columns = zip(*parts, strict=True)
+    return Transitions(*(None if fields[0] is None else torch.cat(fields) for fields in columns))  # type: ignore[arg-type]
+
+
+def _with_masks(rows: Transitions, like: Tensor) -> Transitions:
+    """The rows with masks [B, A]; what was seen without one allows everything. `like`: [..., A]."""
+    every = [
+        like.new_ones(len(rows.reward), like.shape[1]) if mask is None else mask
+        for mask in (rows.action_mask, rows.next_action_mask)
+    ]
+    return rows._replace(action_mask=every[0], next_action_mask=every[1])

@@ -42,7 +42,7 @@ class Steps(DataSet[Transitions]):
 
     def __getitem__(self, rows: Rows) -> Transitions:
         index = torch.from_numpy(np.asarray(rows))
-        return Transitions(*(field[index] for field in self.rows))
+        return self.rows.each(lambda field: field[index])
 
     def digest(self) -> str:
         if self._digest is None:

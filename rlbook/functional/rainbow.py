@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlbook.functional._shapes import same_shape
+from rlbook.functional.action_masks import masked_argmax
 
 
 def dueling_action_values(value: Tensor, advantage: Tensor) -> Tensor:
@@ -146,13 +147,16 @@ def _moved(
 
 
 @torch.no_grad()
-def best_next_distribution(next_log_prob: Tensor, chooser: Tensor) -> Tensor:
+def best_next_distribution(
+    next_log_prob: Tensor, chooser: Tensor, next_action_mask: Tensor | None = None
+) -> Tensor:
     """Of each successor, the distribution of its best action's return.
 
     Args:
         next_log_prob: [B, A, K]. The target network's log-probabilities at s'.
         chooser: [B, A]. Q(s', ·) in reward units, of the network that chooses the action: the
             target network, or with double Q-learning the one that is trained.
+        next_action_mask: [B, A], bool; True marks the actions allowed in s'. None means all.
 
     Returns:
         [B, K], probabilities, without gradient.
@@ -161,7 +165,7 @@ def best_next_distribution(next_log_prob: Tensor, chooser: Tensor) -> Tensor:
     Hessel et al. 2018, arXiv:1710.02298, section 3.
     """
     same_shape(chooser=chooser, next_log_prob=next_log_prob[..., 0])
-    best = chooser.argmax(-1)
+    best = masked_argmax(chooser, next_action_mask)
     return next_log_prob[torch.arange(len(best), device=best.device), best].exp()
 
 

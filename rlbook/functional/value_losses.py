@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional.action_masks import masked_argmax, masked_max
 from rlbook.functional.averages import Average, averaged, per_token
 from rlbook.functional.returns import td_target
 
@@ -95,35 +96,37 @@ def huber_loss(
 
 
 def q_target(
-    reward: Tensor, terminated: Tensor, next_q: Tensor, gamma: float | Tensor
+    reward: Tensor, terminated: Tensor, next_q: Tensor, gamma: float | Tensor,
+    next_action_mask: Tensor | None = None,
 ) -> Tensor:
     """Q-learning's target with a target network.
 
-    y = r + γ max_a' Q⁻(s', a')
+    y = r + γ max_a' Q⁻(s', a'),   a' among the allowed actions
 
     Args:
         reward: [B], in reward units.
         terminated: [B], bool; alone stops bootstrapping.
         next_q: [B, A]. Q⁻(s', ·) of the target network, in reward units.
         gamma: γ, discount per environment step, in [0, 1]; of n-step targets γᵐ, [B].
+        next_action_mask: [B, A], bool; True marks the actions allowed in s'. None means all.
 
     Returns:
         [B], in reward units, without gradient.
 
-    Source: Mnih et al. 2015 (DQN), doi:10.1038/nature14236, algorithm 1.
+    Source: Mnih et al. 2015 (DQN), doi:10.1038/nature14236, algorithm 1. The mask is ours.
     """
-    return td_target(reward, terminated, next_q.amax(-1), gamma)
+    return td_target(reward, terminated, masked_max(next_q, next_action_mask), gamma)
 
 
 def double_q_target(
     reward: Tensor, terminated: Tensor, next_q: Tensor, next_q_online: Tensor,
-    gamma: float | Tensor,
+    gamma: float | Tensor, next_action_mask: Tensor | None = None,
 ) -> Tensor:
     """Double DQN's target: one network chooses the action, the other gives its value.
 
     The error that makes an action look best to one is then not also in the value of the other.
 
-    y = r + γ Q⁻(s', argmax_a' Q(s', a'))
+    y = r + γ Q⁻(s', argmax_a' Q(s', a')),   a' among the allowed actions
 
     Args:
         reward: [B], in reward units.
@@ -131,6 +134,7 @@ def double_q_target(
         next_q: [B, A]. Q⁻(s', ·) of the target network, in reward units.
         next_q_online: [B, A]. Q(s', ·) of the network being trained.
         gamma: γ, discount per environment step, in [0, 1]; of n-step targets γᵐ, [B].
+        next_action_mask: as in `q_target`.
 
     Returns:
         [B], in reward units, without gradient.
@@ -139,7 +143,7 @@ def double_q_target(
     one that evaluates.
     """
     same_shape(next_q=next_q, next_q_online=next_q_online)
-    chosen = next_q_online.argmax(-1, keepdim=True)
+    chosen = masked_argmax(next_q_online, next_action_mask)[:, None]
     return td_target(reward, terminated, next_q.gather(-1, chosen).squeeze(-1), gamma)
 
 

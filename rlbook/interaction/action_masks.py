@@ -103,6 +103,13 @@ def shows_action_mask(env: gymnasium.Env) -> bool:
         return False
 
 
+def nth_allowed(action_mask: Mask | None, n: NDArray[np.int64]) -> NDArray[np.int64]:
+    """In each row the allowed action that has n allowed ones before it: [N, A], [N] → [N]."""
+    if action_mask is None:
+        return n
+    return (action_mask.cumsum(axis=1) > n[:, None]).argmax(axis=1)
+
+
 class MaskReader:
     """Reads the masks of one environment, or of N.
 

@@ -145,7 +145,7 @@ def model_loss(model: WorldModel, batch: Transitions) -> LossOutput:
         model: differences and rewards are compared as it standardises them.
         batch: K · B transitions: the first B for the first member, and so on.
     """
-    rows = Transitions(*(field.unflatten(0, (model.members, -1)) for field in batch))
+    rows = batch.each(lambda field: field.unflatten(0, (model.members, -1)))
     out = model.outputs(rows.obs.float(), model.encoded(rows.action))              # [K, B, O + 2]
     error = out[..., :-1] - model.targets(rows)
     ending = F.binary_cross_entropy_with_logits(out[..., -1], rows.terminated.float())
@@ -183,7 +183,8 @@ def model_errors(
         model, num_envs, horizon: as there.
         rows: stored steps in their order; of the oldest moment some environments may be missing.
     """
-    rows = Transitions(*(field[len(rows.reward) % num_envs :] for field in rows))
+    first = len(rows.reward) % num_envs
+    rows = rows.each(lambda field: field[first:])
     actions = model.encoded(rows.action)
     rolled = rollout_errors(model, rows, actions, num_envs, horizon)
     return one_step_errors(model, rows, actions) | rolled

@@ -124,7 +124,7 @@ def test_errors_are_measured_on_whole_moments() -> None:
     model = WorldModel(1, 1, 1, (4,), torch.Generator().manual_seed(0))
     state = torch.tensor([[900.0], [0.0], [1.0], [2.0], [3.0]])
     rows = Transitions(state, torch.zeros(5, 1), torch.zeros(5), state, torch.zeros(5, dtype=torch.bool))
-    whole = Transitions(*(field[1:] for field in rows))
+    whole = rows.each(lambda field: field[1:])
     assert model_errors(model, rows, 2, 1) == model_errors(model, whole, 2, 1)
 
 

@@ -232,7 +232,7 @@ def test_one_step_is_the_ring_itself() -> None:
             ring.add(step_of([1.0, 2.0, 3.0], [1.0], [2.0, 3.0, 4.0], [True], [False]))
     one, two = (next(ring.minibatches(1, 5, lambda obs: obs, np.random.default_rng(0))) for ring in (replay, plain))
     assert two.discount is None and two.weight is None
-    for left, right in zip(one.rows, two.rows, strict=True):
+    for left, right in zip(one.rows[:5], two.rows[:5], strict=True):                 # the masks are None
         assert torch.equal(left, right)
 
 

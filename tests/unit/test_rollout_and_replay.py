@@ -82,7 +82,7 @@ def test_what_comes_back_is_what_was_given(obs: np.ndarray, action: np.ndarray) 
     replay, flags = ReplayBuffer(4, 2), np.array([False])
     replay.add(Step(obs, action, np.array([0.1]), obs + 1, flags, flags, ~flags))
     sample = replay.sample(1, np.random.default_rng(0))
-    for given, back in zip((obs, action, np.array([0.1]), obs + 1, flags), sample, strict=True):
+    for given, back in zip((obs, action, np.array([0.1]), obs + 1, flags), sample[:5], strict=True):
         assert back.numpy().dtype == given.dtype and np.array_equal(back.numpy(), given)
     with pytest.raises(ValueError, match="must have 2 numbers, got 3"):
         replay.add(Step(np.zeros((1, 3)), action, np.zeros(1), np.zeros((1, 3)), flags, flags, ~flags))
@@ -106,7 +106,8 @@ def test_a_saved_ring_goes_on_as_it_would_have(tmp_path: Any) -> None:
     played(one, 2, 3)
     played(two, 2, 3)
     assert rows(one) == rows(two)
-    for left, right in zip(one.sample(32, np.random.default_rng(0)), two.sample(32, np.random.default_rng(0)), strict=True):
+    drawn = (replay.sample(32, np.random.default_rng(0))[:5] for replay in (one, two))           # without masks, which are None
+    for left, right in zip(*drawn, strict=True):
         assert torch.equal(left, right)
 
 

@@ -71,6 +71,12 @@ class CategoricalPlans:
 
     probability: Tensor  # [N, H, A], sums to 1 over A
     floor: float = 0.02  # share of the uniform distribution that refitting mixes in
+    allowed: Tensor | None = None  # [N, H, A] bool; the others have no probability; None: all
+
+    def __post_init__(self) -> None:
+        if self.allowed is not None:
+            share = self.probability * self.allowed
+            object.__setattr__(self, "probability", share / share.sum(-1, keepdim=True))
 
     def sample(self, count: int, rng: np.random.Generator) -> Tensor:
         steps, actions = self.probability.shape[1:]
@@ -81,7 +87,8 @@ class CategoricalPlans:
 
     def refit(self, elites: Tensor) -> CategoricalPlans:
         frequency, actions = elites.mean(1), elites.shape[-1]
-        return CategoricalPlans((1 - self.floor) * frequency + self.floor / actions, self.floor)
+        mixed = (1 - self.floor) * frequency + self.floor / actions
+        return CategoricalPlans(mixed, self.floor, self.allowed)
 
     def most_likely(self) -> Tensor:
         chosen = self.probability.argmax(-1)

@@ -13,6 +13,8 @@ an imagined one is cheap, so that G can be large without training on the same fe
 again. The imagined ones stay near the truth because each begins in a state that was really met,
 and because k is small: the model's errors add up with each step that follows another.
 
+With an action mask, imagined states, whose masks are not known, allow every action.
+
 With ρ = 0 no model is trained and nothing is imagined: what is left is SAC, bit for bit.
 
 Source: Janner et al. 2019, arXiv:1906.08253, algorithm 2 (MBPO); the idea: Sutton 1990,
@@ -37,7 +39,7 @@ from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.algorithms.policy.sac import SAC, SACConfig
 from rlbook.checks import at
-from rlbook.data.replay import Transitions
+from rlbook.data.replay import Transitions, concatenate
 from rlbook.functional.schedules import Schedule
 from rlbook.policies.dynamics import (
     MODEL_METRICS,
@@ -123,9 +125,8 @@ class MBPO(SAC):
         imagined = round(self.config.model_ratio * self.config.batch_size)
         for batch in super().minibatches(count):
             if imagined:
-                pairs = zip(self.imagine(imagined), batch.rows, strict=True)
-                rows = (torch.cat([new, stored[imagined:]]) for new, stored in pairs)
-                batch = replace(batch, rows=Transitions(*rows))
+                stored = batch.rows.each(lambda field: field[imagined:])
+                batch = replace(batch, rows=concatenate(self.imagine(imagined), stored))
             yield batch
 
     @torch.no_grad()
@@ -139,7 +140,7 @@ class MBPO(SAC):
             last = steps[-1]
             obs = torch.where(last.terminated[:, None], fresh, last.next_obs)
             steps.append(self.imagined_step(obs))
-        return Transitions(*(torch.cat(field)[:count] for field in zip(*steps, strict=True)))
+        return concatenate(*steps).each(lambda field: field[:count])
 
     def imagined_step(self, obs: Tensor) -> Transitions:
         """What follows the policy's action in states [B, O]; B / K of them by each member."""

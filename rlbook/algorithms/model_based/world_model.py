@@ -8,6 +8,7 @@
             J = Σ_h γ^h c_h r̂(ŝ_h, a_h),   ŝ_{h+1} = ŝ_h + Δ̂(ŝ_h, a_h),   ŝ_0 = s
         where c_h is the probability that the plan's first h steps did not terminate
         take a_0, and plan anew from where it leads
+    with an action mask a_0 is an allowed action; the masks of imagined states are not known
 
 There is no policy network and no value: what is learned is only what happens next. That is more to
 learn from in each step than one reward, so that few real steps are enough; each action costs a
@@ -42,6 +43,7 @@ from rlbook.algorithms.model_based.cross_entropy import (
 from rlbook.checks import at
 from rlbook.data.replay import ReplayBuffer
 from rlbook.functional.schedules import Schedule
+from rlbook.interaction.action_masks import nth_allowed
 from rlbook.policies.dynamics import MODEL_METRICS, WorldModel, fit_model, model_errors
 from rlbook.policies.optimizer import Group, adam
 from rlbook.policies.policy import as_array
@@ -139,23 +141,27 @@ class WorldModelAgent(Agent):
         return ((self.low + self.high) / 2).expand(shape).clone()
 
     def act(
-        self, observation: NDArray[np.float32], *, explore: bool = True
-    ) -> NDArray[np.int64] | NDArray[np.float32]:
+        self, observation: NDArray[np.float32], *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.int64] | NDArray[np.float32]:  # fmt: skip
         self.check_batch(observation)
         obs = torch.from_numpy(observation).to(self.device)
         if not explore:
             rng, start = rng_for(self.seed, "planning"), self.no_plan(len(obs))
-            return self.first_action(self.search(obs, start, rng).most_likely())
+            return self.first_action(self.search(obs, start, rng, action_mask).most_likely())
         if self.steps < self.config.learning_starts:
-            return self.random_action(len(obs))
-        plans = self.search(obs, self.plan_left, self.exploration)
+            return self.random_action(len(obs), action_mask)
+        plans = self.search(obs, self.plan_left, self.exploration, action_mask)
         centre = plans.probability if isinstance(plans, CategoricalPlans) else plans.most_likely()
         self.plan_left = torch.cat([centre[:, 1:], self.no_plan(len(obs))[:, :1]], dim=1)
         return self.first_action(plans.most_likely())
 
-    def random_action(self, count: int) -> NDArray[np.int64] | NDArray[np.float32]:
+    def random_action(
+        self, count: int, action_mask: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64] | NDArray[np.float32]:
         if self.discrete:
-            return self.exploration.integers(self.action_size, size=count)
+            most = self.action_size if action_mask is None else action_mask.sum(axis=1)
+            return nth_allowed(action_mask, self.exploration.integers(most, size=count))
         low, high = as_array(self.low), as_array(self.high)
         uniform = self.exploration.random((count, self.action_size), np.float32)
         return low + (high - low) * uniform
@@ -164,11 +170,19 @@ class WorldModelAgent(Agent):
         return as_array(plan[:, 0].argmax(-1) if self.discrete else plan[:, 0])
 
     @torch.inference_mode()
-    def search(self, obs: Tensor, centre: Tensor, rng: np.random.Generator) -> Plans:
+    def search(
+        self, obs: Tensor, centre: Tensor, rng: np.random.Generator,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> Plans:  # fmt: skip
         """Plans for observations [N, O], looked for around `centre` [N, H, A]."""
-        config = self.config
+        config, allowed = self.config, None
+        if action_mask is not None:           # of the states that come after, nobody knows it
+            allowed = torch.ones(centre.shape, dtype=torch.bool, device=self.device)
+            allowed[:, 0] = torch.from_numpy(action_mask)
         if self.discrete:
-            plans: Plans = CategoricalPlans((centre + self.no_plan(len(obs))) / 2)
+            plans: Plans = CategoricalPlans(
+                (centre + self.no_plan(len(obs))) / 2, allowed=allowed
+            )
         else:
             std = ((self.high - self.low) / 2).expand(centre.shape)
             plans = GaussianPlans(centre, std, self.low, self.high)

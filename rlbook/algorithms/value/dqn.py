@@ -11,7 +11,8 @@ network.
 
 The buffer breaks the correlation of successive steps. The target network holds y still for C steps;
 without it, every step that raises Q raises its own target too. A time limit is no termination: y
-keeps its bootstrap there.
+keeps its bootstrap there. Where the environment forbids actions (an action mask), act and max are
+over the allowed ones.
 
 Rainbow is this with five more parts beside `double`, each a switch:
     dueling         Q = V + A - mean A, two streams in one network
@@ -45,11 +46,12 @@ from rlbook.data.rainbow_replay import Minibatch, RainbowReplay
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional import rainbow, value_losses
 from rlbook.functional.averages import averaged
+from rlbook.interaction.action_masks import nth_allowed
 from rlbook.policies.build import build_action_value
 from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
 from rlbook.policies.policy import as_array, full_precision
 from rlbook.policies.q_network import QNetwork, QSettings
-from rlbook.policies.values import ActionValue
+from rlbook.policies.values import ActionValue, greedy_actions
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
@@ -105,17 +107,19 @@ class DQN(Agent):
         self.steps = 0
 
     def act(
-        self, observation: NDArray[np.float32], *, explore: bool = True
-    ) -> NDArray[np.int64]:
+        self, observation: NDArray[np.float32], *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.int64]:  # fmt: skip
         self.check_batch(observation)
         with torch.inference_mode():
             noise = (self.noise,) if explore and self.noise is not None else ()
-            action = as_array(self.q(torch.from_numpy(observation), *noise).argmax(-1))
+            action = greedy_actions(self.q(torch.from_numpy(observation), *noise), action_mask)
         if not explore or noise:
             return action
         random = self.exploration.random(len(action)) < self.config.epsilon(self.progress)
-        drawn = self.exploration.integers(self.num_actions, size=len(action))
-        return np.where(random, drawn, action)
+        count = self.num_actions if action_mask is None else action_mask.sum(axis=1)
+        drawn = self.exploration.integers(count, size=len(action))
+        return np.where(random, nth_allowed(action_mask, drawn), action)
 
     def action_values(self, observations: ArrayLike) -> NDArray[np.float32]:
         """Q of the environment's observations: [N, ...] → [N, A], in reward units."""
@@ -181,11 +185,13 @@ class DQN(Agent):
         """y of every transition: [B], in reward units."""
         rows, gamma = batch.rows, self.config.gamma if batch.discount is None else batch.discount
         if not self.config.double:
-            return value_losses.q_target(rows.reward, rows.terminated, batch.next_q, gamma)
+            return value_losses.q_target(
+                rows.reward, rows.terminated, batch.next_q, gamma, rows.next_action_mask
+            )
         with torch.no_grad():
             online = self.predict(self.q, rows.next_obs)                               # [B, A]
         return value_losses.double_q_target(
-            rows.reward, rows.terminated, batch.next_q, online, gamma
+            rows.reward, rows.terminated, batch.next_q, online, gamma, rows.next_action_mask
         )
 
     def distributional_loss(self, batch: Minibatch) -> LossOutput:
@@ -197,7 +203,9 @@ class DQN(Agent):
         with torch.no_grad():
             chooser = self.predict(self.q, rows.next_obs) if self.config.double else batch.next_q
         chooser = rainbow.categorical_mean(chooser, support)                           # [B, A]
-        prob = rainbow.best_next_distribution(batch.next_q, chooser)                   # [B, K]
+        prob = rainbow.best_next_distribution(
+            batch.next_q, chooser, rows.next_action_mask
+        )                                                                              # [B, K]
         gamma = self.config.gamma if batch.discount is None else batch.discount
         successor = prob, rows.reward, rows.terminated, gamma, support
         target = rainbow.categorical_projection(*successor)                            # [B, K]

@@ -45,6 +45,7 @@ from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.build import build_action_value
 from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
 from rlbook.policies.policy import as_array, full_precision
+from rlbook.policies.values import greedy_actions
 from rlbook.seeding import rng_for
 
 
@@ -102,10 +103,13 @@ class FittedQ(Agent):
         self.optimizer = adam([Group([self.q])], at(config.learning_rate, 0.0), eps=config.adam_eps)
         self.fitted = 0                                # minibatches
 
-    def act(self, observation: NDArray[np.number], *, explore: bool = True) -> NDArray[np.int64]:
+    def act(
+        self, observation: NDArray[np.number], *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.int64]:  # fmt: skip
         self.check_batch(observation)
         with torch.inference_mode():
-            return as_array(self.q(torch.from_numpy(observation)).argmax(-1))
+            return greedy_actions(self.q(torch.from_numpy(observation)), action_mask)
 
     def action_values(self, observations: ArrayLike) -> NDArray[np.float32]:
         """Q of the environment's observations: [N, ...] → [N, A], in reward units."""
@@ -118,7 +122,7 @@ class FittedQ(Agent):
             if self.fitted % self.config.target_period == 0:
                 self.target.load_state_dict(self.q.state_dict())
             self.fitted += 1
-            yield self.train_on(Transitions(*(field.to(self.parts.device) for field in batch)))
+            yield self.train_on(batch.each(lambda field: field.to(self.parts.device)))
 
     def train_on(self, batch: Transitions) -> Metrics:
         """One gradient step on B recorded transitions."""
