@@ -4,24 +4,31 @@ It imports nothing of rlbook. Each MODULE is imported from PLACE before anything
 
 FOLDER/program.py runs in this very process, after the process has given up for good:
 
-- time: `RLIMIT_CPU`; who starts it stops it by the clock as well;
-- memory: `RLIMIT_AS`;
+- time: `RLIMIT_CPU`; who starts it stops it by the clock as well, and it dies with who started it;
+- memory: `RLIMIT_AS`; where the machine runs out of it all the same, the kernel ends this process first;
 - output: `RLIMIT_FSIZE`, since its output is a file;
-- other processes, the network, signals to others, and every change to files: seccomp, which allows the system calls of `ALLOWED` and
-  refuses all others. A file may be opened to be read;
-- reading, outside of Python's own folders and the system's libraries: Landlock, where the kernel has it.
+- other processes, the network, signals to others, and every change to files: seccomp, which allows the system calls of `ALLOWED`
+  and `CHECKED` and refuses all others. A file may be opened to be read. Landlock holds signals back a second time, where the kernel
+  has it;
+- reading, outside of Python's own folders and the system's libraries: Landlock, where the kernel has it;
+- even seeing what else there is: a root folder of its own, where the kernel allows a mount namespace;
+- privileges: all capabilities, and root's user where there is another;
+- threads: `RLIMIT_NPROC`. It does not hold for root, who gets none where it cannot become another user.
 
-What stays: it can read the clock and the machine's name, and a hole in the kernel is a hole here.
+What stays: it can read the clock and the machine's name; where there is no mount namespace, it can ask whether a file exists, how
+large it is and when it changed; and a hole in the kernel is a hole here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
 import platform
 import resource
 import runpy
+import signal
 import struct
 import sys
 
@@ -29,26 +36,81 @@ UNCONFINED = 77
 """The exit code where the kernel does not offer what was asked for."""
 ARCHITECTURE = 0xC000003E                    # AUDIT_ARCH_X86_64: the numbers below are of this machine's system calls
 ALLOWED = {
-    "read": 0, "write": 1, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8, "mmap": 9, "mprotect": 10,
-    "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "ioctl": 16, "pread64": 17, "readv": 19,
-    "writev": 20, "access": 21, "pipe": 22, "select": 23, "sched_yield": 24, "mremap": 25, "madvise": 28, "dup": 32, "dup2": 33,
-    "nanosleep": 35, "getpid": 39, "exit": 60, "uname": 63, "fcntl": 72, "getcwd": 79, "readlink": 89, "gettimeofday": 96,
-    "getrlimit": 97, "getrusage": 98, "sysinfo": 99, "times": 100, "getuid": 102, "getgid": 104, "geteuid": 107, "getegid": 108,
-    "sigaltstack": 131, "gettid": 186, "futex": 202, "sched_getaffinity": 204, "getdents64": 217, "clock_gettime": 228,
-    "clock_getres": 229, "clock_nanosleep": 230, "exit_group": 231, "newfstatat": 262, "readlinkat": 267, "faccessat": 269,
-    "pselect6": 270, "ppoll": 271, "set_robust_list": 273, "dup3": 292, "pipe2": 293, "getrandom": 318, "membarrier": 324,
-    "statx": 332, "rseq": 334, "faccessat2": 439,
+    "read": 0, "write": 1, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8, "mprotect": 10, "munmap": 11,
+    "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "pread64": 17, "readv": 19, "writev": 20, "access": 21,
+    "pipe": 22, "select": 23, "sched_yield": 24, "mremap": 25, "dup": 32, "dup2": 33, "nanosleep": 35, "getpid": 39, "exit": 60,
+    "uname": 63, "getcwd": 79, "readlink": 89, "gettimeofday": 96, "getrlimit": 97, "getrusage": 98, "sysinfo": 99, "times": 100,
+    "getuid": 102, "getgid": 104, "geteuid": 107, "getegid": 108, "sigaltstack": 131, "gettid": 186, "getdents64": 217,
+    "exit_group": 231, "newfstatat": 262, "readlinkat": 267, "faccessat": 269, "pselect6": 270, "ppoll": 271,
+    "set_robust_list": 273, "dup3": 292, "getrandom": 318, "statx": 332, "rseq": 334, "faccessat2": 439,
 }  # fmt: skip
-OPEN, OPENAT, CLONE, CLONE3 = 2, 257, 56, 435
-CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-THREAD = 0x00010000                          # CLONE_THREAD: a thread of this process, whose memory is limited
+"""System calls that concern this process alone, or ask."""
 PERMIT, REFUSE, KILL = 0x7FFF0000, 0x00050000, 0x80000000      # SECCOMP_RET_ALLOW, _ERRNO and _KILL_PROCESS
-LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06          # BPF: load a word, jump if equal, jump if a bit is set, return
-NO_NEW_PRIVILEGES, SECCOMP, FILTER = 38, 22, 2
+LOAD, AND, EQUAL, ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x45, 0x06
+"""BPF: load a word, keep some of its bits, jump if it is equal, jump if a bit is set, return."""
+FORBIDDEN = (RETURN, 0, 0, REFUSE | 1)                         # EPERM
+Instructions = list[tuple[int, int, int, int]]                 # code, jump if true, jump if false, constant
+
+
+def one_of(argument: int, *values: int, bits: int = 0xFFFFFFFF) -> Instructions:
+    """Permits a call where `bits` of an argument are one of the values."""
+    steps = [(LOAD, 0, 0, 16 + 8 * argument), (AND, 0, 0, bits)]
+    for value in values:
+        steps += [(EQUAL, 0, 1, value), (RETURN, 0, 0, PERMIT)]
+    return [*steps, FORBIDDEN]
+
+
+def none_of(argument: int, bits: int) -> Instructions:
+    """Permits a call where an argument has none of the bits."""
+    return [(LOAD, 0, 0, 16 + 8 * argument), (ANY_BIT, 0, 1, bits), FORBIDDEN, (RETURN, 0, 0, PERMIT)]
+
+
+def all_but(bits: int) -> int:
+    """The other bits of a word."""
+    return ~bits & 0xFFFFFFFF
+
+
+def _fcntl() -> Instructions:
+    """F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC and F_GETPIPE_SZ; F_SETFL if it changes only O_NONBLOCK.
+
+    Of the others, F_SETOWN and F_SETSIG send any signal to any process; O_DIRECT on the output, which the reader of the output
+    shares, makes its reading fail.
+    """
+    steps = none_of(2, os.O_ASYNC | os.O_DIRECT | os.O_APPEND | os.O_NOATIME)
+    return [(LOAD, 0, 0, 24), (EQUAL, 0, len(steps), 4), *steps, *one_of(1, 0, 1, 2, 3, 1030, 1032)]
+
+
+READING = os.O_CLOEXEC | os.O_NONBLOCK | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NOCTTY | 0x8000      # 0x8000: O_LARGEFILE
+THREAD = 0x003D0F00                          # the flags of pthread_create: a thread that shares memory, files and limits
+CHECKED = {
+    (2, "open"): none_of(1, all_but(READING)),                 # without O_PATH, which Landlock does not look at
+    (257, "openat"): none_of(2, all_but(READING)),
+    (9, "mmap"): none_of(3, 0x42000),                          # MAP_HUGETLB, MAP_LOCKED: memory of which others have less
+    (28, "madvise"): one_of(2, 0, 1, 2, 3, 4, 8, 14, 15, 16, 17),                    # for root, others poison pages of libraries
+    (16, "ioctl"): one_of(1, 0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451),        # TCGETS TIOCGWINSZ FIONBIO FIONREAD FIO(N)CLEX
+    (72, "fcntl"): _fcntl(),
+    (202, "futex"): one_of(1, 0, 1, 3, 4, 5, 9, 10, bits=0x7F),                      # without priority inheritance
+    (204, "sched_getaffinity"): one_of(0, 0),                  # of itself: others' say whether they exist
+    (228, "clock_gettime"): none_of(0, 1 << 31),               # a clock with this bit is another process's
+    (229, "clock_getres"): none_of(0, 1 << 31),
+    (230, "clock_nanosleep"): none_of(0, 1 << 31),
+    (293, "pipe2"): none_of(1, os.O_EXCL),                     # O_NOTIFICATION_PIPE
+    (435, "clone3"): [(RETURN, 0, 0, REFUSE | 38)],            # ENOSYS: the C library falls back to clone
+}  # fmt: skip
+"""System calls that are allowed with some arguments only."""
+NO_NEW_PRIVILEGES, DIE_WITH_PARENT = 38, 1                     # of prctl
+NEW_MOUNTS, NEW_USERS = 0x00020000, 0x10000000                 # CLONE_NEWNS, CLONE_NEWUSER
+BIND, RECURSIVE, PRIVATE = 0x1000, 0x4000, 0x40000             # of mount
+PLACES = [sys.base_prefix, "/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/localtime"]
+"""What a program may read: Python's own folders and the system's libraries."""
+NOBODY = 65534
+THREADS = 64
 
 
 def bounded(memory_mb: int, seconds: int, output_bytes: int) -> None:
     """Limits that can only be lowered from here on."""
+    with contextlib.suppress(OSError):       # a system without it
+        _write("/proc/self/oom_score_adj", b"1000")
     megabytes = memory_mb * 2**20
     for what, most in (
         (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, megabytes), (resource.RLIMIT_FSIZE, output_bytes),
@@ -57,54 +119,140 @@ def bounded(memory_mb: int, seconds: int, output_bytes: int) -> None:
         resource.setrlimit(what, (most, most))
 
 
-def _filter() -> bytes:
-    """The seccomp filter as BPF instructions: (code, jump if true, jump if false, constant)."""
-
-    def masked(number: int, argument: int, bits: int, if_any: int, otherwise: int) -> list[tuple[int, int, int, int]]:
-        """The answer to one call by the bits of one argument; other calls fall through with their number loaded."""
-        return [
-            (EQUAL, 0, 4, number), (LOAD, 0, 0, 16 + 8 * argument), (ANY_BIT, 0, 1, bits),
-            (RETURN, 0, 0, if_any), (RETURN, 0, 0, otherwise),
-        ]  # fmt: skip
-
-    forbidden = REFUSE | 1                   # EPERM
+def _filter(threads: bool) -> bytes:
+    """The seccomp filter as BPF instructions."""
+    checked = CHECKED | {(56, "clone"): one_of(0, THREAD, THREAD | 0x400000) if threads else [FORBIDDEN]}
     steps = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, ARCHITECTURE), (RETURN, 0, 0, KILL), (LOAD, 0, 0, 0)]
-    steps += masked(OPEN, 1, CHANGES, forbidden, PERMIT) + masked(OPENAT, 2, CHANGES, forbidden, PERMIT)
-    steps += masked(CLONE, 0, THREAD, PERMIT, forbidden)
-    steps += [(EQUAL, 0, 1, CLONE3), (RETURN, 0, 0, REFUSE | 38)]                    # ENOSYS: the C library falls back to clone
     for number in ALLOWED.values():
         steps += [(EQUAL, 0, 1, number), (RETURN, 0, 0, PERMIT)]
-    steps += [(RETURN, 0, 0, forbidden)]
-    return b"".join(struct.pack("HBBI", *step) for step in steps)
+    for (number, _), answer in checked.items():
+        steps += [(EQUAL, 0, len(answer), number), *answer]
+    return b"".join(struct.pack("HBBI", *step) for step in [*steps, FORBIDDEN])
 
 
 def isolated(folder: str) -> bool:
     """No processes, network, signals or changed files from here on; False where the kernel cannot promise it."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+    library, parent = ctypes.CDLL(None, use_errno=True), os.getppid()
+    tasks = int(_read("/proc/loadavg").split(b"/")[1].split()[0])              # on this machine
+    own_root, own_users = _own_root(library)
+    is_root = not _change_user(library)
+    counted_apart = own_users and tuple(map(int, platform.release().split(".")[:2])) >= (5, 14)
+    most = THREADS if counted_apart else tasks + THREADS       # of this process; or of the user, who has others
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+    library.prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent or library.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         return False
-    _read_only_here(library, [folder, sys.base_prefix, "/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/localtime"])
-    code = _filter()
+    _restrict_reading(library, [os.getcwd() if own_root else folder, *PLACES])
+    code = _filter(threads=not is_root)
     buffer = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
-    return library.prctl(SECCOMP, FILTER, ctypes.create_string_buffer(program, len(program)), 0, 0) == 0
+    return library.syscall(317, 1, 1, ctypes.create_string_buffer(program, len(program))) == 0
 
 
-def _read_only_here(library: ctypes.CDLL, places: list[str]) -> None:
-    """Landlock: from here on only what lies in `places` can be read. A kernel without it leaves reading as it was."""
-    everything, reading = 0x1FFF, 0x000D     # the 13 rights of its first version; execute, read a file, list a folder
-    ruleset = library.syscall(444, ctypes.create_string_buffer(struct.pack("Q", everything), 8), ctypes.c_size_t(8), 0)
-    if ruleset < 0:
+def _own_root(library: ctypes.CDLL) -> tuple[bool, bool]:
+    """A root folder with `PLACES` and this folder's program, read only, as /program.
+
+    Returns:
+        Whether there is one, and whether there is a user namespace for it, which is how an ordinary user gets one.
+    """
+    own_users, user, group = False, os.geteuid(), os.getegid()
+    try:
+        if library.unshare(NEW_MOUNTS) != 0:
+            own_users = library.unshare(NEW_USERS | NEW_MOUNTS) == 0
+            if not own_users:
+                return False, False
+            _write("/proc/self/setgroups", b"deny")
+            _write("/proc/self/uid_map", b"%d %d 1" % (user, user))
+            _write("/proc/self/gid_map", b"%d %d 1" % (group, group))
+        os.umask(0o022)
+        root, text = os.getcwd(), _read("program.py")
+        _mount(library, "none", "/", PRIVATE | RECURSIVE)
+        _mount(library, "tmpfs", root, 0)
+        os.mkdir(f"{root}/program")
+        _write(f"{root}/program/program.py", text)
+        for place in filter(os.path.exists, sorted(PLACES, key=len)):
+            _show(library, place, root + place)
+        os.chroot(root)
+        os.chdir("/program")
+        library.syscall(442, -100, b"/", 0x8000, struct.pack("QQQQ", 1, 0, 0, 0), 32)     # read only, and what is mounted in it
+    except OSError:
+        return False, own_users
+    return True, own_users
+
+
+def _show(library: ctypes.CDLL, place: str, target: str) -> None:
+    """Makes a place visible at another."""
+    if os.path.exists(target):               # within one that is shown already
         return
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.isdir(place):
+        os.mkdir(target)
+    else:
+        _write(target, b"")
+    _mount(library, place, target, BIND | RECURSIVE)
+
+
+def _mount(library: ctypes.CDLL, source: str, target: str, flags: int) -> None:
+    kind, place = (b"tmpfs" if source == "tmpfs" else None), os.fsencode(target)
+    if library.mount(os.fsencode(source), place, kind, ctypes.c_ulong(flags), None) != 0:
+        raise OSError(ctypes.get_errno(), "mount", target)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _write(path: str, text: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(text)
+
+
+def _change_user(library: ctypes.CDLL) -> bool:
+    """Gives up all capabilities, and root's user; False if this stays root's, since no other user can read Python."""
+    changed = os.geteuid() != 0 or _can_be_nobody()
+    if os.geteuid() == 0 and changed:
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    library.syscall(126, struct.pack("II", 0x20080522, 0), bytes(24))                      # capset
+    return changed
+
+
+def _can_be_nobody() -> bool:
+    try:
+        os.setgroups([])
+        os.setegid(NOBODY)
+        os.seteuid(NOBODY)
+        _read(os.__file__)
+    except OSError:
+        return False
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+    return True
+
+
+def _restrict_reading(library: ctypes.CDLL, places: list[str]) -> None:
+    """Landlock: from here on only what lies in `places` can be read, and no signal reaches others.
+
+    A kernel without it, or with an older version of it, leaves things as they were.
+    """
+    version = library.syscall(444, None, ctypes.c_size_t(0), 1)
+    if version < 1:
+        return
+    files = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1         # the rights that it knows: all of them are given up
+    network, signals = (3 if version >= 4 else 0), (3 if version >= 6 else 0)
+    rights = struct.pack("QQQ", files, network, signals)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    ruleset = library.syscall(444, rights, ctypes.c_size_t(len(rights)), 0)
     for place in places:
         try:
             handle = os.open(place, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue
-        rights = reading if os.path.isdir(place) else 0x0004
-        library.syscall(445, ruleset, 1, ctypes.create_string_buffer(struct.pack("=Qi", rights, handle), 12), 0)
+        reading = 0x000D if os.path.isdir(place) else 0x0004   # execute, read a file, list a folder
+        library.syscall(445, ruleset, 1, struct.pack("=Qi", reading, handle), 0)
         os.close(handle)
     library.syscall(446, ruleset, 0)
     os.close(ruleset)
