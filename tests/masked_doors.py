@@ -13,6 +13,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular_env import TabularEnv
+
 OPEN = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1], [0, 0, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
 LEADS_TO = np.array([[1, 2, 5], [0, 3, 2], [3, 0, 4], [0, 1, 5], [4, 4, 4], [5, 5, 5]])
 PAYS = np.array([[0.0, 1.0, 9.0], [9.0, -1.0, 0.5], [2.0, 9.0, 0.0], [9.0, 9.0, 3.0], [0.0] * 3, [0.0] * 3])
@@ -44,6 +47,21 @@ class Doors(gymnasium.Env):
 
     def _info(self) -> dict[str, Any]:
         return {"action_mask": OPEN[self.room].astype(np.int8)} if self.shows else {}
+
+
+class DoorsTable(TabularEnv):
+    """The same doors as a table whose masks are a method, as Taxi's are. A closed door ends the episode and pays best."""
+
+    def __init__(self) -> None:
+        transitions = np.eye(6)[LEADS_TO]
+        transitions[~OPEN] = np.eye(6)[5]
+        super().__init__(TabularMDP.from_arrays(
+            transitions.reshape(18, 6), PAYS, terminal=np.arange(6) >= 4, initial=np.array([1, 1, 1, 1, 0, 0]) / 4,
+        ))  # fmt: skip
+
+    def action_mask(self, state: int) -> np.ndarray:
+        """[3] int8."""
+        return OPEN[state].astype(np.int8)
 
 
 def exact_action_values(gamma: float = GAMMA) -> np.ndarray:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from numpy.random import Generator
 
-from rlbook.algorithms.tabular.exploration import epsilon_greedy, exploration_rate, greedy, largest, step_size
+from rlbook.algorithms.tabular.exploration import FORBIDDEN, among_allowed, epsilon_greedy, exploration_rate, greedy, largest, step_size
 from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 
@@ -26,7 +26,8 @@ def epsilon_greedy_on_lists(memory: ControlMemory, settings: ControlSettings, rn
     if epsilon < 0.0:
         epsilon = exploration_rate(memory, settings, state)
     if rng.random() < epsilon:
-        return int(rng.random() * len(row))
+        action = int(rng.random() * len(row))
+        return action if row[action] > FORBIDDEN else among_allowed(row, rng)
     best = max(row)
     return row.index(best) if row.count(best) == 1 else greedy(row, rng)
 

@@ -20,6 +20,7 @@ from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.algorithms.tabular.tabular_agent import Choose, Update
 from rlbook.envs.outcomes import Outcomes, draw, normal
+from rlbook.interaction.action_masks import ACTION_MASK
 from rlbook.interaction.episodes import Episode
 from rlbook.interaction.guards import METRICS, BadAnswer, finite_number, unpack_step
 
@@ -123,6 +124,9 @@ class World(NamedTuple):
     reset: Callable[[], int]                 # → the next episode's first state
     remember: Callable[[Any], None]          # called with the action before each step
     note: Callable[[dict[str, Any]], None]   # called with a step's info where that holds named numbers
+    # called with the state after a step, its info where that holds an action mask, and the two flags
+    allow: Callable[[int, dict[str, Any], bool, bool], None]
+    has_masks: bool                          # whether a mask was shown before
     num_states: int
 
 
@@ -135,8 +139,8 @@ def interact(
     Raises:
         FloatingPointError, BadAnswer: a reward that is no finite number, or a state that there is not; and whatever `step` raises.
     """
-    step, reset, remember, num_states, named = world.step, world.reset, world.remember, world.num_states, METRICS
-    steps, episodes, error, idle, over = clock.steps, clock.episodes, 0.0, 0, False
+    step, reset, remember, num_states, named, masked = world.step, world.reset, world.remember, world.num_states, METRICS, ACTION_MASK
+    steps, episodes, error, idle, over, has_masks = clock.steps, clock.episodes, 0.0, 0, False, world.has_masks
     moving, infinity, limit, by_episodes = settings.moving, math.inf, clock.time_limit, episodes / clock.budget_episodes
     for steps in range(clock.steps, clock.last_step):
         if moving:
@@ -158,6 +162,9 @@ def interact(
             next_state, reward, terminated, truncated, info = checked_step(answer, num_states)
         if named in info:
             world.note(info)
+        if masked in info or has_masks:
+            has_masks = True
+            world.allow(next_state, info, terminated, truncated)
         length += 1
         episode_return += reward
         over = terminated or truncated or length >= limit

@@ -27,6 +27,7 @@ from rlbook.errors import TrainingError
 from rlbook.fast.compiled import available, linked, told
 from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, World, interact, simulate, skip
 from rlbook.fast_forms import plain_only
+from rlbook.interaction.action_masks import Mask, mask_table, shows_action_mask
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import failure, named_numbers, totals
@@ -90,14 +91,17 @@ class TableInteraction(ChunkedInteraction):
         rng: draws the seed.
         time_limit: of an episode, in steps; None for none.
         compiled: None where numba is installed.
+        masks: [S, A] bool, which actions are allowed in each state; None: all. The agent's tables say so from the beginning.
     """
 
     def __init__(
-        self, model: TabularMDP, rng: np.random.Generator, time_limit: int | None = None, *, compiled: bool | None = None
-    ) -> None:
+        self, model: TabularMDP, rng: np.random.Generator, time_limit: int | None = None, *, compiled: bool | None = None,
+        masks: Mask | None = None,
+    ) -> None:  # fmt: skip
         env = gymnasium.Env()
         env.observation_space, env.action_space = spaces.Discrete(model.num_states), spaces.Discrete(model.num_actions)
         super().__init__(env, rng)
+        self.masks = masks
         self.model, self.limit, self.compiled = model, time_limit or ENDLESS, available() if compiled is None else compiled
         how = "by compiled code" if self.compiled else "in plain Python; rlbook[fast] compiles it"
         how = "one at a time, as RLBOOK_PLAIN asks" if plain_only() else how
@@ -117,10 +121,15 @@ class TableInteraction(ChunkedInteraction):
     def _reset(self) -> None:
         starts = self._outcomes.start_state
         self.obs = int(starts[draw(self._outcomes.start_cumulative, 0, self.world_rng)])
+        self._look()
+
+    def _look(self) -> None:
+        if self.masks is not None and self.obs is not None:
+            self.action_mask = self.masks[self.obs]
 
     def step(self, action: int) -> Step:
         """One step, sampled from the model: the plain form of `simulate`."""
-        world, rng, state = self._outcomes, self.world_rng, self.obs
+        world, rng, state, mask = self._outcomes, self.world_rng, self.obs, self.action_mask
         first = int(world.first[state * world.num_actions + action])
         outcome = draw(world.cumulative, first, rng)
         reward, terminated = float(world.reward[outcome]), bool(world.ends[outcome])
@@ -131,7 +140,9 @@ class TableInteraction(ChunkedInteraction):
         self._length += 1
         self._return += reward
         self._over = terminated or self._length >= self.limit
-        return Step(state, action, reward, self.obs, terminated, self._over and not terminated)
+        self._look()
+        truncated = self._over and not terminated
+        return Step(state, action, reward, self.obs, terminated, truncated, action_mask=mask, next_action_mask=self.action_mask)
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
         choose, update = agent.functions()
@@ -149,6 +160,7 @@ class TableInteraction(ChunkedInteraction):
             rng.put_back()
             world_rng.put_back()
         self.obs, self._return, self._length, steps, episodes, error, updates, _ = out
+        self._look()
         if self.sure:
             skip(self.world_rng, steps - self.steps + episodes - self.episodes)
         self.steps = steps
@@ -167,6 +179,7 @@ class TableInteraction(ChunkedInteraction):
         """The inverse of `state_dict`. Raises ValueError where the state does not fit this model."""
         assert self.rng is not None
         self._load_counts(state)
+        self._look()
         set_rng_state(self.rng, state["rng"])
         set_rng_state(self.world_rng, state["world_rng"])
 
@@ -189,13 +202,15 @@ class EnvInteraction(ChunkedInteraction):
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
         choose, update = agent.functions()
+        if self.action_mask is not None:
+            agent.forbid(self.obs, self.action_mask)
         how, memory = _lists(agent.memory)
         loop = linked(interact, how, choose=choose, update=update)
         rng = Uniforms(agent.rng)
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
         try:
-            out = loop(self._world(finished), memory, _Fields(agent.settings), rng, *here)
+            out = loop(self._world(finished, agent, memory), memory, _Fields(agent.settings), rng, *here)
         except TrainingError:
             raise
         except Exception as error:
@@ -212,18 +227,28 @@ class EnvInteraction(ChunkedInteraction):
                 item._elapsed_steps = self._length
         return size, updates
 
-    def _world(self, finished: list[Episode]) -> World:
-        """What the loop needs of the environment; a reset follows the last episode that `finished` has."""
+    def _world(self, finished: list[Episode], agent: TableAgent, memory: Any) -> World:
+        """What the loop needs of the environment; a reset follows the last episode that `finished` has. What is allowed goes into the
+        tables of `memory`.
+        """
 
         def next_episode() -> int:
             self.steps = finished[-1][0]
             self._reset()
+            if self.action_mask is not None:
+                agent.forbid(self.obs, self.action_mask, memory)
             return self.obs
 
+        def allow(state: int, info: dict[str, Any], terminated: bool, truncated: bool) -> None:
+            self.action_mask = self._masks.read(info, self.action_mask, over=terminated or truncated)
+            if self.action_mask is not None and not terminated:
+                agent.forbid(state, self.action_mask, memory)
+
+        noted = allow, self.action_mask is not None
         num_states = int(self.env.observation_space.n)  # type: ignore[attr-defined]
         if self._bare:
-            return World(self.env.unwrapped.step, next_episode, self._recorder.actions.append, self._note, num_states)
-        return World(self.env.step, next_episode, deque(maxlen=0).append, self._note, num_states)
+            return World(self.env.unwrapped.step, next_episode, self._recorder.actions.append, self._note, *noted, num_states)
+        return World(self.env.step, next_episode, deque(maxlen=0).append, self._note, *noted, num_states)
 
     def _environments_numbers(self) -> Totals:
         named, self._named = self._named, {}
@@ -259,15 +284,32 @@ def interaction_for(
         model = None
     found = SingleInteraction(env, rng, longest=longest)
     if isinstance(agent, TableAgent):
+        masks = None if model is None else _masks(env, model.num_states)
+        for state in [] if masks is None else np.flatnonzero(~masks.all(axis=1)):
+            agent.forbid(int(state), masks[state])
+        if masks is None and model is not None and shows_action_mask(env.unwrapped):
+            model = None                                   # which knows nothing of them
         unseen = env.unwrapped.render_mode is None         # steps that are to be shown are taken
         sampled = agent.sampled_model(model if agent.config.simulate and unseen else None)
         limit = min(longest, _time_limit(env) or recipe.time_limit or ENDLESS)
-        found = EnvInteraction(env, rng, longest) if sampled is None else TableInteraction(sampled, rng, limit)
+        found = EnvInteraction(env, rng, longest) if sampled is None else TableInteraction(sampled, rng, limit, masks=masks)
     found.model = model
     return found
 
 
-WAYS = ("act", "learn", "begin", "functions", "make_room", "choose", "update")
+def _masks(env: AdaptedEnv, num_states: int) -> Mask | None:
+    """What is allowed in each of the model's states, [S, A], as the environment's own method says; None where there is none."""
+    inner: Any = env.unwrapped
+    if isinstance(inner.observation_space, spaces.Discrete):
+        first = int(inner.observation_space.start)
+        return mask_table(inner, range(first, first + num_states))
+    views, observe = getattr(inner, "views", None), env.adaptation.observe
+    if views is None or observe is None or not np.array_equal(observe(views), np.arange(num_states)):
+        return None
+    return mask_table(inner, views)
+
+
+WAYS = ("act", "learn", "begin", "functions", "make_room", "choose", "update", "forbid")
 """What an agent does at every step."""
 
 

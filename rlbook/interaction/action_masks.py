@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import gymnasium
@@ -76,18 +76,16 @@ def mask_method(env: gymnasium.Env) -> Callable[[Any], ArrayLike] | None:
     return method
 
 
-def mask_table(env: gymnasium.Env, num_states: int) -> Mask | None:
-    """What is allowed in each of S numbered states, [S, A], by the environment's own method.
+def mask_table(env: gymnasium.Env, observations: Iterable[Any]) -> Mask | None:
+    """What the environment's own method allows at each of S observations, [S, A].
 
-    A state that allows nothing is an end, where nobody acts: there everything is.
+    Where it allows nothing is an end, where nobody acts: there everything is.
     """
-    method, inner = mask_method(env), env.unwrapped
+    method = mask_method(env)
     if method is None:
         return None
-    views, start = getattr(inner, "views", None), getattr(inner.observation_space, "start", 0)
-    shown = range(start, start + num_states) if views is None else views
-    num_actions = int(inner.action_space.n)  # type: ignore[attr-defined]
-    masks = np.stack([checked_mask(method(obs), num_actions) for obs in shown])
+    num_actions = int(env.unwrapped.action_space.n)  # type: ignore[attr-defined]
+    masks = np.stack([checked_mask(method(obs), num_actions) for obs in observations])
     return masks | ~masks.any(axis=1, keepdims=True)
 
 

@@ -169,7 +169,8 @@ def _choices(agent: Any, chunks: list[Observations]) -> tuple[np.ndarray, np.nda
     if not hasattr(agent, "action_values"):
         return policy, policy[:, None] == np.arange(int(policy.max()) + 1)
     action_values = agent.action_values()
-    slack = (TIE if isinstance(agent, Planner) else ROUNDING) * float(np.abs(action_values).max())
+    largest = float(np.abs(action_values[np.isfinite(action_values)]).max(initial=0.0))                # -∞ where forbidden
+    slack = (TIE if isinstance(agent, Planner) else ROUNDING) * largest
     shown = action_values[seen]
     best = shown >= shown.max(axis=1, keepdims=True) - slack
     best[np.arange(len(seen)), policy] = True

@@ -46,7 +46,7 @@ class ExactEvaluation:
         found: Metrics = {}
         with contextlib.suppress(ValueError):                  # γ is 1 and its own policy may walk in circles
             exact = self.exact if own is None else self.model.policy_values(own, self.gamma)
-            values = agent.values() if own is None else (own * agent.action_values()).sum(axis=1)
+            values = agent.values() if own is None else (own * np.where(own > 0, agent.action_values(), 0.0)).sum(axis=1)
             found = {"value_error": float(np.sqrt(np.mean((values - exact)[self.counted] ** 2)))}
         if self.target is not None:
             return found

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from masked_doors import GAMMA, LEADS_TO, OPEN, PAYS, Doors, exact_action_values
+from masked_doors import GAMMA, OPEN, Doors, DoorsTable, exact_action_values
 
 import rlbook
 from rlbook.algorithms.planning import mcts
@@ -18,27 +18,11 @@ from rlbook.algorithms.planning.search_tree import SearchTree, draw_allowed, emp
 from rlbook.algorithms.planning.simulators import Copies, Snapshots
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.tabular_env import TabularEnv
 from rlbook.fast import table_search
 from rlbook.fast.compiled import available
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import play
-
-
-class DoorsTable(TabularEnv):
-    """The same doors as a table whose masks are a method, as Taxi's are. A closed door ends the episode and pays best."""
-
-    def __init__(self) -> None:
-        transitions = np.eye(6)[LEADS_TO]
-        transitions[~OPEN] = np.eye(6)[5]
-        super().__init__(TabularMDP.from_arrays(
-            transitions.reshape(18, 6), PAYS, terminal=np.arange(6) >= 4, initial=np.array([1, 1, 1, 1, 0, 0]) / 4,
-        ))  # fmt: skip
-
-    def action_mask(self, state: int) -> np.ndarray:
-        """[3] int8."""
-        return OPEN[state].astype(np.int8)
 
 
 class Slippery(Doors):

@@ -2,7 +2,7 @@
 
     as Dyna-Q, but planning draws
         s ← a random state of those met so far
-        a ← any action, tried or not
+        a ← any allowed action, tried or not
         r, s' ← Model(s, a)                       an action never tried leads back to s and pays 0
         r ← r + κ √τ(s, a)                        τ: real steps since the pair was last tried
         Q(s, a) ← Q(s, a) + α [ r + γ max_a' Q(s', a') - Q(s, a) ]
@@ -30,6 +30,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
+from rlbook.algorithms.tabular.exploration import random_action
 from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
@@ -101,7 +102,7 @@ def dyna_q_plus_update(
     remember_when(memory, state, action, reward, next_state, terminated)
     for _ in range(settings.planning_steps):
         s = memory.states[int(rng.random() * memory.num_states[0])]
-        a = int(rng.random() * len(memory.q[s]))
+        a = random_action(memory.q[s], rng)
         bonus = settings.kappa * math.sqrt(memory.time[0] - memory.last_tried[s][a])
         imagined = memory.reward[s][a] + bonus
         successor, ended = memory.successor[s][a], memory.ended[s][a]

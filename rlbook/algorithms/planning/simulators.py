@@ -255,7 +255,7 @@ def simulator_of(
     model, inner, shown = _model_of(env), env.unwrapped, env.observation_space
     if model is not None and model.num_actions == num_actions:
         assert isinstance(shown, spaces.Discrete)
-        masks = mask_table(env, model.num_states)
+        masks = mask_table(env, range(shown.start, shown.start + model.num_states))
         if masks is not None or not shows_action_mask(env):
             return TableModel(model, int(shown.start), masks)
     if not _only_checks(env):

@@ -85,6 +85,7 @@ class DoubleQLearning(ControlAgent):
     """
 
     memory: DoubleMemory
+    value_tables = ("q", "first", "second")
     Config = DoubleQLearningConfig
     update = staticmethod(double_q_learning_update)
 

@@ -4,6 +4,9 @@
     softmax     a with probability ∝ exp(Q(s, a) / τ)
     UCB         argmax_a Q(s, a) + c √(ln N(s) / N(s, a));  actions never tried come first
 
+Where the environment shows action masks, only allowed actions are chosen: Q(s, a) of a forbidden
+one is -∞ from the moment that s is shown, so that it is neither a maximum nor a tie.
+
 N(s, a) counts how often Q(s, a) was updated, N(s) = Σ_a N(s, a). Actions that tie for the best
 are equally likely. `initial_value` is a fourth way: a table that begins too high makes the
 agent try every action.
@@ -25,6 +28,8 @@ from rlbook.functional.schedules import CONSTANT, INVERSE, scheduled
 
 KINDS = ("epsilon-greedy", "softmax", "ucb")
 EPSILON_GREEDY, SOFTMAX, UCB = range(3)
+FORBIDDEN = -math.inf
+"""Q(s, a) of an action that the environment does not allow in s."""
 Row = Sequence[float] | NDArray[np.float64]
 """Q(s, ·) of one state: [A], in reward units."""
 
@@ -46,6 +51,45 @@ def greedy(row: Row, rng: Generator) -> int:
                 return action
             skip -= 1
     return choice
+
+
+def forbid(
+    row: list[float] | NDArray[np.float64], allowed: Sequence[bool] | NDArray[np.bool_], value: float
+) -> None:
+    """Marks the forbidden actions of one state in its row [A] of a table; what is allowed again
+    after it was not gets the `value` of the beginning.
+    """
+    for action in range(len(row)):
+        if not allowed[action]:
+            row[action] = FORBIDDEN
+        elif row[action] == FORBIDDEN:
+            row[action] = value
+
+
+def num_allowed(row: Row) -> int:
+    """How many actions of a row [A] are not forbidden."""
+    count = 0
+    for action in range(len(row)):
+        if row[action] > FORBIDDEN:
+            count += 1
+    return count
+
+
+def random_action(row: Row, rng: Generator) -> int:
+    """One of the allowed actions, all equally likely."""
+    action = int(rng.random() * len(row))
+    return action if row[action] > FORBIDDEN else among_allowed(row, rng)
+
+
+def among_allowed(row: Row, rng: Generator) -> int:
+    """The same, for a row of which some are forbidden: with one random number."""
+    skip = int(rng.random() * num_allowed(row))
+    for action in range(len(row)):
+        if row[action] > FORBIDDEN:
+            if skip == 0:
+                return action
+            skip -= 1
+    return 0
 
 
 def settled(row: Sequence[float], place: int) -> int:
@@ -84,7 +128,7 @@ def epsilon_greedy(
     if epsilon < 0.0:
         epsilon = exploration_rate(memory, settings, state)
     if rng.random() < epsilon:
-        return int(rng.random() * len(row))
+        return random_action(row, rng)
     return greedy(row, rng)
 
 
@@ -99,7 +143,10 @@ def softmax(memory: ControlMemory, settings: ControlSettings, rng: Generator, st
         left -= math.exp((row[action] - best) / temperature)
         if left < 0.0:
             return action
-    return len(row) - 1
+    action = len(row) - 1                    # rounding has left something
+    while row[action] == FORBIDDEN:
+        action -= 1
+    return action
 
 
 def upper_confidence(
@@ -110,17 +157,19 @@ def upper_confidence(
     total, untried = 0, 0
     for action in range(len(row)):
         total += visits[action]
-        if visits[action] == 0:
+        if visits[action] == 0 and row[action] > FORBIDDEN:
             untried += 1
     if untried > 0:
         skip = int(rng.random() * untried)
         for action in range(len(row)):
-            if visits[action] == 0:
+            if visits[action] == 0 and row[action] > FORBIDDEN:
                 if skip == 0:
                     return action
                 skip -= 1
     best, ties, choice = -math.inf, 0, 0
     for action in range(len(row)):
+        if row[action] == FORBIDDEN:
+            continue
         bound = row[action] + settings.confidence * math.sqrt(math.log(total) / visits[action])
         if bound > best:
             best, ties, choice = bound, 1, action
@@ -158,13 +207,15 @@ def probability(memory: ControlMemory, settings: ControlSettings, state: int, ac
         for other in range(len(row)):
             total += math.exp((row[other] - best) / temperature)
         return math.exp((row[action] - best) / temperature) / total
+    if row[action] == FORBIDDEN:
+        return 0.0
     best, ties = largest(row), 0
     for other in range(len(row)):
         if row[other] == best:
             ties += 1
     share = 1.0 / ties if row[action] == best else 0.0
     epsilon = exploration_rate(memory, settings, state)
-    return epsilon / len(row) + (1.0 - epsilon) * share
+    return epsilon / num_allowed(row) + (1.0 - epsilon) * share
 
 
 def expected_value(memory: ControlMemory, settings: ControlSettings, state: int) -> float:
@@ -174,7 +225,8 @@ def expected_value(memory: ControlMemory, settings: ControlSettings, state: int)
     """
     total = 0.0
     for action in range(len(memory.q[state])):
-        total += probability(memory, settings, state, action) * memory.q[state][action]
+        if memory.q[state][action] > FORBIDDEN:
+            total += probability(memory, settings, state, action) * memory.q[state][action]
     return total
 
 

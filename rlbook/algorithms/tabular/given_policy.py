@@ -93,6 +93,14 @@ def probabilities(
     return epsilon * table + (1.0 - epsilon) * given / given.sum(axis=1, keepdims=True)
 
 
+def restricted(row: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """A policy's probabilities in one state, [A], over the actions that are allowed there; all
+    alike where it would take forbidden ones alone.
+    """
+    share = np.where(allowed, row, 0.0)
+    return share / share.sum() if share.sum() > 0.0 else allowed / allowed.sum()
+
+
 def cumulative(table: np.ndarray) -> np.ndarray:
     """Σ_{b ≤ a} π(b|s): [S, A].
 

@@ -39,7 +39,14 @@ from rlbook.algorithms.tabular.episode import (
     record,
     to_returns,
 )
-from rlbook.algorithms.tabular.exploration import UCB, expected_value, explore, largest, step_size
+from rlbook.algorithms.tabular.exploration import (
+    UCB,
+    expected_value,
+    explore,
+    largest,
+    random_action,
+    step_size,
+)
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import Choose, ControlAgent, ControlConfig, Update
 from rlbook.checks import check_fields, one_of
@@ -69,7 +76,7 @@ def start_anywhere(
 ) -> int:
     """A uniformly random first action; afterwards as without exploring starts."""
     if memory.recorded[0] == 0:
-        return int(rng.random() * len(memory.q[state]))
+        return random_action(memory.q[state], rng)
     return explore(memory, settings, rng, state)
 
 

@@ -32,7 +32,7 @@ of one overflows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -50,7 +50,13 @@ from rlbook.algorithms.tabular.episode import (
     record,
     to_returns,
 )
-from rlbook.algorithms.tabular.exploration import explore, largest, probability
+from rlbook.algorithms.tabular.exploration import (
+    explore,
+    largest,
+    num_allowed,
+    probability,
+    random_action,
+)
 from rlbook.algorithms.tabular.given_policy import (
     EPSILON_GREEDY,
     GivenPolicy,
@@ -58,6 +64,7 @@ from rlbook.algorithms.tabular.given_policy import (
     cumulative,
     plain_policy,
     probabilities,
+    restricted,
 )
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import (
@@ -108,7 +115,7 @@ def behave(
 ) -> int:
     """Prediction: a random action with probability ε, otherwise one of the target policy."""
     if rng.random() < scheduled(settings.epsilon, memory.clock[0], 1):
-        return int(rng.random() * len(memory.q[state]))
+        return random_action(memory.q[state], rng)
     return draw(memory.sums[state], 0, rng)
 
 
@@ -122,7 +129,8 @@ def prediction_update(
     """
     target, epsilon = memory.target[state][action], scheduled(settings.epsilon, memory.clock[0], 1)
     time = record(memory, state, action, reward)
-    memory.ratios[time - 1] = target / (epsilon / len(memory.q[state]) + (1.0 - epsilon) * target)
+    chance = epsilon / num_allowed(memory.q[state]) + (1.0 - epsilon) * target
+    memory.ratios[time - 1] = target / chance
     if memory.first[state] == 0:
         memory.first[state] = time
     if not (terminated or truncated):
@@ -289,6 +297,7 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
         if self.is_prediction:
             epsilon = SOFT if config.policy == EPSILON_GREEDY else 0.0
             self._target = probabilities(config.policy, env, config.gamma, epsilon)
+        self._given = self._target.copy()
         super().__init__(env, config, seed)
 
     @property
@@ -339,11 +348,21 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
             "mean_weight": mean, "weight_variance": variance, "effective_updates": effective,
         }  # fmt: skip
 
-    def greedy_action(self, state: int) -> int:
+    def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
+        """Prediction: the target policy is one over the allowed actions."""
+        super().forbid(state, allowed, memory)
+        if self.is_prediction:
+            row = self._target[state] = restricted(self._given[state], allowed)
+            tables: Any = self.memory if memory is None else memory
+            tables.target[state][:] = row.tolist()
+            tables.sums[state][:] = cumulative(row[None])[0].tolist()
+
+    def greedy_action(self, state: int, action_mask: NDArray[np.bool_] | None = None) -> int:
         """Control: a best action. Prediction: the target policy's most probable one."""
         if self.is_prediction:
-            return int(self._target[state].argmax())
-        return super().greedy_action(state)
+            row = self._target[state]
+            return int((row if action_mask is None else restricted(row, action_mask)).argmax())
+        return super().greedy_action(state, action_mask)
 
     def values(self) -> np.ndarray:
         """V(s) of the target policy, max_a Q(s, a) in control: [S], in reward units."""

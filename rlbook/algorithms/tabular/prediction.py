@@ -1,13 +1,14 @@
 """What prediction agents share: they follow a given policy and keep a table V(s) of its values.
 
-The policy is a hyper-parameter (see `given_policy`) and never changes. `memory.policy` holds
-its cumulative probabilities, so that one uniform number draws an action.
+The policy is a hyper-parameter (see `given_policy`) and never changes, but where the environment
+shows action masks, it is followed among the allowed actions. `memory.policy` holds its cumulative
+probabilities, so that one uniform number draws an action.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -22,6 +23,7 @@ from rlbook.algorithms.tabular.given_policy import (
     cumulative,
     plain_policy,
     probabilities,
+    restricted,
 )
 from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
@@ -99,7 +101,8 @@ class PredictionAgent(TableAgent):
 
     def __init__(self, env: gymnasium.Env, config: PredictionConfig, seed: int = 0) -> None:
         """Raises ValueError where the policy does not fit the environment."""
-        self._target_policy = probabilities(config.policy, env, config.gamma, config.epsilon)
+        self._given = probabilities(config.policy, env, config.gamma, config.epsilon)
+        self._target_policy = self._given.copy()
         super().__init__(env, config, seed)
 
     @property
@@ -131,9 +134,16 @@ class PredictionAgent(TableAgent):
         alpha = self.config.alpha
         return {} if isinstance(alpha, Inverse) else {"alpha": alpha(self.progress)}
 
-    def greedy_action(self, state: int) -> int:
+    def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
+        """The policy is followed, and evaluated, over the allowed actions."""
+        row = self._target_policy[state] = restricted(self._given[state], allowed)
+        policy = (self.memory if memory is None else memory).policy
+        policy[state][:] = cumulative(row[None])[0].tolist()
+
+    def greedy_action(self, state: int, action_mask: NDArray[np.bool_] | None = None) -> int:
         """The policy's most probable action; the first of several."""
-        return int(self._target_policy[state].argmax())
+        row = self._target_policy[state]
+        return int((row if action_mask is None else restricted(row, action_mask)).argmax())
 
     def values(self) -> np.ndarray:
         """V(s): [S], in reward units."""

@@ -17,20 +17,23 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.tabular.exploration import (
     EPSILON_GREEDY,
+    FORBIDDEN,
     KINDS,
     UCB,
     WAYS,
     explore,
+    forbid,
     probability,
     settled,
 )
@@ -55,6 +58,7 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state
 if TYPE_CHECKING:
     from rlbook.envs.mdp import TabularMDP
 
+LOWEST = float(np.finfo(np.float64).min)
 Choose = Callable[..., int]
 """(memory, settings, rng, state) → action."""
 Update = Callable[..., float | None]
@@ -125,14 +129,21 @@ class TableAgent(Agent):
         """`choose` and `update`, as the loops call them."""
         return type(self).choose, type(self).update
 
-    def act(self, observation: int, *, explore: bool = True) -> int:
+    def act(
+        self, observation: int, *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> int:  # fmt: skip
         if not explore:
-            return self.greedy_action(observation)
+            return self.greedy_action(observation, action_mask)
+        if action_mask is not None:
+            self.forbid(observation, action_mask)
         self.memory.clock[0] = self.progress
         choose, _ = self.functions()
         return int(choose(self.memory, self.settings, self.rng, observation))
 
     def learn(self, step: Step) -> Metrics:
+        if step.next_action_mask is not None and not step.terminated:
+            self.forbid(step.next_obs, step.next_action_mask)
         self.make_room(1)
         self.memory.clock[0] = self.progress
         _, update = self.functions()
@@ -147,8 +158,14 @@ class TableAgent(Agent):
         return {}
 
     @abstractmethod
-    def greedy_action(self, state: int) -> int:
-        """The action taken without exploration."""
+    def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
+        """Notes what the environment allows in a state, [A], in the tables; in those of `memory`,
+        where given. A table takes the mask to be a function of the state.
+        """
+
+    @abstractmethod
+    def greedy_action(self, state: int, action_mask: NDArray[np.bool_] | None = None) -> int:
+        """The action taken without exploration, of those that a mask [A] allows."""
 
     def greedy_policy(self) -> np.ndarray:
         """[S] int: the action taken without exploration."""
@@ -241,6 +258,8 @@ class ControlAgent(TableAgent):
     memory: ControlMemory
     settings: ControlSettings
     choose = staticmethod(explore)
+    value_tables: ClassVar[tuple[str, ...]] = ("q",)
+    """The tables [S, A] of action values, in which a forbidden action has the value -∞."""
     on_policy: ClassVar[bool] = False
     """Whether Q(s, a) are the values of the policy that acts, exploration included."""
     METRICS: ClassVar[dict[str, str]] = {
@@ -251,9 +270,14 @@ class ControlAgent(TableAgent):
         "temperature": "softmax temperature τ, in reward units",
     }
 
+    def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
+        for name in self.value_tables:
+            table = getattr(self.memory if memory is None else memory, name)
+            forbid(table[state], allowed, float(self.config.initial_value))
+
     @property
     def q(self) -> np.ndarray:
-        """Q(s, a): [S, A], in reward units."""
+        """Q(s, a): [S, A], in reward units; -∞ for actions that are forbidden in s."""
         return self.memory.q
 
     @property
@@ -298,9 +322,12 @@ class ControlAgent(TableAgent):
             shown["temperature"] = config.temperature(self.progress)
         return shown
 
-    def greedy_action(self, state: int) -> int:
+    def greedy_action(self, state: int, action_mask: NDArray[np.bool_] | None = None) -> int:
         """A best action, always the same one; see `settled`."""
-        return settled(self.action_values_of(state), int(state))
+        row = self.action_values_of(state)
+        if action_mask is not None:
+            forbid(row, action_mask, float(self.config.initial_value))
+        return settled(row, int(state))
 
     def action_values_of(self, state: int) -> list[float]:
         """Q(s, ·): [A], in reward units."""
@@ -311,8 +338,22 @@ class ControlAgent(TableAgent):
         return self.action_values().max(axis=1)
 
     def action_values(self) -> np.ndarray:
-        """Q(s, a): [S, A], in reward units."""
+        """Q(s, a): [S, A], in reward units; -∞ for actions that are forbidden in s."""
         return self.memory.q.copy()
+
+    def state_dict(self) -> State:
+        """A checkpoint holds finite numbers alone: the lowest of them stands for -∞."""
+        state = super().state_dict()
+        for name in self.value_tables:
+            table = state["memory"][name]
+            table[np.isneginf(table)] = LOWEST
+        return state
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        for name in self.value_tables:
+            table = getattr(self.memory, name)
+            table[table == LOWEST] = FORBIDDEN
 
     def own_policy(self) -> np.ndarray | None:
         """π(a|s), [S, A]: how an on-policy agent acts now, exploration included.
