@@ -74,14 +74,15 @@ def test_exploring_starts_try_open_doors_alone(starts: str) -> None:
 @pytest.mark.fast_form
 @pytest.mark.parametrize("name", CONTROL)
 def test_one_step_at_a_time_and_many_at_once_leave_the_same_table(name: str) -> None:
-    runs = [trained(name, episodes=100, seed=1)]
-    with plain_forms(True):
-        runs.append(trained(name, episodes=100, seed=1))
-    assert all(isinstance(run._source.interaction, EnvInteraction) for run in runs)
-    tables = [run.agent.state_dict()["memory"] for run in runs]
-    for key, table in tables[0].items():
-        np.testing.assert_array_equal(table, tables[1][key])
-    assert runs[0].episode_returns == runs[1].episode_returns
+    for seed in range(6):
+        runs = [trained(name, episodes=20, seed=seed)]
+        with plain_forms(True):
+            runs.append(trained(name, episodes=20, seed=seed))
+        assert all(isinstance(run._source.interaction, EnvInteraction) for run in runs)
+        tables = [run.agent.state_dict()["memory"] for run in runs]
+        for key, table in tables[0].items():
+            np.testing.assert_array_equal(table, tables[1][key])
+        assert runs[0].episode_returns == runs[1].episode_returns
 
 
 @pytest.mark.fast_form
@@ -120,6 +121,14 @@ def test_a_given_policy_is_followed_and_evaluated_over_the_open_doors(name: str)
     assert run.agent.values()[ROOMS] == pytest.approx(value[ROOMS], rel=0, abs=1e-12)
     assert UNUSED not in run.notes
     assert [run.agent.act(room, explore=False, action_mask=OPEN[room]) for room in range(4)] == taken.tolist()
+
+
+def test_importance_weights_are_1_on_average_over_the_open_doors() -> None:
+    """Of 5 000 episodes: a weight's deviation is below 2, so that the mean's is below 2 / √5000 = 0.03."""
+    policy = ((0.5, 0, 0.5), (0.5, 0.5, 0), (0, 0.5, 0.5), (0.2, 0.3, 0.5), (1, 0, 0), (1, 0, 0))
+    agent = trained("off_policy_mc", task="prediction", epsilon=0.5, policy=policy, weighting="ordinary", episodes=5_000).agent
+    rates = agent.rates()
+    assert rates["mean_weight"] == pytest.approx(1.0, abs=0.09) and rates["weight_variance"] < 4.0
 
 
 def test_a_state_that_was_never_shown_keeps_to_the_mask_that_comes_with_it() -> None:
