@@ -20,7 +20,7 @@ class Needed(NamedTuple):
     """Bytes, estimated from the sizes: with an adapter the peak was a sixth above it."""
 
     weights: int                             # of all models, each tensor once
-    optimizer: int                           # a gradient, two moments and, of 16 bits, a float32 copy for each number that is trained
+    optimizer: int                           # a gradient and two moments for each number that is trained; of 16 bits also float32 copies of it and of the gradient
     acting: int                              # the decoder's matrices
     update: int                              # what a pass over one micro-batch keeps for its gradient
 
@@ -53,7 +53,7 @@ def needed(policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, 
 def _optimizer_bytes(weight: Tensor) -> int:
     """Of one trained tensor: see `Needed.optimizer` and `rlbook.policies.optimizer.Adam`."""
     moments = 2 * weight.numel() * max(weight.element_size(), 4)
-    return weight.nbytes + moments + (4 * weight.numel() if weight.element_size() < 4 else 0)
+    return weight.nbytes + moments + (8 * weight.numel() if weight.element_size() < 4 else 0)
 
 
 def first_trained_layer(model: nn.Module) -> int:

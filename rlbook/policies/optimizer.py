@@ -14,7 +14,7 @@ Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -154,6 +154,7 @@ class Adam:
         self.steps = 0
         self.masters = [_master(p) for p in self.parameters]
         self.moments = [tuple(torch.zeros_like(m) for _ in self.NAMES) for m in self.masters]
+        self._kinds = _kinds(self.parameters)
 
     def step(
         self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None
@@ -166,33 +167,41 @@ class Adam:
             The gradient's L2 norm before clipping, a scalar.
         """
         self._check()
-        for parameter in self.parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        for loss in [losses] if isinstance(losses, Tensor) else losses:
-            loss.backward()
-        norms = [
-            torch.linalg.vector_norm(parameter.grad, dtype=master.dtype)
-            for parameter, master in zip(self.parameters, self.masters, strict=True)
-        ]
+        gradients = self._gradients(losses)
+        norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
         norm = torch.linalg.vector_norm(torch.stack(norms))
         if max_grad_norm is not None and not norm <= max_grad_norm:
-            for parameter in self.parameters:
-                assert parameter.grad is not None
-                parameter.grad.mul_(max_grad_norm / (float(norm) + 1e-6))
+            for gradient in gradients:
+                gradient.mul_(max_grad_norm / (float(norm) + 1e-6))
         self.steps += 1
         with torch.no_grad():
-            for (parameter, group), master, moments in zip(
-                self.parameters.items(), self.masters, self.moments, strict=True
+            for (parameter, group), master, gradient, moments in zip(
+                self.parameters.items(), self.masters, gradients, self.moments, strict=True
             ):
-                assert parameter.grad is not None
                 if master is parameter:
-                    self._descend(parameter, parameter.grad, moments, group)
+                    self._descend(parameter, gradient, moments, group)
                     continue
-                if not torch.equal(master.to(parameter.dtype), parameter):     # somebody set it
-                    master.copy_(parameter)
-                self._descend(master, parameter.grad.to(master.dtype), moments, group)
+                kept = master.to(parameter.dtype) == parameter         # False where somebody set it
+                master.copy_(torch.where(kept, master, parameter.to(master.dtype)))
+                self._descend(master, gradient, moments, group)
                 parameter.copy_(master)
         return norm
+
+    def _gradients(self, losses: Tensor | Iterable[Tensor]) -> list[Tensor]:
+        """Of the sum of the losses. Those of weights of 16 bits are added up in float32, where many
+        small ones do not get lost.
+        """
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        pairs = list(zip(self.parameters, self.masters, strict=True))
+        sums = {p: torch.zeros_like(master) for p, master in pairs if master is not p}
+        for loss in [losses] if isinstance(losses, Tensor) else losses:
+            loss.backward()
+            for parameter, total in sums.items():
+                assert parameter.grad is not None
+                total.add_(parameter.grad)
+                parameter.grad.zero_()
+        return [sums[p] if p in sums else cast(Tensor, p.grad) for p in self.parameters]
 
     def _descend(
         self, parameter: Tensor, gradient: Tensor, moments: tuple[Tensor, ...], group: Group
@@ -205,11 +214,9 @@ class Adam:
         parameter.addcdiv_(mean / (1 - beta1**self.steps), deviation, value=-rate)
 
     def _check(self) -> None:
-        if not same_parameters(self.parameters, trainable(self.groups)):
+        same = same_parameters(self.parameters, trainable(self.groups))
+        if not same or _kinds(self.parameters) != self._kinds:
             raise TrainingError(REPLACED)
-        for parameter, (moment, *_) in zip(self.parameters, self.moments, strict=True):
-            if (_stepped(parameter), parameter.device) != (moment.dtype, moment.device):
-                raise TrainingError(REPLACED)
 
     def state_dict(self) -> State:
         """The moments, flattened and joined, under the names of the fast form, and the float32
@@ -277,6 +284,10 @@ REPLACED = (
 def _stepped(parameter: Tensor) -> torch.dtype:
     """The type of the numbers that a step changes: the parameter's own, at least float32."""
     return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def _kinds(parameters: Iterable[nn.Parameter]) -> list[tuple[torch.dtype, torch.device]]:
+    return [(parameter.dtype, parameter.device) for parameter in parameters]
 
 
 def _master(parameter: nn.Parameter) -> Tensor:

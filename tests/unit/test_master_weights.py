@@ -11,6 +11,7 @@ from closeness import assert_near
 from torch import nn
 
 import rlbook
+from rlbook.errors import TrainingError
 from rlbook.policies.optimizer import Adam, Group, adam, rmsprop
 
 SLOWLY, STEPS = 1e-6, 50
@@ -58,6 +59,52 @@ def test_a_weight_that_somebody_sets_is_where_the_next_step_begins() -> None:
         low.weight.fill_(2.0)
     optimizer.step(low.weight.sum())
     assert_near(optimizer.masters[0], torch.full((16, 16), 2.0 - SLOWLY), dtype="float32", terms=2)
+
+
+def test_a_weight_beside_one_that_somebody_sets_keeps_its_copy() -> None:
+    _, low = networks()
+    optimizer: Any = adam([Group([low])], SLOWLY)
+    optimizer.step(low.weight.sum())
+    master = optimizer.masters[0].clone()
+    with torch.no_grad():
+        low.weight[0, 0] = 2.0
+        master[0, 0] = 2.0
+    optimizer.step(low.weight.sum())
+    assert_near(optimizer.masters[0], master - SLOWLY, dtype="float32", terms=2)
+
+
+def test_gradients_of_many_micro_batches_are_added_up_in_float32() -> None:
+    """1 + 600 · 2⁻⁹ in bfloat16, added up one after the other, stays 1."""
+    _, low = networks()
+    optimizer: Any = rmsprop([Group([low])], SLOWLY)
+    losses = [low.weight.sum(), *(low.weight.sum() / 512 for _ in range(600))]
+    expected = torch.full((16, 16), 1 + 600 / 512)
+    assert_near(optimizer.step(losses), torch.linalg.vector_norm(expected), dtype="float32", terms=856)
+    (square,) = optimizer.moments[0]
+    assert_near(square, 0.01 * expected**2, dtype="float32", terms=601)
+
+
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_a_clipped_step_is_that_of_float32(clip: float | None) -> None:
+    """1, 2, … in bfloat16 times a factor that it does not have."""
+    exact, low = networks()
+    slope = torch.arange(1.0, 257.0).view(16, 16)
+    assert torch.equal(slope, slope.bfloat16().float())
+    optimizers: list[Any] = [rmsprop.plain([Group([network])], 1e-3) for network in (exact, low)]  # type: ignore[attr-defined]
+    optimizers[0].step((exact.weight * slope).sum(), clip)
+    optimizers[1].step((low.weight * slope.bfloat16()).sum(), clip)
+    assert torch.equal(optimizers[0].moments[0][0], optimizers[1].moments[0][0])
+    assert torch.equal(exact.weight, optimizers[1].masters[0])
+
+
+@pytest.mark.parametrize(("before", "after"), [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)])
+@pytest.mark.parametrize("make", [adam, adam.plain], ids=["adam", "plain"])  # type: ignore[attr-defined]
+def test_a_network_that_is_converted_later_is_refused(make: Any, before: torch.dtype, after: torch.dtype) -> None:
+    network = networks()[0].to(before)
+    optimizer = make([Group([network])], SLOWLY)
+    network.to(after)
+    with pytest.raises(TrainingError, match="no longer the one the optimiser was made for"):
+        optimizer.step(network.weight.sum())
 
 
 def test_float32_has_no_copies() -> None:
