@@ -263,7 +263,7 @@ class TabularMDP:
         chain.eliminate_zeros()
         if self.feasible is None:
             return chain, (policy * self.rewards).sum(axis=1)
-        self._check_possible(((policy > 0.0) & ~self.feasible).any(axis=1))
+        self._check_possible(np.any((policy > 0.0) & ~self.feasible, axis=1))
         return chain, (policy * np.where(self.feasible, self.rewards, 0.0)).sum(axis=1)
 
     @staticmethod

@@ -20,7 +20,7 @@ class Needed(NamedTuple):
     """Bytes, estimated from the sizes: with an adapter the peak was a sixth above it."""
 
     weights: int                             # of all models, each tensor once
-    optimizer: int                           # a gradient and two moments for each number that is trained; of 16 bits also float32 copies of it and of the gradient
+    optimizer: int                           # for each trained number a gradient and two moments; of 16 bits, see `_optimizer_bytes`
     acting: int                              # the decoder's matrices
     update: int                              # what a pass over one micro-batch keeps for its gradient
 
@@ -51,7 +51,7 @@ def needed(policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, 
 
 
 def _optimizer_bytes(weight: Tensor) -> int:
-    """Of one trained tensor: see `Needed.optimizer` and `rlbook.policies.optimizer.Adam`."""
+    """Of one trained tensor; of 16 bits with float32 copies of it and of its gradient: see `rlbook.policies.optimizer.Adam`."""
     moments = 2 * weight.numel() * max(weight.element_size(), 4)
     return weight.nbytes + moments + (8 * weight.numel() if weight.element_size() < 4 else 0)
 

@@ -94,7 +94,8 @@ class PolicyEvaluation(TablePlanner):
         if self.config.policy in (OPTIMAL, EPSILON_GREEDY):
             greedy = PolicyIteration.solve(model, gamma=self.config.gamma).greedy_policy()
             epsilon = 0.0 if self.config.policy == OPTIMAL else self.config.epsilon
-            return epsilon * model.uniform_policy + (1 - epsilon) * np.eye(model.num_actions)[greedy]
+            best = np.eye(model.num_actions)[greedy]
+            return epsilon * model.uniform_policy + (1 - epsilon) * best
         given = np.array(self.config.policy)
         return np.eye(model.num_actions)[given] if given.ndim == 1 else given.astype(np.float64)
 

@@ -159,8 +159,9 @@ class SearchAgent(Agent):
             return
         if action_mask is None and self._mask_of is not None:
             action_mask = np.asarray(self._mask_of(observation), dtype=bool)
-        masked = action_mask is not None and action_mask.any()
-        self._world.root_mask = action_mask.astype(int).tolist() if masked else None  # type: ignore[union-attr]
+        self._world.root_mask = None
+        if action_mask is not None and action_mask.any():
+            self._world.root_mask = action_mask.astype(int).tolist()
 
     def prepare(
         self, rng: np.random.Generator, kept: SearchTree | None = None, *,

@@ -45,7 +45,8 @@ def ending_policy(model: TabularMDP, resting: np.ndarray) -> np.ndarray:
     Raises:
         ValueError: from some states neither can be reached.
     """
-    possible = np.ones(model.rewards.shape, dtype=bool) if model.feasible is None else model.feasible
+    every = np.ones(model.rewards.shape, dtype=bool)
+    possible = every if model.feasible is None else model.feasible
     ends, action = can_end(model, possible, resting)
     if not ends.all():
         lost = np.count_nonzero(~ends)
