@@ -84,8 +84,12 @@ def assert_near(
 
 
 def widths(module: torch.nn.Module) -> int:
-    """The sum of the widths of a network's layers: its `terms`. Biases and norms count as layers, which is more than enough."""
-    return sum(parameter.shape[-1] for parameter in module.parameters() if parameter.dim())
+    """The sum of the widths of a network's layers: its `terms`. Biases and norms count as layers, which is more than enough.
+
+    A convolution is as wide as its kernel has weights for an output.
+    """
+    shapes = [parameter.shape for parameter in module.parameters() if parameter.dim()]
+    return sum(math.prod(shape[1:]) if len(shape) == 4 else shape[-1] for shape in shapes)
 
 
 def largest(tensors: Iterable[Any]) -> float:

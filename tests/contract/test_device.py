@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from closeness import assert_near, largest, widths
 from gymnasium import spaces
 from torch import Tensor
 
@@ -112,7 +113,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("case", params([case for case in CASES if case[0] == "ppo"]))
 def test_log_probabilities_and_values_are_those_of_the_plain_code_on_the_cpu(case: Case, device: str) -> None:
-    """Within float32's rounding: a sum of 64 products of size 1 loses about 64 · 2⁻²⁴ = 4e-6, and these sums are small."""
+    """Within float32's rounding."""
     algorithm, env, options, steps, _ = case
     agent: Any = rlbook.train(algorithm, env, steps=steps, eval_every=0, device=device, **options).agent
     interaction = Run(Request.build(algorithm, env, num_envs=options["num_envs"]))._source.interaction  # type: ignore[attr-defined]
@@ -130,11 +131,12 @@ def test_log_probabilities_and_values_are_those_of_the_plain_code_on_the_cpu(cas
         found = agent.policy.evaluate(agent.policy.batch(there))
         with plain_forms():
             expected = plain.evaluate(plain.batch(here))
+    rounded: dict[str, Any] = {"terms": widths(plain), "size": largest(expected)}
     for one, other in zip(found, expected, strict=True):
         assert one.device.type == device
-        torch.testing.assert_close(one.cpu(), other, rtol=1e-5, atol=2e-5)
+        assert_near(one, other, **rounded)
     drawn = agent.policy.batch(there)
-    torch.testing.assert_close(drawn.log_prob[drawn.mask], found[0][drawn.mask], rtol=1e-5, atol=2e-5)
+    assert_near(drawn.log_prob[drawn.mask], found[0][drawn.mask], **rounded)
 
 
 # ---- torch's device "meta" has shapes and no numbers, is on every machine, and mixes with the CPU as little as a GPU does

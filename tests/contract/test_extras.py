@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import near
 from gymnasium import spaces
 
 import rlbook
@@ -151,4 +152,4 @@ def test_a_run_is_resumed_and_shared_out_to_the_byte(algorithm: str, env: str, o
 def test_ppo_finds_the_shortest_way_through_a_minigrid(env: str) -> None:
     settings = {"steps": 30_000, "learning_rate": 1e-3, "entropy_coef": 0.01, "gamma": 0.95, "eval_every": 0}
     run = rlbook.train("ppo", env, **settings)
-    assert rlbook.evaluate(run, episodes=5).returns == pytest.approx([1 - 0.9 * 5 / 100] * 5)      # two ahead, a turn, two ahead
+    assert rlbook.evaluate(run, episodes=5).returns == near([1 - 0.9 * 5 / 100] * 5, terms=3)      # two ahead, a turn, two ahead

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from closeness import near
 
 from rlbook.book.recipes.running import planned, run_recipe
 from rlbook.book.recipes.table import cells, rows
@@ -277,7 +278,7 @@ def test_the_tables_intervals_are_of_the_differences_where_the_prompts_are_the_s
     assert row["gain"] == {"mean": 0.5, "confidence_interval": [0.5, 0.5], "count": 4}  # all rose alike
     low, high = row["before"]["confidence_interval"]
     half = 3.182446 * np.std([0, 1, 0, 1], ddof=1) / 2       # Student's t for 3 degrees of freedom
-    assert (low, high) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-5)
+    assert (low, high) == near((0.5 - half, 0.5 + half), decimals=6)
     assert cells(row) == ("ppo", "score", "0.50 ± 0.92", "1.00 ± 0.92", "+0.500 ± 0.000")
     [row] = rows([("rm", {}, {"visible": [1.0, 1.0]})])
     assert row["before"] is None and row["gain"] is None and cells(row)[2:] == ("-", "1.000 ± 0.000", "-")

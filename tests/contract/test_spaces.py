@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from closeness import assert_near
 from gymnasium import spaces
 
 import rlbook
@@ -75,7 +76,7 @@ def test_an_observation_becomes_a_vector_and_a_number(name: str) -> None:
     as_vector, as_index = fitted(space, Value), fitted(space, Tabular)
     found = shown(as_vector, x)
     assert found.dtype == np.float32 and as_vector.observation_space.shape == found.shape
-    np.testing.assert_allclose(found, vector, rtol=1e-6)
+    assert_near(found, vector, terms=2)
     index = shown(as_index, x)
     assert index == number and type(index) is int
     assert isinstance(as_index.observation_space, spaces.Discrete) and as_index.observation_space.contains(index)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from closeness import near
 from gymnasium.utils.env_checker import check_env
 
 import rlbook
@@ -82,7 +83,7 @@ def test_own_task_pays_for_its_answer_and_speaks_its_own_alphabet() -> None:
     for written, wanted in ((answer, 1.0), (wrong_end, 2 / 3)):
         env.reset(seed=0)
         steps = [env.step(token) for token in [*rules.codec.backend.encode(written, add_special_tokens=False).ids, rules.codec.eos]]
-        assert sum(step[1] for step in steps) == pytest.approx(wanted) and steps[-1][2]
+        assert sum(step[1] for step in steps) == near(wanted, terms=3) and steps[-1][2]
 
 
 def test_own_task_is_short_and_its_verifier_takes_what_it_should() -> None:
@@ -118,4 +119,4 @@ def test_own_recipe_is_checked_by_a_dry_run_and_runs_with_small_budgets(capsys: 
 def test_own_recipe_finds_the_shortest_way_through_the_maze(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipe", str(FOLDER / "my_recipe.yaml"), "--allow-import", "--out", "run", "--json"]) == 0
     table = json.loads(capsys.readouterr().out)["table"]
-    assert table[-1]["stage"] == "ppo" and table[-1]["after"]["mean"] == pytest.approx(3.0)
+    assert table[-1]["stage"] == "ppo" and table[-1]["after"]["mean"] == near(3.0, terms=8, size=10.0)
