@@ -103,7 +103,7 @@ class Parts:
     the environment's argument `model` instead, whose tokenizer decides what the environment shows."""
     device: str = "cpu"
     """Where the networks live: "cpu" or "cuda"."""
-    advice: Callable[[], NDArray[Any]] | None = None
+    advice: Callable[..., NDArray[Any]] | None = None
     """Says what the expert would do where the environments are now: [N] or [N, A], as the agent would choose it. For an agent that
     `uses` it; the expert is the named one, or the exact policy."""
     demonstrations: Callable[[], Data] | None = None

@@ -46,6 +46,9 @@ class Refill:
     def state_dict(self) -> State:
         """What is kept so far."""
         kept = [{field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)} for batch in self.kept]
+        for fields in kept:
+            if fields["action_mask"] is None:                # not written where there are none
+                del fields["action_mask"]
         return {"kept": kept, "played": self.played}
 
     def load_state_dict(self, state: State) -> None:

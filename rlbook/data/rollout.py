@@ -30,6 +30,7 @@ class Batch:
     score: Tensor | None = None              # [B], what each episode is worth, in reward units
     reward: Tensor | None = None             # [B, T], what each step was paid, in reward units
     written: Tensor | None = None            # bool, shaped like mask; True marks what a text consists of, where not all of it counts
+    action_mask: Tensor | None = None        # bool, [B, A] or [B, T, A]; True marks the allowed actions
 
     def __len__(self) -> int:
         return len(self.action)
@@ -44,7 +45,10 @@ class Batch:
 
     def lengthened(self, length: int) -> Batch:
         """Episodes [B, T] as rows of this length, at least T."""
-        return Batch(**{field.name: _longer(getattr(self, field.name), length) for field in dataclasses.fields(self)})
+        longer = {field.name: _longer(getattr(self, field.name), length) for field in dataclasses.fields(self)}
+        if longer["action_mask"] is not None:                # in padding nobody acts, and everything is allowed
+            longer["action_mask"][:, self.mask.shape[1] :] = True
+        return Batch(**longer)
 
     def to(self, device: torch.device | str) -> Batch:
         """The same rows on a device; tensors that are there already are not copied."""
@@ -55,6 +59,13 @@ def joined(batches: Sequence[Batch]) -> Batch:
     """Batches of episodes as one, all as long as the longest; what is added is 0, and masked."""
     length = max(batch.mask.shape[1] for batch in batches)
     rows = [batch.lengthened(length) for batch in batches]
+    masked = next((batch.action_mask for batch in rows if batch.action_mask is not None), None)
+    if masked is not None:
+        rows = [
+            batch if batch.action_mask is not None
+            else dataclasses.replace(batch, action_mask=masked.new_ones(*batch.mask.shape, masked.shape[-1]))
+            for batch in rows
+        ]
     return Batch(**{field.name: _joined([getattr(batch, field.name) for batch in rows]) for field in dataclasses.fields(Batch)})
 
 
@@ -123,8 +134,8 @@ class Rollout:
         if self.stores == "first" and self.steps:
             step = step._replace(obs=None)
             self.steps[-1] = self.steps[-1]._replace(next_obs=None)
-        if step.info is not None:            # in the log by now; a NaN, for no number, cannot be saved
-            step = step._replace(info=None)
+        if step.info is not None or step.next_action_mask is not None:   # in the log by now; a NaN, for no number, cannot be saved
+            step = step._replace(info=None, next_action_mask=None)
         self.steps.append(step)
         self.log_probs.append(log_prob)
 
@@ -136,6 +147,14 @@ class Rollout:
         """One field of all steps as a tensor: [T, N, ...]."""
         return self.moved(self.stacked(name))
 
+    def action_mask(self) -> Tensor | None:
+        """What was allowed at each step: [T, N, A] bool; None where no mask was shown, and of a step without one everything."""
+        shown = next((step.action_mask for step in self.steps if step.action_mask is not None), None)
+        if shown is None:
+            return None
+        every = np.ones_like(shown)
+        return self.moved(np.stack([every if step.action_mask is None else step.action_mask for step in self.steps]))
+
     def log_prob(self) -> Tensor:
         """log π(a|s) when the action was drawn: [T, N], in nats."""
         return self.moved(np.stack(self.log_probs))
@@ -145,7 +164,11 @@ class Rollout:
         return torch.from_numpy(array).to(self.device)
 
     def state_dict(self) -> State:
-        return {"steps": [dict(step._asdict()) for step in self.steps], "log_probs": list(self.log_probs)}
+        masks = {"action_mask", "next_action_mask"}          # not written where there are none
+        steps = [
+            {name: item for name, item in step._asdict().items() if name not in masks or item is not None} for step in self.steps
+        ]
+        return {"steps": steps, "log_probs": list(self.log_probs)}
 
     def load_state_dict(self, state: State) -> None:
         self.steps = [Step(**fields) for fields in state["steps"]]

@@ -19,9 +19,10 @@ from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
 from rlbook.fast.modules import trains_plainly, untouched
+from rlbook.functional.action_masks import masked_logits
 from rlbook.policies.mlp import MLPPolicy
 
-REPLACEABLE = frozenset({"evaluate", "distribution", "entropy_of", "_forward", "_distribution", "_input"})
+REPLACEABLE = frozenset({"evaluate", "distribution", "distributions", "entropy_of", "_forward", "_distribution", "_input"})
 """Methods of a policy that the plain step calls and this one does not."""
 
 
@@ -36,12 +37,13 @@ class Networks(NamedTuple):
     activation: str
     optimizer: FlatAdam
     obs: Tensor              # [B, O], standardised where the policy does so
+    action_mask: Tensor | None   # [B, A] bool, the allowed actions; None: all
 
 
 class Outputs(NamedTuple):
     """What the networks say of a batch, and what their layers saw."""
 
-    log_probs: Tensor        # log π(·|s) [B, A], at the policy's temperature
+    log_probs: Tensor        # log π(·|s) [B, A], at the policy's temperature; of forbidden actions the least finite number
     log_prob: Tensor         # log π(a|s) [B]
     value: Tensor            # V(s) [B]
     seen: list[Tensor]
@@ -63,8 +65,8 @@ def networks_of(agent: PolicyAgent, batch: Batch, *rows: Tensor | None) -> Netwo
     if not trains_plainly([*actor, *critic], optimizer.parameters):
         return None
     alike = policy.actor.activation == policy.critic.activation
-    known = Networks(actor, critic, policy.actor.activation, optimizer, obs)
-    return known if alike and _vectors(batch, obs, rows) else None
+    known = Networks(actor, critic, policy.actor.activation, optimizer, obs, batch.action_mask)
+    return known if alike and _vectors(batch, obs, rows) and _fits(batch.action_mask, (len(obs), len(actor[-1]))) else None
 
 
 def _vectors(batch: Batch, obs: Tensor, rows: tuple[Tensor | None, ...]) -> bool:
@@ -79,11 +81,20 @@ def _vectors(batch: Batch, obs: Tensor, rows: tuple[Tensor | None, ...]) -> bool
     return whole and batch.action.dtype is torch.int64 and batch.action.is_cpu
 
 
+def _fits(action_mask: Tensor | None, shape: tuple[int, int]) -> bool:
+    """Whether there is no mask, or one of this shape; the plain step refuses others."""
+    return action_mask is None or (action_mask.dtype is torch.bool and action_mask.shape == shape and action_mask.is_cpu)
+
+
 def outputs_of(known: Networks, action: Tensor, temperature: float) -> Outputs:
     """Forward through both networks. action: int64 [B]."""
     *seen, logits = forward_pass(known.obs, known.activation, known.actor)
     *seen_by_critic, value = forward_pass(known.obs, known.activation, known.critic)
-    log_probs = (logits if temperature == 1.0 else logits / temperature).log_softmax(-1)
+    logits = logits if temperature == 1.0 else logits / temperature
+    if known.action_mask is None:
+        log_probs = logits.log_softmax(-1)
+    else:                                                    # finite, so that 0 · log 0 is 0
+        log_probs = masked_logits(logits, known.action_mask).log_softmax(-1).clamp_(min=torch.finfo(logits.dtype).min)
     log_prob = log_probs.gather(1, action[:, None])[:, 0]
     return Outputs(log_probs, log_prob, value[:, 0], seen, seen_by_critic)
 

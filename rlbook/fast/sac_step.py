@@ -17,13 +17,14 @@ from rlbook.algorithms.policy.sac import LOG_STD, SAC
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, input_gradient, weights_of
 from rlbook.fast.modules import trains_plainly, untouched
+from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value
 from rlbook.functional.returns import td_target
 from rlbook.policies.critics import Critics, follow
 from rlbook.policies.distributions import Categorical, SquashedGaussian
 from rlbook.policies.mlp import MLP
 
-OWN = ("critic_loss", "actor_loss", "soft_value", "policy", "q_of")
+OWN = ("critic_loss", "actor_loss", "soft_value", "policy", "q_of", "target_entropy_of")
 """What an agent of somebody else's making may have changed."""
 
 
@@ -48,6 +49,8 @@ def train_on(agent: SAC, batch: Minibatch) -> dict[str, Tensor]:
 def _networks(agent: SAC, batch: Minibatch) -> Networks | None:
     """The networks' weights, or None where they, their parameters or the rows ask for more."""
     if any(getattr(getattr(agent, name), "__func__", None) is not getattr(SAC, name) for name in OWN):
+        return None
+    if (batch.rows.action_mask is None) != (batch.rows.next_action_mask is None):
         return None
     obs, two = batch.rows.obs, agent.actor_optimizer
     actor = weights_of(agent.actor, obs) if untouched(agent.actor) else None
@@ -100,8 +103,7 @@ def _actor_step(
         optimizer.clear_gradient()
         backward_pass(delta, seen, weights, "relu", optimizer.views)
         if agent.config.temperature is None:
-            assert agent.target_entropy is not None
-            optimizer.views[-1].fill_(mean - agent.target_entropy)
+            optimizer.views[-1].fill_(mean - agent.target_entropy_of(batch.rows.action_mask))
         metrics["temperature"] = torch.as_tensor(agent.alpha).reshape(()).to(loss)
         optimizer.descend()
     else:                                                    # which rows are to blame, the book's own step knows
@@ -155,6 +157,8 @@ def _step_discrete(agent: SAC, batch: Minibatch, networks: Networks) -> dict[str
     """∂L/∂logit_a = -π(a) (f(a) - V) / B, with f = min Q - α log π and V = Σ π f."""
     rows, alpha, count = batch.rows, agent.alpha, len(batch.rows.reward)
     *seen, logits = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", networks.actor)
+    if rows.action_mask is not None and rows.next_action_mask is not None:             # both, or neither
+        logits = masked_logits(logits, torch.cat([rows.action_mask, rows.next_action_mask]))
     log_probs = logits.log_softmax(-1)
     first, second = (forward_pass(rows.next_obs, "relu", weights)[-1] for weights in networks.target)
     next_value = expected_soft_value(torch.minimum(first, second), log_probs[count:], alpha)
@@ -164,6 +168,6 @@ def _step_discrete(agent: SAC, batch: Minibatch, networks: Networks) -> dict[str
     first, second = (forward_pass(rows.obs, "relu", weights)[-1] for weights in networks.critics)
     q, log_probs = torch.minimum(first, second), log_probs[:count]
     value = expected_soft_value(q, log_probs, alpha)
-    delta = log_probs.exp() * (value[:, None] - q + alpha * log_probs) / count
+    delta = log_probs.exp() * (value[:, None] - q + alpha * log_probs.masked_fill(log_probs == -math.inf, 0.0)) / count
     entropy = Categorical(logits[:count]).entropy()
     return metrics | _actor_step(agent, batch, delta, [each[:count] for each in seen], networks.actor, value, entropy)

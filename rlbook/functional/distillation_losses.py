@@ -71,7 +71,11 @@ def generalised_jsd(student_logits: Tensor, teacher_logits: Tensor, mixture: flo
     if mixture in (0.0, 1.0):
         return (reverse_kl if mixture else forward_kl)(student_logits, teacher_logits)
     student, teacher = student_logits.log_softmax(-1), teacher_logits.log_softmax(-1)
-    mean = torch.logaddexp(teacher + math.log(mixture), student + math.log1p(-mixture))
+    neither = (teacher == -torch.inf) & (student == -torch.inf)    # logaddexp has no gradient there
+    mean = torch.logaddexp(
+        teacher.masked_fill(neither, 0.0) + math.log(mixture),
+        student.masked_fill(neither, 0.0) + math.log1p(-mixture),
+    ).masked_fill(neither, -torch.inf)
     return mixture * _kl(teacher, mean) + (1.0 - mixture) * _kl(student, mean)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -54,11 +53,13 @@ def expected_soft_value(q: Tensor, log_probs: Tensor, alpha: float | Tensor) -> 
     Source: Christodoulou 2019, arXiv:1910.07207, eq. 10.
     """
     same_shape(q=q, log_probs=log_probs)
-    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
+    finite = log_probs.masked_fill(log_probs == -math.inf, 0.0)
     return (log_probs.exp() * (q - alpha * finite)).sum(-1)
 
 
-def temperature_loss(log_alpha: Tensor, entropy: Tensor, target_entropy: float) -> Tensor:
+def temperature_loss(
+    log_alpha: Tensor, entropy: Tensor, target_entropy: float | Tensor
+) -> Tensor:
     """Raises α where the policy's entropy is below its target, lowers it where it is above.
 
     L = log α · mean( H - H̄ )
@@ -66,7 +67,7 @@ def temperature_loss(log_alpha: Tensor, entropy: Tensor, target_entropy: float) 
     Args:
         log_alpha: a scalar, the logarithm of α in reward units per nat; carries gradient.
         entropy: [B]. H(π(·|s)) or its estimate -log π(a|s), in nats; its gradient is not used.
-        target_entropy: H̄, in nats.
+        target_entropy: H̄, in nats; where it differs from state to state, its mean.
 
     Returns:
         A scalar, minimised; its gradient in log α is mean(H) - H̄.

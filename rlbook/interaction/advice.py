@@ -14,7 +14,16 @@ from gymnasium.vector.utils import iterate
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent, State
+from rlbook.errors import TrainingError
+from rlbook.interaction.action_masks import takes_action_mask
 from rlbook.interaction.spaces import adapt_to, as_chosen, is_image, outermost_keeper
+
+
+def greedy(expert: Agent, shown: Any, action_mask: NDArray[np.bool_] | None) -> Any:
+    """What an agent would do in a state as the environment shows it, within a mask if it can keep to one."""
+    if action_mask is None or not takes_action_mask(expert.act):
+        return expert.act(expert.adapted(shown), explore=False)
+    return expert.act(expert.adapted(shown), explore=False, action_mask=action_mask)  # type: ignore[call-arg]
 
 
 class AdvisedVectorEnv(VectorWrapper):
@@ -42,16 +51,28 @@ class AdvisedVectorEnv(VectorWrapper):
         self._shown, *rest = self.env.step(actions)
         return (self._shown, *rest)
 
-    def advice(self) -> NDArray[Any]:
-        """The expert's greedy actions where the environments are now, as a policy chooses them: [N] or [N, A]."""
+    def advice(self, action_mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        """The expert's greedy actions where the environments are now, as a policy chooses them: [N] or [N, A].
+
+        Args:
+            action_mask: [N, A], what is allowed there; None: everything.
+
+        Raises:
+            TrainingError: the expert would take a forbidden action.
+        """
         expert, shown = self.expert, self._shown
         if expert.batched:
-            chosen = expert.act(expert.adapted(shown), explore=False)
+            chosen = greedy(expert, shown, action_mask)
         else:
+            masks = [None] * self.num_envs if action_mask is None else action_mask
             rows = iterate(self.observation_space, shown)
-            chosen = np.stack([expert.act(expert.adapted(row), explore=False) for row in rows])
+            chosen = np.stack([greedy(expert, row, mask) for row, mask in zip(rows, masks, strict=True)])
         act = None if expert.adaptation is None else expert.adaptation.act
-        return as_chosen(np.asarray(chosen if act is None else act(chosen)), self.single_action_space)
+        chosen = as_chosen(np.asarray(chosen if act is None else act(chosen)), self.single_action_space)
+        if action_mask is not None and not action_mask[np.arange(len(chosen)), chosen].all():
+            row = int(np.flatnonzero(~action_mask[np.arange(len(chosen)), chosen])[0])
+            raise TrainingError(f"the expert would take action {chosen[row]}, which the environment forbids (info['action_mask'])")
+        return chosen
 
     def snapshot(self) -> State:
         """Everything that continuing needs."""

@@ -62,7 +62,11 @@ class LanguageModelPolicy(Policy):
         """What computes next-token logits column by column, on the weights as they are now."""
         return causal_lm.decoder(self.model)
 
-    def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def act(
+        self, obs: Any, rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if action_mask is not None:
+            raise ValueError("a language model keeps to no action mask, and the environment shows one")
         state = self.initial_state() if state is None else state
         return self.draw(state.logits(obs["tokens"], obs["length"]), rng)
 
@@ -172,9 +176,11 @@ class WithoutAdapters(LanguageModelPolicy):
     def decoder(self) -> causal_lm.Decoder:
         return DecoderWithoutAdapters(self.model)
 
-    def act(self, obs: Any, rng: np.random.Generator | None, state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def act(
+        self, obs: Any, rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         with adapters_off(self.model):
-            return super().act(obs, rng, state)
+            return super().act(obs, rng, state, action_mask)
 
     def distribution(self, obs: dict[str, Tensor]) -> Categorical:
         with adapters_off(self.model):

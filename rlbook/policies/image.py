@@ -123,13 +123,15 @@ class ImagePolicy(MLPPolicy):
             self.critic = ConvolutionalNetwork(space, sizes, generator, orthogonal=orthogonal)
         self.temperature = temperature
 
-    def _forward(self, obs: Tensor) -> tuple[Distribution, Tensor | None]:
+    def _forward(
+        self, obs: Tensor, action_mask: Tensor | None = None
+    ) -> tuple[Distribution, Tensor | None]:
         if self.value_head is None:
             value = None if self.critic is None else self.critic(obs).squeeze(-1)
-            return self._distribution(self.actor(obs)), value
+            return self._distribution(self.actor(obs), action_mask), value
         seen = self.actor.features(obs)                                        # once, for both
         output, value = with_second_head(self.actor.head, self.value_head, seen)
-        return self._distribution(output), value.squeeze(-1)
+        return self._distribution(output, action_mask), value.squeeze(-1)
 
 
 class ImageReward(StepReward):

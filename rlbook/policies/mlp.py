@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from rlbook.checks import check_memory
 from rlbook.data.rollout import Batch, Rollout, as_rows
 from rlbook.fast_forms import has_fast_form
+from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.moments import merged_moments
 from rlbook.policies.distributions import (
     Categorical,
@@ -131,12 +132,15 @@ class MLPPolicy(Policy):
             self.normalizer = Normalizer(observation_size)
 
     def act(
-        self, obs: NDArray[np.float32], rng: np.random.Generator | None, state: object = None
-    ) -> tuple[NDArray[np.int64] | NDArray[np.float32], NDArray[np.float32]]:
+        self, obs: NDArray[np.float32], rng: np.random.Generator | None, state: object = None,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[np.int64] | NDArray[np.float32], NDArray[np.float32]]:  # fmt: skip
         with torch.inference_mode():
             output = as_array(self.actor(self._input(torch.from_numpy(obs))))
         if self.discrete:
             logits = output if self.temperature == 1.0 else output / self.temperature
+            if action_mask is not None:
+                logits = np.where(action_mask, logits, -np.inf)
             if rng is None:
                 return mode_categorical(logits)
             return sample_categorical(logits, rng.random(len(logits)))
@@ -150,9 +154,13 @@ class MLPPolicy(Policy):
             log_prob = gaussian.log_prob(torch.from_numpy(action))
         return action, as_array(log_prob.float())
 
-    def distribution(self, obs: Tensor) -> Distribution:
-        """π(·|s) for observations [..., O]."""
-        return self._distribution(self.actor(self._input(obs)))
+    def distribution(self, obs: Tensor, action_mask: Tensor | None = None) -> Distribution:
+        """π(·|s) for observations [..., O]; what a mask [..., A] forbids has probability 0, and its
+        logits have no gradient."""
+        return self._distribution(self.actor(self._input(obs)), action_mask)
+
+    def distributions(self, batch: Batch) -> Distribution:
+        return self.distribution(batch.obs, batch.action_mask)
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         mask = rollout.tensor("valid")                                                 # [T, N]
@@ -160,13 +168,16 @@ class MLPPolicy(Policy):
             "obs": rollout.tensor("obs"), "action": rollout.tensor("action"),
             "log_prob": rollout.log_prob(), "mask": mask,
         }  # fmt: skip
+        action_mask = rollout.action_mask()
+        if action_mask is not None:
+            fields["action_mask"] = action_mask
         unit = unit or self.unit
         return Batch(**{name: as_rows(value, mask, unit) for name, value in fields.items()})
 
     def evaluate(
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        distribution, value = self._forward(self._input(batch.obs))
+        distribution, value = self._forward(self._input(batch.obs), batch.action_mask)
         log_prob = distribution.log_prob(batch.action)
         spread = self.entropy_of(distribution, entropy_gradient) if entropy else None
         return log_prob, spread, value
@@ -200,24 +211,27 @@ class MLPPolicy(Policy):
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)
 
-    def _forward(self, obs: Tensor) -> tuple[Distribution, Tensor | None]:
+    def _forward(
+        self, obs: Tensor, action_mask: Tensor | None = None
+    ) -> tuple[Distribution, Tensor | None]:
         if self.value_head is not None:
             output, value = with_second_head(self.actor, self.value_head, obs)
-            return self._distribution(output), value.squeeze(-1)
+            return self._distribution(output, action_mask), value.squeeze(-1)
         if self.critic is None:
-            return self._distribution(self.actor(obs)), None
+            return self._distribution(self.actor(obs), action_mask), None
         output, value = side_by_side([self.actor, self.critic], obs)
-        return self._distribution(output), value.squeeze(-1)
+        return self._distribution(output, action_mask), value.squeeze(-1)
 
     def _value(self, obs: Tensor) -> Tensor:
         value = self.critic(obs).squeeze(-1) if self.critic is not None else self._forward(obs)[1]
         assert value is not None
         return value
 
-    def _distribution(self, output: Tensor) -> Distribution:
+    def _distribution(self, output: Tensor, action_mask: Tensor | None = None) -> Distribution:
         output = full_precision(output)
         if self.log_std is None:
-            return Categorical(output if self.temperature == 1.0 else output / self.temperature)
+            logits = output if self.temperature == 1.0 else output / self.temperature
+            return Categorical(masked_logits(logits, action_mask))
         return Gaussian(output, self.log_std.to(output.dtype))
 
 

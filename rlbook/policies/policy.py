@@ -148,11 +148,12 @@ class Policy(nn.Module):
 
     @abstractmethod
     def act(
-        self, obs: Any, rng: np.random.Generator | None, state: Any = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, obs: Any, rng: np.random.Generator | None, state: Any = None,
+        action_mask: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """One action an environment, sampled with `rng`, or the mode where `rng` is None.
 
-        Without gradients.
+        Without gradients. Of discrete actions only those that `action_mask` [N, A] allows; None: all.
 
         Returns:
             action [N] or [N, A], and its log-probability [N] in nats (float32).
@@ -163,8 +164,8 @@ class Policy(nn.Module):
         """π(·|s) for observations (a tensor, or a dict of tensors) [N, ...], with gradients."""
 
     def distributions(self, batch: Batch) -> Distribution:
-        """π(·|s) in the states of a batch, with gradients; its log-probabilities are shaped like
-        `batch.mask`."""
+        """π(·|s) in the states of a batch, over the actions that `batch.action_mask` allows, with
+        gradients; its log-probabilities are shaped like `batch.mask`."""
         return self.distribution(batch.obs)
 
     @abstractmethod
@@ -181,8 +182,9 @@ class Policy(nn.Module):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """log π(a|s), the entropy of π(·|s) (both in nats) and V(s); shaped like `batch.mask`.
 
-        The entropy is None where it was not asked for, and has no gradient where `entropy_gradient`
-        is false. V(s) is None without a critic.
+        π is over the actions that `batch.action_mask` allows. The entropy is None where it was not
+        asked for, and has no gradient where `entropy_gradient` is false. V(s) is None without a
+        critic.
         """
 
     @abstractmethod

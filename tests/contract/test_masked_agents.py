@@ -10,7 +10,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from closeness import assert_near
 from random_masks import RandomMasks
 
 import rlbook
@@ -29,6 +28,16 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "world_model": ("world_model", SMALL | {
         "learning_starts": 50, "train_every": 100, "gradient_steps": 5, "candidates": 10, "elites": 3, "iterations": 2, "horizon": 3,
     }),
+    "ppo": ("ppo", SMALL | {"rollout_steps": 16, "batch_size": 32, "epochs": 2, "entropy_coef": 0.1}),
+    "ppo with a reference": ("ppo", SMALL | {"rollout_steps": 16, "batch_size": 32, "kl_coef": 0.1, "separate_networks": False}),
+    "a2c": ("a2c", SMALL | {"entropy_coef": 0.1}),
+    "trpo": ("trpo", SMALL | {"rollout_steps": 32, "cg_iterations": 3, "value_epochs": 2}),
+    "reinforce": ("reinforce", SMALL | {"entropy_coef": 0.1, "baseline": "learned"}),
+    "grpo": ("grpo", SMALL | {"group_size": 4, "kl_coef": 0.1, "entropy_coef": 0.1, "refill": 2}),
+    "sac": ("sac", SMALL | {"learning_starts": 50, "batch_size": 16, "train_every": 4, "buffer_size": 200, "initial_temperature": 2.0}),
+    "mbpo": ("mbpo", SMALL | {
+        "learning_starts": 50, "batch_size": 16, "train_every": 8, "model_batch_size": 16, "model_steps": 5, "model_hidden_sizes": (8,),
+    }),
 }
 
 
@@ -39,19 +48,20 @@ def registered() -> Iterator[None]:
     del gymnasium.registry[ENV]
 
 
-def weights_of(run: Any) -> list[np.ndarray]:
-    network = getattr(run.agent, "q", None) or getattr(run.agent, "policy", None) or getattr(run.agent, "model", None) or run.agent.actor
-    return [p.detach().numpy().copy() for p in network.parameters()]
-
-
-@pytest.mark.parametrize("num_envs", [1, 4])
+@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("name", AGENTS)
-def test_no_forbidden_action_is_taken_in_training_or_evaluation(name: str, num_envs: int) -> None:
+def test_no_forbidden_action_is_taken_in_training_or_evaluation(name: str, many: bool) -> None:
+    """One environment and the plain forms, several and the fast ones."""
     algorithm, settings = AGENTS[name]
-    run = rlbook.train(algorithm, ENV, steps=600, num_envs=num_envs, eval_every=300, eval_episodes=5, seed=2, **settings)
-    assert run.steps >= 600 and UNUSED not in run.notes
-    assert len(rlbook.evaluate(run, episodes=20).returns) == 20
-    assert all(np.isfinite(array).all() for array in weights_of(run))
+    few = 4 if name in ("reinforce", "grpo") else 1
+    with plain_forms(not many):
+        run = rlbook.train(
+            algorithm, ENV, steps=520, num_envs=max(4, 2 * few) if many else few, eval_every=260, eval_episodes=3, seed=2, **settings
+        )
+        assert run.steps >= 520 and UNUSED not in run.notes
+        assert len(rlbook.evaluate(run, episodes=10).returns) == 10
+    _, arrays = encode(run.agent.state_dict())
+    assert all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f")
 
 
 def interrupt(run: rlbook.Run) -> None:
@@ -59,7 +69,7 @@ def interrupt(run: rlbook.Run) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", ["rainbow", "ppo with a reference", "grpo", "sac"])
 def test_a_run_with_masks_that_is_taken_up_again_has_the_same_bytes(name: str, tmp_path: Path) -> None:
     algorithm, settings = AGENTS[name]
     chosen: dict[str, Any] = {"steps": 480, "num_envs": 4, "seed": 3, "eval_every": 0} | settings
@@ -73,17 +83,3 @@ def test_a_run_with_masks_that_is_taken_up_again_has_the_same_bytes(name: str, t
     (one, arrays), (other, others) = (encode(run.agent.state_dict()) for run in (whole, resumed))
     assert one == other
     assert {name: array.tobytes() for name, array in arrays.items()} == {name: array.tobytes() for name, array in others.items()}
-
-
-@pytest.mark.parametrize("name", AGENTS)
-def test_without_the_fast_forms_the_run_is_the_same(name: str) -> None:
-    """One training run each; the actions that are drawn agree, so the rounding of the weights is all that differs."""
-    algorithm, settings = AGENTS[name]
-    runs = []
-    for plain in (False, True):
-        with plain_forms(plain):
-            runs.append(rlbook.train(algorithm, ENV, steps=300, num_envs=4, seed=4, eval_every=0, **settings))
-    fast, plainly = runs
-    assert fast.episode_returns == plainly.episode_returns
-    for one, other in zip(weights_of(fast), weights_of(plainly), strict=True):
-        assert_near(one, other, terms=8 * 600, size=1.0)

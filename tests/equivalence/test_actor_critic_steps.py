@@ -120,6 +120,34 @@ def test_a2cs_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> Non
     assert not both(lambda: agent_with(A2C, **settings), weighted_rows())
 
 
+def masked(batch: Batch) -> Batch:
+    """The same rows, of which a third forbids the first action and a third the second; none forbids the one that was taken."""
+    batch.action_mask = torch.ones(ROWS, 2, dtype=torch.bool)
+    batch.action_mask[torch.arange(ROWS), torch.arange(ROWS) % 3 - 1] = torch.arange(ROWS) % 3 == 2
+    batch.action_mask[torch.arange(ROWS), batch.action] = True
+    assert 8 <= (~batch.action_mask.all(1)).sum() <= 20
+    return batch
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.6, "entropy_coef": 0.1}], ids=str)
+@pytest.mark.parametrize("kind", [PPO, A2C])
+def test_with_action_masks_the_step_without_a_graph_is_the_books(kind: Any, settings: dict[str, Any]) -> None:
+    batch = masked(weighted_rows() if kind is A2C else rows())
+    assert not both(lambda: agent_with(kind, **settings), batch)
+    unmasked = weighted_rows() if kind is A2C else rows()
+    ours, theirs = (steps(agent_with(kind, **settings), each, 1)[1] for each in (batch, unmasked))
+    assert (ours - theirs).abs().max() > 1e3 * ROUNDING
+
+
+@pytest.mark.parametrize("kind", [PPO, A2C])
+def test_a_mask_of_another_shape_is_refused_by_either_form(kind: Any) -> None:
+    batch = weighted_rows() if kind is A2C else rows()
+    batch.action_mask = torch.ones(ROWS, 3, dtype=torch.bool)
+    for plain in (False, True):
+        with plain_forms(plain), pytest.raises(ValueError, match="action_mask"):
+            steps(agent_with(kind), batch, 1)
+
+
 def test_a2cs_other_networks_and_rows_are_left_to_the_book() -> None:
     assert both(lambda: agent_with(A2C, separate_networks=False), weighted_rows())
     assert both(lambda: agent_with(A2C, micro_batch_size=10), weighted_rows())

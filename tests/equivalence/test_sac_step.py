@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,6 +55,15 @@ def minibatch(agent: Any) -> Minibatch:
     return Minibatch(Transitions(obs, action, reward, next_obs, terminated), noise, next_noise)
 
 
+def masked_minibatch(agent: Any) -> Minibatch:
+    """The same, each action forbidden in s and in s' with probability ½, but not all and not the one that was taken."""
+    batch, generator = minibatch(agent), torch.Generator().manual_seed(1)
+    masks = torch.rand(2, ROWS, agent.num_actions, generator=generator) < 0.5
+    masks[0, torch.arange(ROWS), batch.rows.action] = True
+    masks[1, :, 0] |= ~masks[1].any(1)
+    return replace(batch, rows=batch.rows._replace(action_mask=masks[0], next_action_mask=masks[1]))
+
+
 def steps(agent: Any, batch: Minibatch, count: int = 3) -> tuple[list[dict[str, Tensor]], Tensor, bool]:
     """The metrics of some gradient steps, all weights, and whether a graph was recorded."""
     saved: list[Tensor] = []
@@ -68,14 +78,14 @@ def steps(agent: Any, batch: Minibatch, count: int = 3) -> tuple[list[dict[str, 
     return metrics, torch.cat(weights), bool(saved)
 
 
-def both(make: Callable[[], Any], size: float = 100.0) -> bool:
+def both(make: Callable[[], Any], size: float = 100.0, rows: Callable[[Any], Minibatch] = minibatch) -> bool:
     """Whether the fast step recorded a graph; it must do what the plain one does.
 
     Gradients are sums of numbers up to `size`, over the rows and over layers of 4, 7 and 5, there and
     back. A step of η g / (|g| + ε) makes η / ε of what is rounded in g.
     """
     rounding = rounding_bound("float64", terms=ROWS + 2 * (4 + 7 + 5), size=size) * RATE / EPS
-    batch = minibatch(make())
+    batch = rows(make())
     metrics, weights, recorded = steps(make(), batch)
     with plain_forms():
         expected, plain_weights, plainly = steps(make(), batch)
@@ -94,6 +104,16 @@ SETTINGS: list[dict[str, Any]] = [{}, {"temperature": 0.3}, {"hidden_sizes": ()}
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
 def test_the_step_without_a_graph_is_the_books(env: str, settings: dict[str, Any]) -> None:
     assert not both(lambda: agent_with(env, **settings))
+
+
+@pytest.mark.parametrize("settings", [{}, {"initial_temperature": 3.0}, {"temperature": 3.0}, {"target_entropy": 0.5}], ids=str)
+@pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1"])
+def test_with_action_masks_the_step_without_a_graph_is_the_books(env: str, settings: dict[str, Any]) -> None:
+    """α above 1 too, where α times the least finite number is no number."""
+    assert not both(lambda: agent_with(env, **settings), rows=masked_minibatch)
+    agents = [agent_with(env, **settings) for _ in range(2)]
+    ours, theirs = (steps(agent, rows(agent), 1)[1] for agent, rows in zip(agents, (masked_minibatch, minibatch), strict=True))
+    assert (ours - theirs).abs().max() > 1e-3
 
 
 def change_log_std(agent: Any) -> None:

@@ -94,13 +94,14 @@ class DAgger(PolicyAgent):
         self.new = self.agreed = 0                  # states labelled since the last fit, and those
 
     def act(
-        self, observation: NDArray[np.number], *, explore: bool = True
-    ) -> NDArray[np.int64] | NDArray[np.float32]:
-        own = super().act(observation, explore=False)
+        self, observation: NDArray[np.number], *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.int64] | NDArray[np.float32]:  # fmt: skip
+        own = super().act(observation, explore=False, action_mask=action_mask)
         if not explore:
             return own
         assert self.parts.advice is not None
-        label = self.parts.advice()
+        label = self.parts.advice(action_mask)
         self.obs.append(observation)
         self.labels.append(label)
         same = (own == label).reshape(len(label), -1).all(axis=1)

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -131,11 +132,16 @@ class Distillation(PolicyAgent):
         played_by_student = self.exploration.random() < self.now("student_share")
         self.guided = not played_by_student and self.progress < 1.0  # a finished one plays alone
 
-    def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
+    def act(
+        self, observation: Observations, *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> NDArray[Any]:  # fmt: skip
         self.check_batch(observation)
         if not (explore and self.guided):
-            return super().act(observation, explore=explore)
-        action, self._log_prob = self.teacher.act(observation, self.exploration, self._guiding)
+            return super().act(observation, explore=explore, action_mask=action_mask)
+        action, self._log_prob = self.teacher.act(
+            observation, self.exploration, self._guiding, action_mask
+        )
         return action
 
     def learn(self, step: Step) -> Metrics:

@@ -12,6 +12,7 @@ from torch import nn
 from rlbook.agent import Agent
 from rlbook.algorithms.policy.reference import check_spaces, reference_policy
 from rlbook.data.rollout import Batch
+from rlbook.functional.action_masks import masked_logits
 from rlbook.policies.distributions import Categorical, sample_categorical
 from rlbook.policies.policy import as_array
 
@@ -22,8 +23,9 @@ class Teacher(Protocol):
     def initial_state(self) -> Any: ...
 
     def act(
-        self, obs: Any, rng: np.random.Generator | None, state: Any = None
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]: ...
+        self, obs: Any, rng: np.random.Generator | None, state: Any = None,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]: ...  # fmt: skip
 
     def distributions(self, batch: Batch) -> Any: ...
 
@@ -41,14 +43,18 @@ class SoftActionValues:
         return None
 
     def distributions(self, batch: Batch) -> Categorical:
-        return Categorical(self.network(batch.obs) / self.temperature)
+        values = self.network(batch.obs) / self.temperature
+        return Categorical(masked_logits(values, batch.action_mask))
 
     def act(
-        self, obs: NDArray[np.float32], rng: np.random.Generator | None, state: object = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        self, obs: NDArray[np.float32], rng: np.random.Generator | None, state: object = None,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:  # fmt: skip
         assert rng is not None
         with torch.inference_mode():
             values = as_array(self.network(torch.from_numpy(obs)))
+        if action_mask is not None:
+            values = np.where(action_mask, values, -np.inf)
         return sample_categorical(values / self.temperature, rng.random(len(values)))
 
 

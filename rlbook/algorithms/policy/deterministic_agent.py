@@ -53,8 +53,9 @@ class DeterministicAgent(ReplayAgent):
 
     @torch.inference_mode()
     def choose(
-        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
-    ) -> np.ndarray:
+        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> np.ndarray:  # fmt: skip
         action = as_array(self.actor(torch.from_numpy(observation)).tanh())
         return explored(action, uniform, self.config.exploration_noise)
 

@@ -146,11 +146,16 @@ class PolicyAgent(Agent):
             return self.policy.reference()
         return reference_policy(self.parts.reference, self).to(self.parts.device)
 
-    def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
+    def act(
+        self, observation: Observations, *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> NDArray[Any]:  # fmt: skip
         self.check_batch(observation)
         if not explore:
-            return self.policy.act(observation, None, self._evaluating)[0]
-        action, self._log_prob = self.policy.act(observation, self.exploration, self._acting)
+            return self.policy.act(observation, None, self._evaluating, action_mask)[0]
+        action, self._log_prob = self.policy.act(
+            observation, self.exploration, self._acting, action_mask
+        )
         return action
 
     def critic_value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:

@@ -27,6 +27,7 @@ from rlbook.agent import Agent, Metrics, Parts, State, Step
 from rlbook.checks import at
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.schedules import Schedule
+from rlbook.interaction.action_masks import nth_allowed
 from rlbook.policies.critics import Critics
 from rlbook.policies.mlp import MLP, action_size
 from rlbook.policies.optimizer import Optimizer, mean_metrics
@@ -116,24 +117,33 @@ class ReplayAgent(Agent):
         self.held = np.zeros((env.num_envs, 1 if self.discrete else self.num_actions))
         self.acted = self.steps = self.updates = 0
 
-    def act(self, observation: NDArray[np.float32], *, explore: bool = True) -> np.ndarray:
+    def act(
+        self, observation: NDArray[np.float32], *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> np.ndarray:  # fmt: skip
         self.check_batch(observation)
         if not explore:
-            return self.choose(observation, None)
+            return self.choose(observation, None, action_mask)
         if self.acted % self.config.hold == 0:
             self.held = self.exploration.random(self.held.shape)
         self.acted += 1
         if self.steps >= self.config.learning_starts:
-            return self.choose(observation, self.held)
+            return self.choose(observation, self.held, action_mask)
         if self.discrete:
-            return np.minimum(self.held[:, 0] * self.num_actions, self.num_actions - 1).astype(int)
+            most = self.num_actions if action_mask is None else action_mask.sum(axis=1)
+            number = np.minimum(self.held[:, 0] * most, most - 1).astype(int)
+            return nth_allowed(action_mask, number)
         return (2.0 * self.held - 1.0).astype(np.float32)
 
     @abstractmethod
     def choose(
-        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
-    ) -> np.ndarray:
-        """The actions [N] or [N, A] in states [N, O] that noise in [0, 1) makes; None: greedily."""
+        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        """The actions [N] or [N, A] in states [N, O] that noise in [0, 1) makes; None: greedily.
+
+        Of discrete ones, those that `action_mask` [N, A] allows.
+        """
 
     @torch.inference_mode()
     def value(self, observations: ArrayLike) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ as the best. The smaller of two critics is believed, because the policy looks fo
 critic overrates. The temperature α is itself learned: it rises where the entropy is below H̄.
 
 Continuous actions are tanh of a normal vector. Discrete ones need not be drawn: the terms in a and
-a' are then expectations over all of them.
+a' are then expectations over all of them, or over those that an action mask allows in s and in s'.
 
 Source: Haarnoja et al. 2018, arXiv:1812.05905, algorithm 1, with log α in place of α in its loss;
 discrete actions: Christodoulou 2019, arXiv:1910.07207. Differences: H̄ of A discrete actions is
@@ -40,6 +40,7 @@ from rlbook.agent import Parts
 from rlbook.algorithms.policy.replay_agent import Minibatch, ReplayAgent, ReplayConfig
 from rlbook.checks import at
 from rlbook.fast_forms import has_fast_form
+from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value, temperature_loss
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss
@@ -47,6 +48,7 @@ from rlbook.policies.critics import Critics, follow
 from rlbook.policies.distributions import Categorical, SquashedGaussian, sample_categorical
 from rlbook.policies.optimizer import Group, LossOutput, adam
 from rlbook.policies.policy import as_array
+from rlbook.policies.values import as_mask
 
 TARGET_SHARE = 0.3
 """H̄ of discrete actions, as a share of the most there can be."""
@@ -57,7 +59,8 @@ LOG_STD = (-20.0, 2.0)
 @dataclass(frozen=True)
 class SACConfig(ReplayConfig):
     temperature: float | None = None  # α, in reward units per nat; none: learned
-    # H̄, in nats; none: -A for a box of A components, 0.3 log A for A discrete actions
+    # H̄, in nats; none: -A for a box of A components, 0.3 log A for A discrete actions (with an
+    # action mask, A is how many are allowed in the state)
     target_entropy: float | None = None
     initial_temperature: float = 1.0  # α at first, where it is learned
 
@@ -107,25 +110,37 @@ class SAC(ReplayAgent):
             most = math.log(self.num_actions)
             self.target_entropy = TARGET_SHARE * most if discrete else -float(self.num_actions)
 
+    def target_entropy_of(self, action_mask: Tensor | None) -> float | Tensor:
+        """H̄ of some states, the mean over masks [B, A], in nats."""
+        assert self.target_entropy is not None
+        if action_mask is None or self.config.target_entropy is not None:
+            return self.target_entropy
+        allowed = action_mask.sum(-1).to(self.temperature.log_alpha.dtype)
+        return TARGET_SHARE * allowed.log().mean()
+
     @property
     def alpha(self) -> float | Tensor:
         """α without gradient, in reward units per nat."""
         fixed = self.config.temperature
         return self.temperature.log_alpha.detach().exp() if fixed is None else fixed
 
-    def policy(self, obs: Tensor) -> Categorical | SquashedGaussian:
-        """π(·|s) of states [B, O]."""
+    def policy(
+        self, obs: Tensor, action_mask: Tensor | None = None
+    ) -> Categorical | SquashedGaussian:
+        """π(·|s) of states [B, O]; of discrete actions over those that a mask [B, A] allows."""
         output = self.actor(obs)
         if self.discrete:
-            return Categorical(output)
+            return Categorical(masked_logits(output, action_mask))
         mean, log_std = output.chunk(2, -1)
         return SquashedGaussian(mean, log_std.clamp(*LOG_STD))
 
     @torch.inference_mode()
     def choose(
-        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None
-    ) -> np.ndarray:
-        pi = self.policy(torch.from_numpy(observation))
+        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        allowed = as_mask(action_mask, self.parts.device)
+        pi = self.policy(torch.from_numpy(observation), allowed)
         if uniform is None:
             return as_array(pi.mode())
         if isinstance(pi, Categorical):
@@ -147,7 +162,9 @@ class SAC(ReplayAgent):
         """How far both critics are from their target."""
         rows = batch.rows
         with torch.no_grad():
-            next_value, _ = self.soft_value(self.target, rows.next_obs, batch.next_noise)
+            next_value, _ = self.soft_value(
+                self.target, rows.next_obs, batch.next_noise, rows.next_action_mask
+            )
         target = td_target(rows.reward, rows.terminated, next_value, self.config.gamma)    # [B]
         q = self.q_of(rows)                                                            # [2, B]
         loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
@@ -155,20 +172,21 @@ class SAC(ReplayAgent):
 
     def actor_loss(self, batch: Minibatch) -> LossOutput:
         """Minus the value of the policy, and what sets the temperature."""
-        value, entropy = self.soft_value(self.critics, batch.rows.obs, batch.noise)
+        rows = batch.rows
+        value, entropy = self.soft_value(self.critics, rows.obs, batch.noise, rows.action_mask)
         loss, alpha = -value.mean(), self.temperature.log_alpha[0]
         metrics = {"policy_loss": loss.detach(), "entropy": entropy.detach().mean()}
         if self.config.temperature is None:
-            assert self.target_entropy is not None
-            loss = loss + temperature_loss(alpha, entropy, self.target_entropy)
+            target = self.target_entropy_of(rows.action_mask)
+            loss = loss + temperature_loss(alpha, entropy, target)
         metrics["temperature"] = torch.as_tensor(self.alpha).reshape(()).to(loss)
         return LossOutput(loss, metrics)
 
     def soft_value(
-        self, critics: Critics, obs: Tensor, noise: Tensor
+        self, critics: Critics, obs: Tensor, noise: Tensor, action_mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """V(s) by the lower critic, in reward units, and the entropy, in nats: [B] each."""
-        pi = self.policy(obs)
+        pi = self.policy(obs, action_mask)
         if isinstance(pi, Categorical):
             q = critics(obs).amin(0)                                                   # [B, A]
             return expected_soft_value(q, pi.log_probs, self.alpha), pi.entropy()
