@@ -114,7 +114,7 @@ class ReplayBuffer:
                 raise ValueError("the saved action masks must be bool [B, A] and allow an action in every row")
         self.rows = self._empty(saved)
         for kept, field in zip(self.rows, saved, strict=True):
-            if kept is not None:
+            if kept is not None and field is not None:
                 kept[: self.size] = field
 
 

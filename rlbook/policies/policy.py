@@ -153,7 +153,7 @@ class Policy(nn.Module):
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """One action an environment, sampled with `rng`, or the mode where `rng` is None.
 
-        Without gradients. `action_mask` [N, A] bool: which discrete actions may be drawn; None: all.
+        Without gradients. `action_mask` [N, A] bool: which discrete actions are allowed; None: all.
 
         Returns:
             action [N] or [N, A], and its log-probability [N] in nats (float32).

@@ -15,7 +15,7 @@ from rlbook.functional.action_masks import masked_argmax
 from rlbook.policies.policy import as_array
 
 
-def as_mask(action_mask: NDArray[np.bool_] | None, device: torch.device) -> Tensor | None:
+def as_mask(action_mask: NDArray[np.bool_] | None, device: torch.device | str) -> Tensor | None:
     """A mask [N, A] as a tensor; None stays."""
     return None if action_mask is None else torch.from_numpy(action_mask).to(device)
 

@@ -64,6 +64,41 @@ def test_no_forbidden_action_is_taken_in_training_or_evaluation(name: str, many:
     assert all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f")
 
 
+TEACHERS: dict[str, dict[str, Any]] = {
+    "dagger": {"steps": 520, "rollout_steps": 16, "gradient_steps": 2},
+    "distillation": {"steps": 520, "num_envs": 4, "divergence": "jsd", "hard_coef": 0.5},
+    "gail": {"steps": 520, "num_envs": 4, "rollout_steps": 16, "demonstrations": 60, "discriminator_steps": 2},
+    "behavior_cloning": {"passes": 2, "demonstrations": 60},
+}
+"""Agents that need somebody who shows them what to do."""
+
+
+@pytest.fixture(scope="module")
+def teacher() -> rlbook.Run:
+    return rlbook.train("dqn", ENV, steps=100, seed=1, eval_every=0, **DQN)
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_who_is_taught_and_who_teaches_keep_to_the_masks(name: str, teacher: rlbook.Run) -> None:
+    role = "teacher" if name == "distillation" else "expert"
+    run = rlbook.train(name, ENV, seed=2, eval_every=0, **{role: teacher}, **SMALL, **TEACHERS[name])
+    assert UNUSED not in run.notes
+    assert len(rlbook.evaluate(run, episodes=20).returns) == 20
+
+
+@pytest.mark.parametrize("name", ["fitted_q", "cql", "rce"])
+def test_who_learns_from_random_walks_keeps_to_the_masks(name: str) -> None:
+    run = rlbook.train(name, ENV, passes=2, walks=20, seed=2, eval_every=0, **SMALL)
+    assert len(rlbook.evaluate(run, episodes=20).returns) == 20
+
+
+def test_an_expert_that_knows_no_masks_is_refused_where_it_breaks_one(monkeypatch: pytest.MonkeyPatch, teacher: rlbook.Run) -> None:
+    act = type(teacher.agent).act
+    monkeypatch.setattr(type(teacher.agent), "act", lambda agent, obs, *, explore=True: act(agent, obs, explore=explore))
+    with pytest.raises(rlbook.TrainingError, match=r"the expert would take action \d, which the environment forbids"):
+        rlbook.train("dagger", ENV, steps=520, seed=2, eval_every=0, expert=teacher, **SMALL)
+
+
 def interrupt(run: rlbook.Run) -> None:
     if run.steps >= 244:
         signal.raise_signal(signal.SIGINT)
