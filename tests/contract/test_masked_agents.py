@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from masked_doors import Doors
 from random_masks import RandomMasks
 
 import rlbook
@@ -62,6 +63,15 @@ def test_no_forbidden_action_is_taken_in_training_or_evaluation(name: str, many:
         assert len(rlbook.evaluate(run, episodes=10).returns) == 10
     _, arrays = encode(run.agent.state_dict())
     assert all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("seen", ["numbers", "states"])
+@pytest.mark.parametrize("name", ["semi_gradient_sarsa", "semi_gradient_td", "lstd", "gradient_td"])
+def test_agents_with_linear_values_keep_to_the_masks(name: str, seen: str) -> None:
+    few = {"tilings": 2, "bins": 4} if name == "lstd" and seen == "numbers" else {}
+    run = rlbook.train(name, ENV if seen == "numbers" else Doors(), steps=520, eval_every=0, seed=2, **few)
+    assert UNUSED not in run.notes
+    assert len(rlbook.evaluate(run, episodes=20).returns) == 20
 
 
 TEACHERS: dict[str, dict[str, Any]] = {

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, near
-from masked_doors import ENDS, GAMMA, LEADS_TO, OPEN, PAYS, exact_action_values
+from masked_doors import ENDS, GAMMA, LEADS_TO, OPEN, PAYS, Doors, exact_action_values
 
 from rlbook.agent import Step
 from rlbook.algorithms.model_based.cross_entropy import CategoricalPlans
 from rlbook.algorithms.value.dqn import DQN, DQNConfig
+from rlbook.algorithms.value.gradient_td import GradientTD
+from rlbook.algorithms.value.semi_gradient_sarsa import SemiGradientSarsa, SemiGradientSarsaConfig
 from rlbook.data.rainbow_replay import Minibatch, RainbowReplay
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.rainbow import best_next_distribution
+from rlbook.functional.schedules import Constant
 from rlbook.functional.value_losses import double_q_target, q_target
 from rlbook.interaction.action_masks import nth_allowed
 
@@ -171,6 +174,29 @@ def test_minibatches_carry_their_rows_masks() -> None:
         number = batch.rows.reward.long()
         assert len(batch) == 5 and torch.equal(batch.rows.action_mask[:, 0], number % 2 == 0)
         assert torch.equal(batch.rows.next_action_mask[:, 0], number % 3 == 0)
+
+
+def test_sarsas_next_action_and_its_value_are_allowed() -> None:
+    """A state with q = (0, 5, 1), of which the second is forbidden: r + γ max over the others is 1 + ½ · 1, and ε = 0 takes it."""
+    config = SemiGradientSarsaConfig(gamma=0.5, alpha=Constant(1.0), epsilon=Constant(0.0))
+    agent: Any = SemiGradientSarsa(Doors(), config)
+    agent.weights[1] = [0.0, 5.0, 1.0]
+    mask = np.array([True, False, True])
+    agent.learn(Step(0, 0, 1.0, 1, False, False, True, None, np.ones(3, bool), mask))
+    assert agent.weights[0].tolist() == [1.5, 0.0, 0.0]
+    assert agent.act(1, action_mask=mask) == 2
+    assert agent.act(1, explore=False, action_mask=mask) == 2 and agent.act(1, explore=False) == 1
+
+
+def test_the_importance_ratio_is_of_policies_over_the_allowed_actions() -> None:
+    """π = (0.8, 0.1, 0.1) and b uniform, without the second action: (8/9, 0, 1/9) over (1/2, 0, 1/2)."""
+    config = GradientTD.Config(policy=(0,) * 6, epsilon=0.3)
+    agent: Any = GradientTD(Doors(), config)
+    mask = np.array([True, False, True])
+    for action, ratio in ((0, 16 / 9), (2, 2 / 9)):
+        told = agent.learn(Step(0, action, 1.0, 1, False, False, True, None, mask, mask))
+        assert told["ratio"] == near(ratio, terms=6)
+    assert agent.learn(Step(0, 0, 1.0, 1, False, False))["ratio"] == near(2.4, terms=6)
 
 
 def test_plans_start_with_an_allowed_action_however_often_they_are_refitted() -> None:

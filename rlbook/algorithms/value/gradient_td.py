@@ -30,8 +30,8 @@ from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.tabular.given_policy import (
     UNIFORM,
     GivenPolicy,
-    cumulative,
     plain_policy,
+    restricted,
 )
 from rlbook.algorithms.value.linear import LinearPrediction, LinearPredictionConfig
 from rlbook.checks import check_fields, check_schedules, one_of, positive, saved_array
@@ -74,7 +74,7 @@ class GradientTD(LinearPrediction):
                 "behavior must take every action that the policy takes, and never takes "
                 f"{missing[0][1]} in state {missing[0][0]}"
             )
-        self._cumulative = cumulative(behavior)
+        self.follow(behavior)
         self._ratios = self._target_policy / np.where(behavior > 0, behavior, 1.0)
         self.helper = np.zeros(self.features.num_features)
 
@@ -83,6 +83,10 @@ class GradientTD(LinearPrediction):
         next_x = np.zeros_like(x) if step.terminated else next_x
         row = int(step.obs) if len(self._ratios) > 1 else 0
         ratio = float(self._ratios[row, step.action])
+        if step.action_mask is not None:
+            policies = self._target_policy[row], self._followed[row]
+            wanted, taken = (restricted(each, step.action_mask) for each in policies)
+            ratio = float(wanted[step.action] / taken[step.action])
         beta = self.config.helper_alpha(self.progress) / self.features.num_active
         weights, gamma = self.weights[:, 0], self.config.gamma
         error = td_error(weights, x, step.reward, next_x, gamma)

@@ -31,6 +31,7 @@ from rlbook.algorithms.tabular.given_policy import (
     cumulative,
     plain_policy,
     probabilities,
+    restricted,
 )
 from rlbook.checks import (
     at_least,
@@ -148,7 +149,11 @@ class LinearPrediction(LinearAgent):
         """Raises ValueError where the policy does not fit the environment."""
         super().__init__(env, config, seed)
         self._target_policy = self.policy_of(config.policy, env, config.epsilon)
-        self._cumulative = cumulative(self._target_policy)
+        self.follow(self._target_policy)
+
+    def follow(self, policy: np.ndarray) -> None:
+        """Acts by these probabilities from now on: [S, A], or [1, A]."""
+        self._followed, self._cumulative = policy, cumulative(policy)
 
     def policy_of(self, policy: GivenPolicy, env: gymnasium.Env, epsilon: float) -> np.ndarray:
         """π(a|s): [S, A], or [1, A] where states are not numbered."""
@@ -168,11 +173,18 @@ class LinearPrediction(LinearAgent):
         """π(a|s), whose values are learned: [S, A], or [1, A] where states are not numbered."""
         return self._target_policy.copy()
 
-    def act(self, observation: Observation, *, explore: bool = True) -> int:
+    def act(
+        self, observation: Observation, *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> int:  # fmt: skip
         state = int(observation) if isinstance(self.space, Discrete) else 0
         if not explore:
-            return int(self._target_policy[state].argmax())
-        return draw(self._cumulative[state], 0, self.rng)
+            policy = self._target_policy[state]
+            policy = policy if action_mask is None else restricted(policy, action_mask)
+            return int(policy.argmax())
+        if action_mask is None:
+            return draw(self._cumulative[state], 0, self.rng)
+        return draw(cumulative(restricted(self._followed[state], action_mask)[None])[0], 0, self.rng)
 
     def value(self, observations: ArrayLike) -> NDArray[np.float64]:
         """v of the environment's observations: [N, ...] → [N], in reward units."""

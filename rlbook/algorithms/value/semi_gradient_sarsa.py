@@ -30,7 +30,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.tabular.exploration import greedy, settled
+from rlbook.algorithms.tabular.exploration import (
+    FORBIDDEN,
+    forbid,
+    greedy,
+    random_action,
+    settled,
+)
 from rlbook.algorithms.value.linear import LinearAgent, Observation
 from rlbook.algorithms.value.semi_gradient import SemiGradientAgent, SemiGradientConfig
 from rlbook.checks import check_schedules, unit_interval
@@ -76,25 +82,37 @@ class SemiGradientSarsa(SemiGradientAgent):
         super().begin()
         self.pending = NONE
 
-    def act(self, observation: Observation, *, explore: bool = True) -> int:
+    def act(
+        self, observation: Observation, *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> int:  # fmt: skip
         if explore and self.pending != NONE:
             return self.pending
         features = self.features(observation)
-        row = linear(self.weights, features).tolist()
+        row = self.row(features, action_mask)
         if explore:
             return self.chosen(row)
         return settled(row, int(features[0]) if self.features.binary else 0)
 
+    def row(
+        self, features: NDArray[np.number], action_mask: NDArray[np.bool_] | None
+    ) -> list[float]:
+        """q(s, ·), [A], in reward units; -∞ for actions that the mask forbids."""
+        row = linear(self.weights, features).tolist()
+        if action_mask is not None:
+            forbid(row, action_mask, FORBIDDEN)
+        return row
+
     def chosen(self, row: list[float]) -> int:
         """An action that is random with probability ε, else one of the best by q(s, ·), [A]."""
         if self.rng.random() < self.config.epsilon(self.progress):
-            return int(self.rng.random() * len(row))
+            return random_action(row, self.rng)
         return greedy(row, self.rng)
 
     def learn(self, step: Step) -> Metrics:
         next_value, self.pending = 0.0, NONE
         if not step.terminated:
-            row = linear(self.weights, self.features(step.next_obs)).tolist()
+            row = self.row(self.features(step.next_obs), step.next_action_mask)
             next_action = self.chosen(row)
             next_value = row[next_action]
             if not step.truncated:
