@@ -15,6 +15,8 @@ from rlbook.data.schemas import Conversation, Message, Prompt, Schema, Text, sch
 from rlbook.data.text_files import TextFile, read_rows
 from rlbook.errors import RequestError
 
+ROOM = 16                                    # tokens that a chat template may put around a message
+
 
 class Encoder(Protocol):
     """What texts become token ids with: a token environment's codec."""
@@ -22,6 +24,11 @@ class Encoder(Protocol):
     @property
     def vocabulary_size(self) -> int:
         """How many ids there are."""
+        ...
+
+    @property
+    def limit(self) -> int:
+        """Tokens of the longest prompt with its answer."""
         ...
 
     def encode_prompt(self, prompt: str | list[Message]) -> list[int]:
@@ -106,9 +113,22 @@ class EncodedTexts(Sequence[list[Episode]]):
         for index in range(len(self.rows)):
             text = self.text(index)
             self._located(index, lambda text=text: [self._check(part) for part in (text.prompt, *text.completions)])
+            self._check_length(index, text)
             if text.turns and not tried:
                 tried = True                 # the template, which all rows have in common
                 self._conversation(index, text)
+
+    def _check_length(self, index: int, text: Text) -> None:
+        """Raises RequestError where a row has more tokens than the model reads. A token has a byte at least: short rows are not encoded."""
+        most = _bytes(text.prompt) + max(map(_bytes, text.completions))
+        turns = len(text.prompt) if text.turns else 0
+        if most + ROOM * turns <= self.encoder.limit:
+            return
+        for episode in self[index]:
+            tokens = len(episode.obs) + len(episode.action)
+            if tokens > self.encoder.limit:
+                where, limit = self.rows.where(index), self.encoder.limit
+                raise RequestError(f"{where}: the prompt and its answer have {tokens} tokens, and the model reads {limit}")
 
     def _check(self, part: Prompt) -> None:
         """Raises ValueError where there is no token for a part of a row, or no such token."""
@@ -173,6 +193,13 @@ class EncodedTexts(Sequence[list[Episode]]):
         if text.scores is None:
             return [Episode(prompt, answer) for answer in answers]
         return [Episode(prompt, answer, _at_the_end(score, len(answer))) for answer, score in zip(answers, text.scores, strict=True)]
+
+
+def _bytes(part: Prompt) -> int:
+    """At least as many as there are tokens, without what a chat template adds."""
+    if isinstance(part, str):
+        return len(part.encode(errors="replace")) + 2                           # BOS and EOS
+    return sum(len(item["content"].encode(errors="replace")) if isinstance(item, dict) else 1 for item in part)
 
 
 def _ids(part: Prompt) -> list[int]:

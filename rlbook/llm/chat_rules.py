@@ -180,7 +180,11 @@ def _within(
     settings: ChatSettings, codec: ChatCodec, examples: Examples, which: Iterable[int], kept: list[int]
 ) -> Iterator[Sequence[int]]:
     """The ids of each prompt that is kept; `kept` grows by its number."""
-    limit = settings.max_prompt_tokens
+    limit = settings.max_prompt_tokens or codec.limit - 1                       # with a token to be written
+    ways = 'overlong "left" cuts such prompts, "filter" leaves them out'
+    named = f"max_prompt_tokens is {limit} ({ways})"
+    if settings.max_prompt_tokens is None:
+        named = f"the model reads {codec.limit}, its answer included (with max_prompt_tokens, {ways})"
     for index in which:
         try:
             ids = codec.encode_prompt(examples.items[index].prompt)
@@ -188,12 +192,11 @@ def _within(
             raise _at(examples, index, str(error)) from None
         if not ids:
             raise _at(examples, index, "the prompt has no tokens")
-        if limit is not None and len(ids) > limit:
+        if len(ids) > limit:
             if settings.overlong == "filter":
                 continue
             if settings.overlong == "error":
-                ways = 'overlong "left" cuts such prompts, "filter" leaves them out'
-                raise _at(examples, index, f"the prompt has {len(ids)} tokens, and max_prompt_tokens is {limit} ({ways})")
+                raise _at(examples, index, f"the prompt has {len(ids)} tokens, and {named}")
             ids = ids[-limit:]
         kept.append(index)
         yield ids
@@ -221,9 +224,9 @@ class ChatRules(TokenRules):
         self.max_new_tokens = max_new_tokens or made.max_new_tokens
         longest = made.longest if settings.max_prompt_tokens is None else settings.max_prompt_tokens
         self.context_length = longest + self.max_new_tokens
-        if self.codec.context is not None and self.context_length > self.codec.context:
+        if self.context_length > self.codec.limit:
             needed = f"a prompt of {longest} and a completion of {self.max_new_tokens} are more"
-            raise ValueError(f"model: {settings.model!r} reads {self.codec.context} tokens, and {needed}")
+            raise ValueError(f"model: {settings.model!r} reads {self.codec.limit} tokens, and {needed}")
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
         count, example = len(self.prompt_lengths), self.examples.example
         self.texts = Each(count, lambda i: _contents(example(i))[-1])
@@ -243,6 +246,10 @@ class ChatRules(TokenRules):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ChatRules:
         return self                          # nothing in it changes
+
+    def where(self, prompt: int) -> str:
+        """As in `TokenRules`."""
+        return self.examples.examples.where(int(self.examples.kept[prompt]))
 
     def prompt_ids(self, index: int) -> NDArray[np.int64]:
         return self.examples.ids[index]

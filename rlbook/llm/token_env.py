@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
 from rlbook.checks import check, one_of, optional, positive_int
+from rlbook.errors import RequestError
 from rlbook.interaction.guards import METRICS
 from rlbook.llm.rewards import Asked
 from rlbook.llm.tasks import AdditionTask, ReverseTask
@@ -69,7 +70,12 @@ class _Backed:
         rules, codec = self.rules, self.rules.codec
         if any(text is None for text in rules.demonstrations):
             raise ValueError("the examples have no answers to learn from")
-        return [(rules.prompt_ids(i), np.array(codec.encode_answer(str(text)))) for i, text in enumerate(rules.demonstrations)]
+        found = [(rules.prompt_ids(i), np.array(codec.encode_answer(str(text)))) for i, text in enumerate(rules.demonstrations)]
+        longest = max((len(prompt) + len(answer), i) for i, (prompt, answer) in enumerate(found))
+        if longest[0] > codec.limit:
+            tokens = f"the prompt and its answer have {longest[0]} tokens, and the model reads {codec.limit}"
+            raise RequestError(f"{rules.where(longest[1])}: {tokens}")
+        return found
 
     def answered(self) -> Any:
         """What puts the right answers in the place of written ones; see `rlbook.llm.answered.WithRightAnswers`."""

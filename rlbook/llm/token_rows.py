@@ -46,9 +46,9 @@ class TokenRules:
         self.max_new_tokens = max_new_tokens or known.longest_demonstration + 1
         self.prompts, self.prompt_lengths = known.prompts, known.prompt_lengths
         self.context_length = known.longest_prompt + self.max_new_tokens
-        if self.codec.context is not None and self.context_length > self.codec.context:
+        if self.context_length > self.codec.limit:
             needed = f"a prompt and its completion need {self.context_length}"
-            raise ValueError(f"model: {str(model)!r} reads {self.codec.context} tokens, and {needed}")
+            raise ValueError(f"model: {str(model)!r} reads {self.codec.limit} tokens, and {needed}")
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
 
     def _take_the_folders_view(self, model: str) -> None:
@@ -57,6 +57,10 @@ class TokenRules:
         if strange is not None:
             raise ValueError(f"model: the tokenizer in {str(model)!r} must have tokens for {strange!r}")
         self.answers = tuple(self.codec.decode(self.codec.encode_answer(answer)[:-1]).strip() for answer in self.answers)
+
+    def where(self, prompt: int) -> str:
+        """Where a prompt comes from, for errors."""
+        return f"example {prompt + 1}"
 
     def prompt_ids(self, index: int) -> np.ndarray:
         """The ids of prompt `index`: int64 [L]."""

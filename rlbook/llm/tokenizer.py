@@ -34,6 +34,8 @@ CHAT_TEMPLATE = (
 )
 
 TEMPLATE_LIMIT, RENDERED_LIMIT = 2**16, 2**24          # characters of a chat template, and of what one makes of a chat
+LONGEST = 4096
+"""Tokens of a text for a model that states no limit, such as the built-in ones: the memory of attention grows with the square."""
 TEMPLATE_SECONDS = 5.0                                 # for a chat
 
 
@@ -80,6 +82,11 @@ class Codec:
     def __post_init__(self) -> None:
         if not self.ends:
             object.__setattr__(self, "ends", (self.eos,))
+
+    @property
+    def limit(self) -> int:
+        """Tokens of the longest text that is learned from: what the model reads, or `LONGEST` where it states no limit."""
+        return self.context or LONGEST
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each prompt, with whatever the tokenizer puts in front of a text (BOS).

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -379,7 +382,7 @@ HOSTILE: list[tuple[Any, str]] = [
     ({"prompt": [{"role": "user", "content": "\ud800"}]}, "prompt holds half of a surrogate pair"),
     ([1], "must be a JSON object"),
     ({"promt": "a"}, "did you mean 'prompt' by 'promt'"),
-    ({"prompt": "1" * 300}, "model: .* reads 256 tokens, and a prompt of"),
+    ({"prompt": "1" * 300}, r"line 2: the prompt has \d+ tokens, and the model reads 256, its answer included"),
 ]
 
 
@@ -388,7 +391,36 @@ def test_a_bad_row_is_named_by_its_line(folder: Path, tmp_path: Path, row: Any, 
     data = rows(tmp_path / "rows", {"prompt": "a"}, row, {"prompt": "b"})
     with pytest.raises((ValueError, RequestError), match=sentence) as refusal:
         Chat(data=data, model=str(folder))
-    assert "\n" not in str(refusal.value) and ("line 2" in str(refusal.value) or "reads 256" in str(refusal.value))
+    assert "\n" not in str(refusal.value) and "line 2" in str(refusal.value)
+
+
+@pytest.mark.parametrize(("algorithm", "row"), [
+    ("grpo", {"prompt": "1+" * 50_000, "answer": "2"}), ("sft", {"prompt": "1+" * 50_000, "answer": "2"}),
+    ("sft", {"prompt": "1+1=", "answer": "2" * 100_000}),
+])  # fmt: skip
+def test_a_long_row_is_refused_by_its_line_before_memory_is_taken(algorithm: str, row: dict[str, str], tmp_path: Path) -> None:
+    """100 000 tokens against each other are a mask of 10 GB; here nothing of the kind may be asked for."""
+    data = rows(tmp_path / "rows.jsonl", *[{"prompt": "1+1=", "answer": "2"}] * 20, row)
+    words = ["train", algorithm, "Chat-v0", "--env.data", str(data), "--steps", "64", "--out", str(tmp_path / "a")]
+    command = [sys.executable, "-m", "rlbook", *words]
+    limit = 4 * 2**30                                                  # of address space, most of which libraries reserve
+    done = subprocess.run(
+        command, capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)), check=False
+    )
+    assert done.returncode == 2 and not (tmp_path / "a").exists(), done.stderr
+    assert "line 21: the prompt" in done.stderr and "tokens, and the model reads 4096" in done.stderr
+
+
+def test_a_long_row_of_recorded_answers_is_refused_by_its_line(tmp_path: Path) -> None:
+    data = rows(tmp_path / "rows.jsonl", {"prompt": "1+1=", "completion": "2"}, {"prompt": "1+1=", "completion": "2" * 100_000})
+    with pytest.raises(RequestError, match=r"line 2: the prompt and its answer have 10000\d tokens, and the model reads 4096"):
+        rlbook.train("sft", "Addition-v0", data=str(data), steps=10)
+
+
+def test_long_prompts_are_cut_or_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    data = rows(tmp_path / "rows.jsonl", *[{"prompt": "1+1=", "answer": "2"}] * 20, {"prompt": "1+" * 5_000, "answer": "2"})
+    assert Chat(data=str(data), max_prompt_tokens=64, overlong="filter").unwrapped.rules.prompt_lengths.max() == 5
+    assert Chat(data=str(data), max_prompt_tokens=64, overlong="left").unwrapped.rules.prompt_lengths.max() in (5, 64)
 
 
 ENDLESS = "{% for i in range(100000) %}{% for j in range(100000) %}{% set k = j %}{% endfor %}{% endfor %}"
