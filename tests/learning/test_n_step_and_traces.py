@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from closeness import near
 
 import rlbook
 from rlbook.algorithms.tabular.n_step_td import NStepTD, NStepTDConfig
@@ -28,7 +29,7 @@ def errors(kind: Any, config: Any) -> np.ndarray:
 
 def assert_mean(sample: np.ndarray, expected: float) -> None:
     """Within 4 standard errors (.0005 to .0017 for 1 000 runs), and .001 for the digits and the noise of what is expected."""
-    assert sample.mean() == pytest.approx(expected, abs=4 * sample.std() / np.sqrt(len(sample)) + 0.001)
+    assert sample.mean() == pytest.approx(expected, rel=0, abs=4 * sample.std() / np.sqrt(len(sample)) + 0.001)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_with_their_defaults_they_solve_the_maze_on_ten_of_ten_seeds(
 ) -> None:
     for seed in range(10):
         run = rlbook.train(algorithm, rlbook.make("Maze-v0", rewards=rewards), episodes=500, seed=seed, eval_every=0, **config)
-        assert rlbook.evaluate(run, episodes=1).mean == pytest.approx(optimum, abs=1e-9), f"seed {seed}"
+        assert rlbook.evaluate(run, episodes=1).mean == near(optimum, terms=8, size=10.0), f"seed {seed}"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from closeness import near
 
 import rlbook
 from rlbook.envs import Maze, TabularMDP
@@ -14,7 +15,7 @@ def test_q_learning_with_its_defaults_solves_the_maze_on_ten_of_ten_seeds(reward
     for seed in range(10):
         run = rlbook.train("q_learning", rlbook.make("Maze-v0", rewards=rewards), episodes=500, seed=seed, eval_every=0)
         assert len(run.episode_returns) == 500
-        assert rlbook.evaluate(run, episodes=1).mean == pytest.approx(optimum, abs=1e-9), f"seed {seed}"
+        assert rlbook.evaluate(run, episodes=1).mean == near(optimum, terms=8, size=10.0), f"seed {seed}"
 
 
 def test_q_learning_approaches_the_optimal_action_values() -> None:
@@ -34,7 +35,7 @@ def test_q_learning_is_not_caught_by_ties_on_a_lake_without_reward_for_a_long_ti
     for seed in range(5):
         run = rlbook.train("q_learning", env, episodes=1000, seed=seed, eval_every=0, env_kwargs={"is_slippery": False})
         model = TabularMDP.from_env(rlbook.make(env, is_slippery=False))
-        assert model.policy_values(run.agent.greedy_policy(), 0.99)[0] == pytest.approx(0.99**5), f"seed {seed}"
+        assert model.policy_values(run.agent.greedy_policy(), 0.99)[0] == near(0.99**5, terms=16, size=199.0), f"seed {seed}"
 
 
 def test_value_iteration_solves_the_maze_through_the_same_front_door() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from closeness import near
 
 from rlbook.book import tabular_language_model as tabular
 from rlbook.functional.bandits import softmax
@@ -16,8 +17,8 @@ def test_the_task_pays_each_completion_what_it_is_worth() -> None:
     reward, policy = tabular.rewards(0), softmax(LOGITS)
     model = tabular.writing(reward)
     padded = np.vstack([policy, np.full(tabular.TOKENS, 1 / tabular.TOKENS)])
-    assert tabular.chances(policy).sum() == pytest.approx(1.0)
-    assert model.policy_values(padded, 1.0)[0] == pytest.approx(tabular.chances(policy) @ reward)
+    assert tabular.chances(policy).sum() == near(1.0, terms=27)
+    assert model.policy_values(padded, 1.0)[0] == near(tabular.chances(policy) @ reward, terms=27, size=1.0)
 
 
 def test_no_policy_is_better_than_the_closed_form() -> None:
@@ -25,7 +26,7 @@ def test_no_policy_is_better_than_the_closed_form() -> None:
     reference, reward, beta = tabular.chances(softmax(LOGITS)), tabular.rewards(1), 0.5
     best = tabular.optimum(reference, reward, beta)
     value = best @ reward - beta * best @ np.log(best / reference)
-    assert value == pytest.approx(beta * np.log((reference * np.exp(reward / beta)).sum()))
+    assert value == near(beta * np.log((reference * np.exp(reward / beta)).sum()), terms=27, size=np.abs(np.log(reference)).max())
     for other in np.random.default_rng(0).dirichlet(best * 200, size=50):
         assert other @ reward - beta * other @ np.log(other / reference) < value
 
@@ -41,6 +42,7 @@ def test_a_penalty_in_the_loss_settles_beside_it_unless_no_token_matters_to_late
     for reference, reward, exact in ((softmax(LOGITS[rows]), additive, True), (softmax(LOGITS), tabular.rewards(0), False)):
         best = tabular.optimum(tabular.chances(reference), reward, 0.5)
         away = {name: np.abs(tabular.settled(reference, reward, 0.5, name) - best).max() for name in ("k2", "k3")}
+        # where its steps stop; the other one stays ten times as far away, and more
         assert (away["k2"] < 1e-4) == exact and 1e-3 < away["k3"] < 0.05, away
 
 
