@@ -1,0 +1,187 @@
+"""What a run concludes: on which episodes and which split it is judged, which evaluation is the best, which is the last; and settings
+beside the defaults that change a step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from closeness import assert_near, near
+from gymnasium import spaces
+from torch import nn
+
+import rlbook
+from rlbook.agent import Agent, Metrics, State, Step
+from rlbook.algorithms.value.cql import conservative_gap
+from rlbook.algorithms.value.dqn import _crossed
+from rlbook.data.replay import Transitions
+from rlbook.interaction import playing
+from rlbook.policies.optimizer import Adam, Group, adam
+from rlbook.runs.checkpoints import read_best
+from rlbook.runs.comparison import compare
+from rlbook.runs.evaluating import evaluated
+
+
+class Lottery(gymnasium.Env):
+    """One step, which pays what the reset's seed says."""
+
+    observation_space, action_space = spaces.Box(0.0, 1.0, (1,)), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.pays = float(self.np_random.random())
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, dtype=np.float32), self.pays, True, False, {}
+
+
+class Scripted(Agent):
+    """Earns by the step of its training what `scores` say: its action is the place in a list that the environment pays from."""
+
+    batched = True
+
+    def __init__(self, env: Any, config: Any, seed: int = 0) -> None:
+        super().__init__(env, config, seed)
+        self.seen = 0
+
+    def act(self, observation: Any, *, explore: bool = True) -> Any:
+        return np.full(len(observation), min(self.seen // 10, 4))
+
+    def learn(self, step: Step) -> Metrics:
+        self.seen += len(step.reward)
+        return {}
+
+    def state_dict(self) -> State:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: State) -> None:
+        self.seen = state["seen"]
+
+
+class Pays(gymnasium.Env):
+    """One step, which pays the entry of `scores` that the action names."""
+
+    observation_space, action_space = spaces.Box(0.0, 1.0, (1,)), spaces.Discrete(5)
+
+    def __init__(self, scores: tuple[float, ...] = (0.0, 1.0, 3.0, 3.0, 2.0)) -> None:
+        self.scores = scores
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, dtype=np.float32), self.scores[int(action)], True, False, {}
+
+
+def test_every_episode_of_an_evaluation_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More episodes than are played side by side: repeated ones would make the interval too narrow."""
+    monkeypatch.setattr(playing, "MAX_ENVS", 4)
+    run = rlbook.train(Scripted, Lottery(), steps=8, num_envs=2, eval_every=0)
+    assert len(set(rlbook.evaluate(run, episodes=18).returns.tolist())) == 18
+
+
+def test_a_run_is_judged_on_held_out_prompts_by_the_right_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training pays for length; the evaluation asks whether the answer is right, on prompts that are never trained on."""
+    seen: list[Any] = []
+    played = playing.play
+
+    def watched(agent: Agent, recipe: Any, *arguments: Any, **options: Any) -> Any:
+        seen.append(recipe)
+        return played(agent, recipe, *arguments, **options)
+
+    monkeypatch.setattr("rlbook.runs.evaluating.play", watched)
+    kwargs = {"reward": {"length": 1.0}}
+    run = rlbook.train("grpo", "Addition-v0", steps=64, num_envs=16, eval_every=64, eval_episodes=8, env_kwargs=kwargs)
+    assert seen and all(recipe.kwargs["split"] == "held_out" for recipe in seen)
+    assert all(recipe.kwargs["reward"] != kwargs["reward"] for recipe in seen)
+    assert 0.0 <= run.metrics[-1]["eval_return"] <= 1.0
+
+
+def test_of_equal_evaluations_the_later_one_is_the_best_and_the_last_one_is_compared(tmp_path: Path) -> None:
+    rlbook.train(Scripted, Pays(), steps=50, num_envs=2, eval_every=10, eval_episodes=2, folder=tmp_path / "run")
+    reports = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    scores = {report["step"]: report["eval_return"] for report in reports if report.get("eval_return") is not None}
+    assert scores[max(scores)] == 2.0 and max(scores.values()) == 3.0
+    best = max(step for step, score in scores.items() if score == 3.0)
+    found = read_best(tmp_path / "run")
+    assert found is not None and tuple(found)[:2] == (best, 3.0)
+    (row,) = compare([tmp_path / "run"])
+    assert row.scores.tolist() == [2.0], "not the best of 3"
+
+
+def test_an_evaluation_outside_the_agents_bounds_is_not_the_best(tmp_path: Path) -> None:
+    class Bounded(Scripted):
+        @property
+        def may_be_best(self) -> bool:  # type: ignore[override]
+            return not 20 <= self.seen < 40                              # where it earns 3
+
+    rlbook.train(Bounded, Pays(), steps=50, num_envs=2, eval_every=10, eval_episodes=2, folder=tmp_path / "run")
+    found = read_best(tmp_path / "run")
+    assert found is not None and found[1] == 2.0
+
+
+def test_a_parameter_of_two_groups_has_the_rate_of_the_first() -> None:
+    for make in (adam, lambda groups, rate: Adam(groups, rate, eps=1e-8, betas=(0.9, 0.999))):
+        layer = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(layer.weight)
+        make([Group([layer], rate=1.0), Group([layer], rate=100.0)], 0.5).step(layer.weight.sum())
+        assert layer.weight.item() == near(-0.5, dtype="float32", terms=4)
+
+
+def test_rmsprop_of_a2c_has_the_epsilon_that_is_named() -> None:
+    """One step down a gradient g from a square of 0: η g / (√(0.01 g²) + ε)."""
+    for eps in (1e-5, 10.0):
+        agent: Any = rlbook.train("a2c", "CartPole-v1", steps=8, eval_every=0, optimizer="rmsprop", adam_eps=eps, num_envs=1).agent
+        parameter = next(agent.policy.parameters())
+        optimizer = agent.make_optimizer([Group([agent.policy])], 1.0)
+        before = parameter.detach().clone()
+        optimizer.step(sum(p.sum() for p in agent.policy.parameters()))
+        moved = before - parameter.detach()
+        assert_near(moved, torch.full_like(moved, 1.0 / (0.1 + eps)), dtype="float32", terms=8, size=10.0)
+
+
+@pytest.mark.parametrize(("kl", "epochs"), [(0.02, 4), (0.0201, 1), (0.025, 1)])
+def test_ppo_stops_as_soon_as_the_kl_is_above_its_target(kl: float, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent: Any = rlbook.train("ppo", "CartPole-v1", steps=64, num_envs=2, rollout_steps=8, eval_every=0, epochs=4, target_kl=0.02).agent
+    done: list[object] = []
+    one: dict[str, torch.Tensor] = {"approx_kl": torch.tensor(kl, dtype=torch.float64)}
+    monkeypatch.setattr(agent, "train_on", lambda minibatch, diagnose: done.append(minibatch) or one)
+    monkeypatch.setattr("rlbook.algorithms.policy.ppo.minibatches", lambda batch, size, rng: [batch])
+    monkeypatch.setattr(agent, "weighed", lambda minibatch: minibatch)
+    agent.update(range(10))
+    assert len(done) == epochs
+
+
+@pytest.mark.parametrize(("train_every", "num_envs", "updates"), [(4, 3, 7), (5, 3, 6), (2, 3, 10)])
+def test_dqn_updates_whenever_the_steps_cross_a_multiple_of_train_every(train_every: int, num_envs: int, updates: int) -> None:
+    """30 steps, three at a time: multiples of 4 are crossed at 6, 9, 12, 18, 21, 24, 30; of 5 at 6, 12, 15, 21, 27, 30; of 2 at each."""
+    steps = range(0, 30, num_envs)
+    assert sum(_crossed(train_every, before, before + num_envs) for before in steps) == updates
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 0.5, 4.0])
+def test_cql_adds_as_much_of_the_gap_as_is_asked_for(coefficient: float) -> None:
+    agents = [
+        rlbook.train("cql", "Maze-v0", steps=20, eval_every=0, conservative_coef=each, walks=5).agent for each in (0.0, coefficient)
+    ]
+    values = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    batch = Transitions(*(torch.zeros(6, *shape) for shape in ((25,), (), (), (25,), ())))._replace(
+        action=torch.arange(6) % 4, terminated=torch.zeros(6, dtype=torch.bool)
+    )
+    base, more = (agent.loss_of(values, batch).loss.item() for agent in agents)  # type: ignore[attr-defined]
+    gap = conservative_gap(values, batch.action).item()
+    assert more - base == near(coefficient * gap, dtype="float32", terms=32, size=4 * abs(gap) + abs(base))
+
+
+def test_an_evaluation_says_nothing_of_an_agent_that_seeks_no_return() -> None:
+    run = rlbook.train(Scripted, Pays(), steps=4, num_envs=2, eval_every=0)
+    assert evaluated(run.agent, run.request, None, 4) == {"eval_return": 0.0}
+    run.agent.seeks_return = False
+    assert evaluated(run.agent, run.request, None, 4) == {}
