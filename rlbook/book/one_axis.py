@@ -20,6 +20,8 @@ import numpy as np
 import rlbook
 from rlbook.agent import Agent
 from rlbook.book.figures.drawing import labelled
+from rlbook.interaction.action_masks import mask_table
+from rlbook.interaction.advice import greedy_action
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.figure import new_figure, words
 from rlbook.registry import model_of
@@ -105,21 +107,27 @@ def _as_word(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def greedy_policy(agent: Agent, num_states: int) -> np.ndarray:
-    """[S] int: what the agent does in each state without exploring, in an environment that shows the number of its state."""
+def greedy_policy(agent: Agent, num_states: int, allowed: np.ndarray | None = None) -> np.ndarray:
+    """[S] int: what the agent does in each state without exploring, in an environment that shows the number of its state.
+
+    `allowed`: [S, A] bool, where the environment forbids actions; None: everything.
+    """
     if not agent.batched:
-        return np.array([agent.act(state, explore=False) for state in range(num_states)])
-    return np.asarray(agent.act(agent.adapted(np.arange(num_states)), explore=False))
+        masks = [None] * num_states if allowed is None else allowed
+        return np.array([greedy_action(agent, state, mask) for state, mask in zip(range(num_states), masks, strict=True)])
+    return np.asarray(greedy_action(agent, np.arange(num_states), allowed))
 
 
 def learning_curves(algorithm: str, env: str, seeds: int = 3) -> Curves:
     """Trains with the seeds 0 … seeds - 1, and computes the distance a hundred times on the way."""
-    model, rows = model_of(rlbook.make(env)), []
+    made, rows = rlbook.make(env), []
+    model = model_of(made)
+    allowed = mask_table(made, range(model.num_states))
     for seed in range(seeds):
         policies: dict[int, np.ndarray] = {}
 
         def keep(run: Run, policies: dict[int, np.ndarray] = policies) -> None:
-            policies[run.steps] = greedy_policy(run.agent, model.num_states)
+            policies[run.steps] = greedy_policy(run.agent, model.num_states, allowed)
 
         run = rlbook.train(algorithm, env, seed=seed, eval_every=0, on_report=keep, **settings_of(algorithm, env))
         exact = ExactEvaluation(model, run.agent.config.gamma)

@@ -19,11 +19,11 @@ from rlbook.interaction.action_masks import takes_action_mask
 from rlbook.interaction.spaces import adapt_to, as_chosen, is_image, outermost_keeper
 
 
-def greedy(expert: Agent, shown: Any, action_mask: NDArray[np.bool_] | None) -> Any:
+def greedy_action(agent: Agent, shown: ArrayLike, action_mask: NDArray[np.bool_] | None) -> Any:
     """What an agent would do in a state as the environment shows it, within a mask if it can keep to one."""
-    if action_mask is None or not takes_action_mask(expert.act):
-        return expert.act(expert.adapted(shown), explore=False)
-    return expert.act(expert.adapted(shown), explore=False, action_mask=action_mask)  # type: ignore[call-arg]
+    if action_mask is None or not takes_action_mask(agent.act):
+        return agent.act(agent.adapted(shown), explore=False)
+    return agent.act(agent.adapted(shown), explore=False, action_mask=action_mask)  # type: ignore[call-arg]
 
 
 class AdvisedVectorEnv(VectorWrapper):
@@ -62,11 +62,11 @@ class AdvisedVectorEnv(VectorWrapper):
         """
         expert, shown = self.expert, self._shown
         if expert.batched:
-            chosen = greedy(expert, shown, action_mask)
+            chosen = greedy_action(expert, shown, action_mask)
         else:
             masks = [None] * self.num_envs if action_mask is None else action_mask
             rows = iterate(self.observation_space, shown)
-            chosen = np.stack([greedy(expert, row, mask) for row, mask in zip(rows, masks, strict=True)])
+            chosen = np.stack([greedy_action(expert, row, mask) for row, mask in zip(rows, masks, strict=True)])
         act = None if expert.adaptation is None else expert.adaptation.act
         chosen = as_chosen(np.asarray(chosen if act is None else act(chosen)), self.single_action_space)
         if action_mask is not None and not action_mask[np.arange(len(chosen)), chosen].all():

@@ -63,7 +63,7 @@ class LanguageModelPolicy(Policy):
         return causal_lm.decoder(self.model)
 
     def act(
-        self, obs: Any, rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
+        self, obs: dict[str, np.ndarray], rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         if action_mask is not None:
             raise ValueError("a language model keeps to no action mask, and the environment shows one")
@@ -177,7 +177,7 @@ class WithoutAdapters(LanguageModelPolicy):
         return DecoderWithoutAdapters(self.model)
 
     def act(
-        self, obs: Any, rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
+        self, obs: dict[str, np.ndarray], rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         with adapters_off(self.model):
             return super().act(obs, rng, state, action_mask)

@@ -14,8 +14,9 @@ from masked_doors import Doors
 from random_masks import RandomMasks
 
 import rlbook
+from rlbook.book.one_axis import greedy_policy
 from rlbook.fast_forms import plain_forms
-from rlbook.interaction.action_masks import UNUSED
+from rlbook.interaction.action_masks import UNUSED, mask_table
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.state_encoding import encode
 
@@ -72,6 +73,24 @@ def test_agents_with_linear_values_keep_to_the_masks(name: str, seen: str) -> No
     run = rlbook.train(name, ENV if seen == "numbers" else Doors(), steps=520, eval_every=0, seed=2, **few)
     assert UNUSED not in run.notes
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
+
+
+@pytest.mark.parametrize("name", ["semi_gradient_sarsa", "semi_gradient_td"])
+def test_tables_of_linear_values_are_over_what_the_environments_own_method_allows(name: str) -> None:
+    agent: Any = rlbook.train(name, "Taxi-v4", steps=100, eval_every=0, seed=2).agent
+    allowed = mask_table(rlbook.make("Taxi-v4"), range(500))
+    assert allowed is not None and not allowed.all()
+    policy = agent.own_policy() if name == "semi_gradient_sarsa" else agent.target_policy
+    assert (policy > 0).tolist() == allowed.tolist()
+    assert allowed[range(500), agent.greedy_policy()].all()
+
+
+def test_the_greedy_policy_of_a_network_is_over_what_is_allowed() -> None:
+    agent = rlbook.train("dqn", "Taxi-v4", steps=50, eval_every=0, seed=2, **SMALL).agent
+    allowed = mask_table(rlbook.make("Taxi-v4"), range(500))
+    assert allowed is not None
+    assert allowed[range(500), greedy_policy(agent, 500, allowed)].all()
+    assert not allowed[range(500), greedy_policy(agent, 500)].all()
 
 
 TEACHERS: dict[str, dict[str, Any]] = {

@@ -54,8 +54,9 @@ def greedy(row: Row, rng: Generator) -> int:
 
 
 def forbid(
-    row: list[float] | NDArray[np.float64], allowed: Sequence[bool] | NDArray[np.bool_], value: float
-) -> None:
+    row: list[float] | NDArray[np.float64], allowed: Sequence[bool] | NDArray[np.bool_],
+    value: float,
+) -> None:  # fmt: skip
     """Marks the forbidden actions of one state in its row [A] of a table; what is allowed again
     after it was not gets the `value` of the beginning.
     """

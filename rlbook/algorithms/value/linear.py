@@ -43,6 +43,7 @@ from rlbook.checks import (
 )
 from rlbook.envs.outcomes import draw
 from rlbook.functional.schedules import Constant, Schedule
+from rlbook.interaction.action_masks import mask_table
 from rlbook.interaction.features import FeatureConfig, linear, make_features
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
@@ -87,6 +88,11 @@ class LinearAgent(Agent):
         self.features = make_features(self.space, config, self.num_actions)
         self.weights = np.zeros((self.features.num_features, self.columns()))
         self.rng = rng_for(seed, "exploration")
+        self.allowed: NDArray[np.bool_] | None = None
+        """What the environment's own method allows in each state, [S, A]; None: everything."""
+        own = env.unwrapped.observation_space
+        if isinstance(self.space, Discrete) and isinstance(own, Discrete):
+            self.allowed = mask_table(env, range(int(own.start), int(own.start + own.n)))
 
     @abstractmethod
     def columns(self) -> int:
@@ -158,7 +164,10 @@ class LinearPrediction(LinearAgent):
     def policy_of(self, policy: GivenPolicy, env: gymnasium.Env, epsilon: float) -> np.ndarray:
         """π(a|s): [S, A], or [1, A] where states are not numbered."""
         if isinstance(self.space, Discrete):
-            return probabilities(policy, env, self.config.gamma, epsilon)
+            table = probabilities(policy, env, self.config.gamma, epsilon)
+            if self.allowed is None:
+                return table
+            return np.stack([restricted(*pair) for pair in zip(table, self.allowed, strict=True)])
         if policy != UNIFORM:
             raise ValueError(
                 f"policy must be 'uniform' where states are not numbered, got {str(policy)[:60]!r}"
@@ -184,7 +193,8 @@ class LinearPrediction(LinearAgent):
             return int(policy.argmax())
         if action_mask is None:
             return draw(self._cumulative[state], 0, self.rng)
-        return draw(cumulative(restricted(self._followed[state], action_mask)[None])[0], 0, self.rng)
+        policy = restricted(self._followed[state], action_mask)
+        return draw(cumulative(policy[None])[0], 0, self.rng)
 
     def value(self, observations: ArrayLike) -> NDArray[np.float64]:
         """v of the environment's observations: [N, ...] → [N], in reward units."""

@@ -134,19 +134,23 @@ class SemiGradientSarsa(SemiGradientAgent):
         return self.action_values().max(axis=1)
 
     def action_values(self) -> NDArray[np.float64]:
-        """q(s, a): [S, A], in reward units, where states can be counted."""
-        return linear(self.weights, self.features(self.states()))
+        """q(s, a): [S, A], in reward units, where states can be counted; -∞ if forbidden."""
+        values = linear(self.weights, self.features(self.states()))
+        return values if self.allowed is None else np.where(self.allowed, values, FORBIDDEN)
 
     def own_policy(self) -> NDArray[np.float64]:
         """π(a|s), [S, A]: how the agent acts now, exploration included."""
         values = self.action_values()
         best = values == values.max(axis=1, keepdims=True)
-        epsilon = self.config.epsilon(self.progress)
-        return epsilon / self.num_actions + (1.0 - epsilon) * best / best.sum(axis=1, keepdims=True)
+        epsilon, allowed = self.config.epsilon(self.progress), np.isfinite(values)
+        random = epsilon * allowed / allowed.sum(axis=1, keepdims=True)
+        return random + (1.0 - epsilon) * best / best.sum(axis=1, keepdims=True)
 
     def greedy_policy(self) -> NDArray[np.int64]:
         """[S]: the action taken without exploration."""
-        return np.array([self.act(state, explore=False) for state in self.states()])
+        masks = [None] * len(self.states()) if self.allowed is None else self.allowed
+        pairs = zip(self.states(), masks, strict=True)
+        return np.array([self.act(state, explore=False, action_mask=mask) for state, mask in pairs])
 
     def state_dict(self) -> State:
         return super().state_dict() | {"pending": self.pending}
