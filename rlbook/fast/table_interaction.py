@@ -285,8 +285,9 @@ def interaction_for(
     found = SingleInteraction(env, rng, longest=longest)
     if isinstance(agent, TableAgent):
         masks = None if model is None else _masks(env, model.num_states)
-        for state in [] if masks is None else np.flatnonzero(~masks.all(axis=1)):
-            agent.forbid(int(state), masks[state])
+        if masks is not None:
+            for state in np.flatnonzero(~masks.all(axis=1)):
+                agent.forbid(int(state), masks[state])
         if masks is None and model is not None and shows_action_mask(env.unwrapped):
             model = None                                   # which knows nothing of them
         unseen = env.unwrapped.render_mode is None         # steps that are to be shown are taken

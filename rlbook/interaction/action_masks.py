@@ -64,9 +64,9 @@ def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:
     return mask.astype(bool)
 
 
-def mask_method(env: gymnasium.Env) -> Callable[[Any], ArrayLike] | None:
+def mask_method(env: gymnasium.Env) -> Callable[[Any], Any] | None:
     """The environment's own `action_mask(observation)`, where it has one, as gymnasium's Taxi does."""
-    method = getattr(env.unwrapped, ACTION_MASK, None)
+    method: Any = getattr(env.unwrapped, ACTION_MASK, None)
     if not callable(method) or not isinstance(env.unwrapped.action_space, spaces.Discrete):
         return None
     try:
@@ -117,9 +117,8 @@ class MaskReader:
 
     def __init__(self, env: gymnasium.Env | VectorEnv) -> None:
         own: Any = getattr(env, "env", env) if hasattr(env, "adaptation") else env
-        seen, chosen = (
-            getattr(item, "single_action_space", None) or item.action_space for item in (env, own)
-        )
+        seen: Any = getattr(env, "single_action_space", None) or env.action_space
+        chosen: Any = getattr(own, "single_action_space", None) or own.action_space
         discrete = isinstance(seen, spaces.Discrete) and isinstance(chosen, spaces.Discrete)
         self.num_actions = int(seen.n) if discrete else 0
         """A; 0 where no mask is read."""

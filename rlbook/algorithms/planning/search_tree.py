@@ -280,7 +280,7 @@ class Met(NamedTuple):
     reward: float   # paid on the way in, in reward units
     ending: int     # whether the episode went on there; see `table_model`
     state: Any      # where the simulator can go on from; of a node that was cut off, what it shows
-    mask: list[int] | None = None    # 1 for each action allowed there; None: all are
+    mask: Ints | None = None         # 1 for each action allowed there; None: all are
 
 
 class SearchTree:
