@@ -192,7 +192,7 @@ class AlphaZero(SearchAgent):
 
         node, length, ending, new = descend(found, world, choose)
         if new and (ending != TERMINATED or open_loop):
-            first, allowed = node * num_actions, None if open_loop else world.allowed
+            first, allowed = node * num_actions, [1] * num_actions if open_loop else world.allowed
             share, found.estimate[node] = self.expect(world.obs, allowed)
             prior[first : first + num_actions] = share
         value = 0.0 if ending == TERMINATED else found.estimate[node]
@@ -205,8 +205,11 @@ class AlphaZero(SearchAgent):
         self, observation: object, allowed: ArrayLike | None = None
     ) -> tuple[list[float], float]:
         """What the network says of one observation: P [A], 0 where not `allowed`, and V in reward
-        units.
+        units. None: what the environment's own method allows, or everything.
         """
+        if allowed is None and self._mask_of is not None:
+            mask = np.asarray(self._mask_of(observation), dtype=bool)
+            allowed = mask if mask.any() else None
         return self.estimates(observation, allowed)
 
     def value(self, observations: ArrayLike) -> NDArray[np.float32]:
