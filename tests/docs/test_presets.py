@@ -55,6 +55,17 @@ def test_what_presets_are_expected_to_come_to_is_what_was_measured() -> None:
         assert {env: settings[EXPECTED] for env, settings in written.items() if EXPECTED in settings} == results, "run docs/measure.py -"
 
 
+def test_every_result_has_as_many_seeds_as_its_time_allows_and_none_that_chose_a_setting() -> None:
+    known = json.loads((ROOT / "docs" / "results.json").read_text())["measurements"]
+    trained = {name: item for name, item in known.items() if isinstance(measure.MEASUREMENTS[name], measure.Measurement)}
+    several = {name: item for name, item in trained.items() if item["seeds"][0] >= measure.FIRST_SEED}
+    assert len(several) >= 40, "the others are still told for seeds that helped to choose: run docs/measure.py"
+    for name, item in several.items():
+        assert item["seeds"] == list(range(measure.FIRST_SEED, measure.FIRST_SEED + len(item["seeds"]))), name
+        assert len(item["seeds"]) >= measure.seeds_asked(item["seconds"]), f"{name}: one run takes {item['seconds']} s"
+        assert "mean" not in item["result"] or "±" in item["result"] or "from each of" in item["result"], name
+
+
 def test_the_settings_of_the_books_algorithms_stand_in_files_alone() -> None:
     assert [name for name in ALGORITHMS if "presets" in vars(agent_class(name))] == []
 

@@ -28,7 +28,7 @@ def test_ppo_balances_the_pole_on_two_of_three_seeds() -> None:
 
 @pytest.mark.slow
 def test_a2c_balances_the_pole() -> None:
-    """100 000 steps; each of three seeds earns at least 475 of 500 over 50 episodes."""
+    """200 000 steps; each of three seeds earns at least 475 of 500 over 50 episodes."""
     runs = [rlbook.train("a2c", "CartPole-v1", seed=seed, eval_every=0) for seed in range(3)]
     assert min(rlbook.evaluate(run, episodes=50).mean for run in runs) >= 475
 
@@ -50,8 +50,8 @@ def test_learning_from_old_steps_swings_up_the_pendulum_in_50_episodes(algorithm
 
 
 @pytest.mark.slow
-def test_imagined_steps_swing_up_the_pendulum_in_15_episodes() -> None:
-    """3 000 steps, 95 % of each minibatch imagined. Three seeds had -168, -156 and -178."""
+def test_imagined_steps_swing_up_the_pendulum_in_20_episodes() -> None:
+    """4 000 steps, half of each minibatch imagined. Ten seeds that chose the settings had -157 to -123."""
     run = rlbook.train("mbpo", "Pendulum-v1", seed=1, eval_every=0)
     assert rlbook.evaluate(run, episodes=50).mean > -250
 
