@@ -77,6 +77,8 @@ class TabularEnv(gymnasium.Env):
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not 0 <= action < self._model.num_actions:
             raise ValueError(f"action must be an integer from 0 to {self._model.num_actions - 1}, got {action!r}.")
+        if self._model.feasible is not None:
+            check_feasible(self._model.feasible, self._state, int(action))
         self._state, reward, ended = self._outcomes.step(self.np_random, self._state, int(action))
         return self._shown(), reward, ended, False, self._info()
 
@@ -120,3 +122,11 @@ class TabularEnv(gymnasium.Env):
         if self.render_mode == "human":
             self.render()
         return self._state if self.views is None else int(self.views[self._state])
+
+
+def check_feasible(feasible: np.ndarray, states: int | np.ndarray, actions: int | np.ndarray) -> None:
+    """Raises ValueError where an action cannot be taken: `feasible` [S, A] bool, states and actions two integers or two arrays [N]."""
+    wrong = ~np.atleast_1d(feasible[states, actions])
+    if wrong.any():
+        state, action = np.atleast_1d(states)[wrong][0], np.atleast_1d(actions)[wrong][0]
+        raise ValueError(f'action {action} cannot be taken in state {state}; info["action_mask"] says which can')

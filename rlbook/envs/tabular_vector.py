@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.outcomes import normal
 from rlbook.envs.snapshots import check_states
-from rlbook.envs.tabular_env import MODES, TabularEnv
+from rlbook.envs.tabular_env import MODES, TabularEnv, check_feasible
 from rlbook.envs.uniforms import Uniforms
 from rlbook.envs.vector_resets import check_count, reset_mask, seed_list
 
@@ -83,6 +83,8 @@ class TabularVectorEnv(VectorEnv):
         """One step of every environment: observations [N], rewards [N] float64, terminated [N], truncated [N], and {}."""
         actions = self._checked(np.asarray(actions))
         alive = np.flatnonzero(~(self._terminated | self._truncated))
+        if self.env._model.feasible is not None:
+            check_feasible(self.env._model.feasible, self._state[alive], actions[alive])
         rows = self._state[alive] * self._outcomes.num_actions + actions[alive]
         chosen = self._outcomes.pick(rows, self._uniforms.draw(alive))
         rewards = np.zeros(self.num_envs)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from closeness import near
 
+import rlbook
 from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
@@ -124,3 +125,40 @@ def test_an_environment_of_such_a_model_says_what_can_be_done() -> None:
     states, *_, info = many.step(np.minimum(states, 5))
     np.testing.assert_array_equal(info["action_mask"], np.arange(6) <= states[:, None])
     assert "action_mask" not in TabularEnv(TabularMDP.from_arrays(np.full((2, 1, 2), 0.5), [[1.0], [2.0]])).reset(seed=0)[1]
+
+
+def savings() -> TabularMDP:
+    """Deterministic: of a stock s a part a ≤ s is kept, s - a is eaten and pays √(s - a), and the next stock is a + 1, or 0 after
+    a = 5."""
+    stock, kept = np.arange(6)[:, None], np.arange(6)
+    transitions = np.eye(6)[(kept + 1) % 6][None].repeat(6, axis=0)
+    return TabularMDP.from_arrays(transitions, np.where(kept <= stock, np.sqrt(np.maximum(stock - kept, 0)), -np.inf))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("algorithm", ["q_learning", "dyna_q"])
+def test_what_is_learned_from_a_model_keeps_to_what_can_be_done(algorithm: str, plain: bool) -> None:
+    """With α = 1 each visit of a pair makes the error of its value γ times the largest of the others at most."""
+    model = savings()
+    with plain_forms(plain):
+        run = rlbook.train(algorithm, model, steps=4_000, eval_every=0, alpha=1.0, epsilon=1.0, gamma=0.5)
+    expected = exact(model, 0.5)
+    learned = run.agent.action_values()  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(np.isneginf(learned), kept_too_much := np.isneginf(expected))
+    assert learned[~kept_too_much].tolist() == near(expected[~kept_too_much].tolist(), terms=4)
+    assert run.agent.greedy_policy().tolist() == expected.argmax(axis=1).tolist()  # type: ignore[attr-defined]
+    assert np.isfinite(run.episode_returns).all() and np.isfinite(rlbook.evaluate(run, episodes=3).mean)
+
+
+def test_an_action_that_cannot_be_taken_is_refused_in_one_sentence() -> None:
+    model = growth()
+    env, many = TabularEnv(model), TabularVectorEnv(4, model=model)
+    state, _ = env.reset(seed=0)
+    states, _ = many.reset(seed=0)
+    env._state, many._state[:] = 2, [5, 5, 1, 5]
+    with pytest.raises(ValueError, match=r'^action 3 cannot be taken in state 2; info\["action_mask"\] says which can$'):
+        env.step(3)
+    with pytest.raises(ValueError, match=r'^action 3 cannot be taken in state 1; info\["action_mask"\] says which can$'):
+        many.step(np.full(4, 3))
+    with pytest.raises(rlbook.TrainingError, match=r"action \d cannot be taken in state \d"):
+        rlbook.train("bandit", model, steps=500, eval_every=0)
