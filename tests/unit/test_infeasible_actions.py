@@ -153,8 +153,8 @@ def test_what_is_learned_from_a_model_keeps_to_what_can_be_done(algorithm: str, 
 def test_an_action_that_cannot_be_taken_is_refused_in_one_sentence() -> None:
     model = growth()
     env, many = TabularEnv(model), TabularVectorEnv(4, model=model)
-    state, _ = env.reset(seed=0)
-    states, _ = many.reset(seed=0)
+    env.reset(seed=0)
+    many.reset(seed=0)
     env._state, many._state[:] = 2, [5, 5, 1, 5]
     with pytest.raises(ValueError, match=r'^action 3 cannot be taken in state 2; info\["action_mask"\] says which can$'):
         env.step(3)
