@@ -42,12 +42,13 @@ def limits() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize(("n", "which"), [(1, 0), (10**9, 1)], ids=["TD", "Monte Carlo"])
 def test_the_weights_come_to_the_fixed_point_and_to_the_best_approximation(n: int, which: int) -> None:
-    """1 000 episodes with a step size that falls. TD pulls the groups' values together: by 0.2 from the first to the last. How high they
-    all lie is chance still, as everything there is to know is at the ends."""
+    """A step size that falls. TD pulls the groups' values together: by 0.2 from the first to the last. How high they all lie is chance
+    still, as everything there is to know is at the ends, and Monte Carlo needs more episodes: its returns are 1 or -1. From seeds 100
+    to 109 the difference was 0.001 to 0.049 away with TD, and 0.005 to 0.048 with Monte Carlo."""
     walk = {"length": LENGTH, "step": STEP, "left_reward": -1}
     options = {"features": "aggregate", "bins": GROUPS, "low": (1,), "high": (LENGTH + 1,), "gamma": 1.0, "n": n}
-    alpha = "exponential(0.1, 0.001)" if n == 1 else "exponential(0.05, 0.0005)"
-    run = rlbook.train("semi_gradient_td", "RandomWalk-v0", episodes=1_000, env_kwargs=walk, alpha=alpha, eval_every=0, **options)
+    alpha, episodes = ("exponential(0.1, 0.001)", 1_000) if n == 1 else ("exponential(0.01, 0.0002)", 2_000)
+    run = rlbook.train("semi_gradient_td", "RandomWalk-v0", episodes=episodes, env_kwargs=walk, alpha=alpha, eval_every=0, **options)
     found = np.ptp(run.agent.weights[:, 0])  # type: ignore[attr-defined]
     away = [abs(found - np.ptp(limit)) for limit in limits()]
     assert away[which] < min(0.08, away[1 - which])

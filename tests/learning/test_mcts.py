@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from closeness import near
 import numpy as np
 import pytest
 
@@ -61,7 +62,8 @@ def test_the_root_approaches_the_exact_value(seed: int) -> None:
     model, gamma = random_model(seed), 0.5
     tree = first_search(TabularEnv(model), seed, gamma=gamma, simulations=40_000, c=0.3)
     best = model.backup(optimal_values(model, gamma), gamma)[0]
-    assert max(tree.values()) == pytest.approx(best.max(), abs=0.03)
+    # seeds 100 to 109 come to .001 to .004 below it
+    assert best.max() - 0.01 < max(tree.values()) < best.max()
     assert tree.best_actions() == [int(best.argmax())]
 
 
@@ -71,7 +73,7 @@ def test_chance_nodes_approach_the_exact_value_on_a_slippery_lake() -> None:
     exact = optimal_values(TabularMDP.from_env(env), 0.8)[0]
     errors = [exact - max(first_search(env, gamma=0.8, simulations=n).values()) for n in (1_000, 10_000, 100_000)]
     assert errors[0] > errors[1] > errors[2]
-    assert 0 < errors[2] < 0.02 and exact == pytest.approx(0.5195, abs=1e-4)
+    assert 0 < errors[2] < 0.02 and exact == near(0.5195, decimals=4)            # .0140 to .0178 from seeds 100 to 109
 
 
 def test_an_open_loop_search_approaches_the_best_sequence_of_actions() -> None:
@@ -98,7 +100,10 @@ def best_sequence(model: TabularMDP, where: np.ndarray, gamma: float, values: np
 
 
 def test_only_a_closed_loop_adapts_to_what_chance_did() -> None:
-    """A sure 2, or a coin and then a guess worth 5, right on one side: 1/2 · 5 = 2.5 for who looks, 1/2 · 5/2 for who does not."""
+    """A sure 2, or a coin and then a guess worth 5, right on one side: 1/2 · 5 = 2.5 for who looks, 1/2 · 5/2 for who does not.
+
+    A sequence is paid 2.5 or 0. With c = 0.5 a search may never try the coin again after the first time, when it paid nothing.
+    """
     transitions = np.zeros((8, 4))
     transitions[0, 3] = 1.0
     transitions[1, [1, 2]] = 0.5
@@ -106,9 +111,11 @@ def test_only_a_closed_loop_adapts_to_what_chance_did() -> None:
     rewards = np.array([[2.0, 0.0], [5.0, 0.0], [0.0, 5.0], [0.0, 0.0]])
     model = TabularMDP.from_arrays(transitions, rewards, terminal=[False, False, False, True], initial=[1.0, 0, 0, 0])
     for stochastic, action, worth in (("chance", 1, 2.5), ("open-loop", 0, 1.25)):
-        tree = first_search(TabularEnv(model), gamma=0.5, simulations=20_000, stochastic=stochastic, c=0.5)
-        assert tree.best_actions() == [action]
-        assert tree.values()[1] == pytest.approx(worth, abs=0.15)
+        for seed in range(100, 110):
+            tree = first_search(TabularEnv(model), seed, gamma=0.5, simulations=20_000, stochastic=stochastic, c=2.0)
+            assert tree.best_actions() == [action], f"seed {seed}"
+            error = 1.25 / tree.counts()[1] ** 0.5
+            assert tree.values()[1] == pytest.approx(worth, rel=0, abs=4 * error) and error < 0.06, f"seed {seed}"
 
 
 def test_a_value_function_tells_a_short_search_what_random_moves_cannot() -> None:

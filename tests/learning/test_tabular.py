@@ -19,14 +19,15 @@ def test_q_learning_with_its_defaults_solves_the_maze_on_ten_of_ten_seeds(reward
 
 
 def test_q_learning_approaches_the_optimal_action_values() -> None:
-    """On a slippery maze, with a step size that shrinks. Visited often enough, Q at the start is V* to a few hundredths."""
+    """On a slippery maze, with a step size that shrinks. Visited often enough, Q at the start is V* to a few hundredths:
+    seeds 100 to 109 were -.038 to .057 away."""
     model = Maze(rewards="shaped", slip=0.1).model()
     env = rlbook.make("Maze-v0", rewards="shaped", slip=0.1)
     run = rlbook.train("q_learning", env, steps=200_000, eval_every=0, alpha="exponential(0.5, 0.002)", epsilon=0.3)
     values = np.zeros(model.num_states)
     for _ in range(5000):
         values = model.backup(values, 0.99).max(axis=1)
-    assert run.agent.values()[0] == pytest.approx(values[0], abs=0.1)
+    assert run.agent.values()[0] == pytest.approx(values[0], rel=0, abs=0.1)          # as above
 
 
 def test_q_learning_is_not_caught_by_ties_on_a_lake_without_reward_for_a_long_time() -> None:

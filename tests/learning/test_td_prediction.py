@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from closeness import near
 import numpy as np
 import pytest
 
@@ -25,12 +26,13 @@ def errors(config: TDPredictionConfig, runs: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("alpha", "after_10", "after_100"), [(0.15, 0.0949, 0.0701), (0.1, 0.1284, 0.0552), (0.05, 0.1746, 0.0353)])
 def test_the_error_on_the_walk_falls_as_in_the_book(alpha: float, after_10: float, after_100: float) -> None:
-    """V = .5 has an error of √((4 + 1 + 0 + 1 + 4) / 5) / 6 = .2357. The others come from 20 000 runs of another program; with our 1 000
-    the standard error is below .001."""
-    mean = errors(TDPredictionConfig(gamma=1.0, alpha=Constant(alpha), initial_value=0.5), runs=1_000).mean(axis=0)
-    assert mean[0] == pytest.approx(np.sqrt(2) / 6, abs=1e-12)
-    assert mean[10] == pytest.approx(after_10, abs=0.004)
-    assert mean[100] == pytest.approx(after_100, abs=0.004)
+    """V = .5 has an error of √((4 + 1 + 0 + 1 + 4) / 5) / 6 = .2357. The others come from 20 000 runs of another program, to four
+    decimals; with our 1 000 the standard error is below .001."""
+    found = errors(TDPredictionConfig(gamma=1.0, alpha=Constant(alpha), initial_value=0.5), runs=1_000)
+    mean, error = found.mean(axis=0), found.std(axis=0, ddof=1) * (1 / 1_000 + 1 / 20_000) ** 0.5
+    assert mean[0] == near(np.sqrt(2) / 6, terms=1_000) and error.max() < 0.001
+    for episodes, expected in ((10, after_10), (100, after_100)):
+        assert mean[episodes] == pytest.approx(expected, rel=0, abs=4 * error[episodes] + 0.5e-4)
 
 
 def test_batch_td_comes_closer_than_the_averages_of_the_returns() -> None:
@@ -42,8 +44,9 @@ def test_batch_td_comes_closer_than_the_averages_of_the_returns() -> None:
         agent: Any = rlbook.train("td_prediction", "RandomWalk-v0", episodes=100, seed=seed, **config).agent
         batch_td.append(np.sqrt(((agent.values()[1:-1] - EXACT) ** 2).mean()))
         averages.append(np.sqrt(((average_returns(agent) - EXACT) ** 2).mean()))
-    assert np.mean(batch_td) == pytest.approx(0.0392, abs=0.005)
-    assert np.mean(averages) == pytest.approx(0.0583, abs=0.006)
+    for found, expected in ((batch_td, 0.0392), (averages, 0.0583)):
+        error = np.std(found, ddof=1) / 150**0.5
+        assert np.mean(found) == pytest.approx(expected, rel=0, abs=4 * error) and error < 0.004
     assert np.mean(np.array(averages) - batch_td) > 0.01
 
 
@@ -60,7 +63,8 @@ def average_returns(agent: TDPrediction) -> np.ndarray:
 
 @pytest.mark.parametrize("simulate", [True, False])
 def test_the_values_of_an_epsilon_greedy_policy_in_the_maze(simulate: bool) -> None:
-    """Step sizes of N^-.7 settle; every state that is visited often ends near its exact value."""
+    """Step sizes of N^-.7 settle; every state that is visited often ends near its exact value, of 2 to 9. The worst of eight was .08 to
+    .31 away from seeds 100 to 109."""
     model = TabularMDP.from_env(rlbook.make("Maze-v0"))
     for seed in range(2):
         config: dict[str, Any] = {"policy": "optimal", "epsilon": 0.2, "alpha": "inverse(1.0, 0.7)", "simulate": simulate}
@@ -68,4 +72,5 @@ def test_the_values_of_an_epsilon_greedy_policy_in_the_maze(simulate: bool) -> N
         exact = model.policy_values(agent.target_policy, 0.99)
         often = agent.memory.visits > 2_000
         assert often.sum() >= 8
-        np.testing.assert_allclose(agent.values()[often], exact[often], atol=0.3, err_msg=f"seed {seed}")
+        # the worst of ten seeds and half of it
+        np.testing.assert_allclose(agent.values()[often], exact[often], rtol=0, atol=0.46, err_msg=f"seed {seed}")
