@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from closeness import near
 import numpy as np
 import pytest
+from closeness import near
 
 import rlbook
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig

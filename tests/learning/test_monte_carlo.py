@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from closeness import near, rounding_bound
 import numpy as np
 import pytest
+from closeness import near, rounding_bound
 
 import rlbook
 from rlbook.envs import TabularMDP

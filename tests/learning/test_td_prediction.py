@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from closeness import near
 import numpy as np
 import pytest
+from closeness import near
 
 import rlbook
 from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
