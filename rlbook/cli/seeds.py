@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlbook.cli.output import compared, fail, four, note, show
+from rlbook.cli.output import compared, fail, four, note, show, typeable
 from rlbook.cli.train import Training, check_unchanged, free_folder
 from rlbook.cli.words import without
 from rlbook.errors import RequestError
@@ -58,7 +58,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     except KeyboardInterrupt as stop:
         stopped = 128 + signal_of(stop)
     if stopped:
-        again = shlex.join(["rlbook", "train", *without(words, "--out", "--resume"), "--out", str(folder), "--resume"])
+        again = shlex.join(["rlbook", "train", *without(words, "--out", "--resume"), "--out", typeable(folder), "--resume"])
         return fail(stopped, f"interrupted; continue with: {again}", training.run.json)
     return _report(folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json)
 

@@ -641,3 +641,11 @@ def test_a_curve_that_cannot_be_drawn_is_a_note(empty_folder: Path, capsys: pyte
     shown = capsys.readouterr()
     assert json.loads(shown.out)["episodes"] == 2
     assert "note: the curve was not drawn: cannot write run/curve.png" in shown.err
+
+
+def test_a_folder_whose_name_begins_like_an_option_is_named_so_that_commands_take_it() -> None:
+    code, out, err = run("train", "q_learning", "Maze-v0", "--steps", "50", "--eval-every", "0", "--out=--x")
+    assert code == 0, err
+    shown = [shlex.split(line) for line in out.splitlines() if line.startswith("  rlbook ")]
+    assert shown and all(words[2] == "./--x" for words in shown)
+    assert run(*shown[0][1:], "--episodes", "1")[0] == 0
