@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import gymnasium
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
@@ -29,6 +31,7 @@ UNLIMITED = -1                # gymnasium's max_episode_steps for no time limit
 MODEL, MODEL_LIMIT = "TabularMDP", 1_000    # what an environment made of a model is called, and its time limit in environment steps
 ALWAYS_END = ("rlbook/", "Blackjack-", "MiniGrid-", "BabyAI-", "ALE/")
 """Beginnings of ids: where such an environment has no time limit of gymnasium's, its episodes end by themselves."""
+LARGEST = 10**8                # numbers in an observation or an action
 EnvLike: TypeAlias = "str | gymnasium.Env | TabularMDP"
 """An environment as a user names it: an id, an environment, or a model to draw episodes from."""
 Made = TypeVar("Made")
@@ -190,11 +193,19 @@ class Recipe:
         return getattr(self.make().unwrapped, "evaluation_kwargs", {})
 
     def make(self) -> gymnasium.Env:
-        """One environment. An instance given by the user is used as it is when no recipe can make another."""
+        """One environment. An instance given by the user is used as it is when no recipe can make another.
+
+        Raises:
+            RequestError: it cannot be made, or its spaces are none that anybody could learn in.
+        """
         if self.id is None:
             assert self.instance is not None
-            return self.instance
-        return self._guarded(lambda: make_one(self._source(), **self.kwargs, **self._permission()))
+            env = self.instance
+        else:
+            env = self._guarded(lambda: make_one(self._source(), **self.kwargs, **self._permission()))
+        for name in ("observation_space", "action_space"):
+            _check_space(self.name, name, getattr(env, name, None))
+        return env
 
     def make_many(self, count: int) -> list[gymnasium.Env]:
         """`count` environments; of an instance that no recipe can make again, the instance and copies of it."""
@@ -278,3 +289,17 @@ def _many_of_model(env: gymnasium.Env, num_envs: int, limit: int | None) -> gymn
 
     inner: Any = env.unwrapped
     return TabularVectorEnv(num_envs, max_episode_steps=limit, model=inner.model())
+
+
+def _check_space(env: str, name: str, space: object) -> None:
+    """Raises RequestError where there is no such space, or one with nothing in it, or with more than any memory takes."""
+    if not isinstance(space, spaces.Space):
+        raise RequestError(f"environment {env!r} must have an {name} of gymnasium's, got {'none' if space is None else repr(space)[:60]}")
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces if isinstance(space, spaces.Tuple) else ()
+    for part in parts:
+        _check_space(env, name, part)
+    size = 1 if parts or space.shape is None else math.prod(space.shape)
+    if size == 0 and not parts:
+        raise RequestError(f"environment {env!r} has an {name} of shape {space.shape}, in which there is nothing to see or to choose")
+    if size > LARGEST:
+        raise RequestError(f"environment {env!r} has an {name} of {size:,} numbers, and {LARGEST:,} are the most")

@@ -12,6 +12,7 @@ from closeness import assert_near
 from gymnasium import spaces
 
 import rlbook
+from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.spaces import Adaptation, adapt
 
@@ -332,3 +333,33 @@ def test_a_small_file_cannot_stand_for_a_vast_one() -> None:
     bomb = "a: &a [1, 1]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
     with pytest.raises(rlbook.RequestError, match="aliases are not allowed"):
         Request.from_yaml(f"algorithm: ppo\nenv: Maze-v0\nhyperparameters:\n{bomb}")
+
+
+class Anything(gymnasium.Env):
+    """One of these spaces, or none."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space: Any) -> None:
+        if space is not None:
+            self.observation_space = space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        raise AssertionError("nobody gets that far")
+
+
+HUGE = spaces.Box(-np.inf, np.inf, (1,))
+HUGE._shape = (10**9,)                                     # as if its bounds had been allocated
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo", "mcts", "sac"])
+@pytest.mark.parametrize(("space", "said"), [
+    (None, "environment 'Anything' must have an observation_space of gymnasium's, got none"),
+    ("numbers", "environment 'Anything' must have an observation_space of gymnasium's, got 'numbers'"),
+    (spaces.Box(-1, 1, (0,)), r"environment 'Anything' has an observation_space of shape \(0,\), in which there is nothing to see"),
+    (spaces.Dict({"a": spaces.Box(-1, 1, (3, 0))}), r"has an observation_space of shape \(3, 0\)"),
+    (HUGE, "has an observation_space of 1,000,000,000 numbers, and 100,000,000 are the most"),
+], ids=["none", "text", "empty", "empty part", "huge"])  # fmt: skip
+def test_a_space_in_which_nobody_could_learn_is_refused_at_once(algorithm: str, space: Any, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        rlbook.train(algorithm, Anything(space), steps=20)
