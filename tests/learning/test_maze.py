@@ -80,7 +80,8 @@ def test_sac_solves_the_maze() -> None:
 
 
 def test_ppos_value_of_the_start_is_nearly_the_optimal_one() -> None:
-    """V*(start) = 2.527 at γ = 0.99. Its policy still errs now and then when it learns, so V lies a little lower."""
+    """V*(start) = 2.527 at γ = 0.99. Its policy still errs now and then when it learns, so V lies a little lower: by 0
+    to .03 from seeds 100 to 109."""
     run: Any = rlbook.train("ppo", "Maze-v0", eval_every=0)
     best = sum(-(0.99**t) for t in range(7)) + 10 * 0.99**7
-    assert best - 0.5 < run.agent.value(np.array([0]))[0] < best + 0.1
+    assert best - 0.1 < run.agent.value(np.array([0]))[0] < best + 0.1
