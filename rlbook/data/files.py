@@ -149,6 +149,8 @@ class EncodedTexts(Sequence[list[Episode]]):
             raise RequestError(f"{self.rows.where(index)} lacks {missing[0]!r}, which the first row has")
         found = self._located(index, lambda: schema_of(row))
         if found is not self.schema:
+            if all(column in row for column in self.schema.columns):
+                self._located(index, lambda: self.schema.read(row))      # may say what is wrong, such as a label that is a text
             here, first = (", ".join(schema.columns) for schema in (found, self.schema))
             where = self.rows.where(index)
             raise RequestError(f"{where} has the form {here}, and the first row has {first}")

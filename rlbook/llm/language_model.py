@@ -22,6 +22,8 @@ from rlbook.policies.distributions import Categorical, mode_categorical, sample_
 from rlbook.policies.policy import Policy, Unit, as_array, full_precision
 from rlbook.policies.reward_network import members_of
 
+NO_MASKS = "a language model keeps to no action mask, and the environment shows one"
+
 
 class LanguageModelPolicy(Policy):
     """π(token|text) by a Hugging Face causal LM, and V(text) by a network of its own.
@@ -66,7 +68,7 @@ class LanguageModelPolicy(Policy):
         self, obs: dict[str, np.ndarray], rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         if action_mask is not None:
-            raise ValueError("a language model keeps to no action mask, and the environment shows one")
+            raise ValueError(NO_MASKS)
         state = self.initial_state() if state is None else state
         return self.draw(state.logits(obs["tokens"], obs["length"]), rng)
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from rlbook.checks import Kind, check_fields, non_negative, non_negative_int, positive, positive_fraction, unit_interval
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.llm.acting import ActingState
-from rlbook.llm.language_model import LanguageModelPolicy
+from rlbook.llm.language_model import NO_MASKS, LanguageModelPolicy
 from rlbook.policies.distributions import mode_categorical, sample_categorical
 from rlbook.policies.policy import Policy, Unit, as_array, full_precision
 
@@ -143,8 +143,11 @@ class SamplingPolicy(LanguageModelPolicy):
         return self.shared[0].initial_state()
 
     def act(
-        self, obs: Mapping[str, np.ndarray], rng: np.random.Generator | None, state: ActingState | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, obs: Mapping[str, np.ndarray], rng: np.random.Generator | None, state: ActingState | None = None,
+        action_mask: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        if action_mask is not None:
+            raise ValueError(NO_MASKS)
         logits = (self.initial_state() if state is None else state).logits(obs["tokens"], obs["length"])
         seen = seen_in(obs["tokens"], obs["length"], logits.shape[-1]) if self.sampling.repetition_penalty != 1.0 else None
         return self.sampling.draw(logits.cpu(), rng, seen)
