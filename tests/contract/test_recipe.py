@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from closeness import near
 
+import rlbook
 from rlbook.book.recipes.running import planned, run_recipe
 from rlbook.book.recipes.table import cells, rows
 from rlbook.cli import main as command_line
@@ -269,7 +271,11 @@ def test_a_run_that_the_recipe_did_not_start_is_refused(here: Path) -> None:
         run_recipe(own(), here / "run", **callbacks)  # type: ignore[arg-type]
     config = here / "run" / "teacher" / "config.yaml"
     config.write_text(config.read_text().replace("algorithm: q_learning", "algorithm: notes:Agent"))
-    with pytest.raises(RequestError, match=r"was started with algorithm notes:Agent, and the recipe says q_learning"):
+    with pytest.raises(RequestError, match=r"config.yaml was changed or damaged: its checkpoint belongs to another one"):
+        run_recipe(own(), here / "run")
+    shutil.rmtree(here / "run" / "teacher")
+    rlbook.train("sarsa", "Maze-v0", steps=50, folder=here / "run" / "teacher")
+    with pytest.raises(RequestError, match=r"was started with algorithm sarsa, and the recipe says q_learning"):
         run_recipe(own(), here / "run")
 
 
