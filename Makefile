@@ -9,6 +9,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PYTHONUNBUFFERED := 1
 unexport PYTHONDONTWRITEBYTECODE  # every process of the tests would compile rlbook, and every worker all tests, again
 
+# The timeout of pyproject.toml is a Python exception, which code that never returns to Python doesn't see: this one ends the process.
+HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-machines check docs notebooks measure bench clean
@@ -20,7 +23,7 @@ demo: .venv/.runtime  ## train on the maze, then teach a small language model to
 	@$(BIN)/python -m rlbook.book.demo
 
 test: .venv/.dev  ## the tests without the slow ones
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(HANGS)
 
 test-all: .venv/.dev .venv/.docs  ## all tests, the slow ones included
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal

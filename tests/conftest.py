@@ -39,6 +39,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """The name of what failed at once, so that a run which is ended early still says it."""
+    if report.failed and not os.environ.get("PYTEST_XDIST_WORKER"):
+        print(f"\nfailed: {report.nodeid}", flush=True)
+
+
 @functools.cache
 def _compares_rounded(module: ModuleType | None) -> bool:
     """Whether a file of tests uses something of tests/closeness.py."""
