@@ -210,7 +210,7 @@ class EnvInteraction(ChunkedInteraction):
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
         try:
-            out = loop(self._world(finished, agent, memory), memory, _Fields(agent.settings), rng, *here)
+            out = loop(self._world(finished, agent, memory, clock), memory, _Fields(agent.settings), rng, *here)
         except TrainingError:
             raise
         except Exception as error:
@@ -227,15 +227,16 @@ class EnvInteraction(ChunkedInteraction):
                 item._elapsed_steps = self._length
         return size, updates
 
-    def _world(self, finished: list[Episode], agent: TableAgent, memory: Any) -> World:
+    def _world(self, finished: list[Episode], agent: TableAgent, memory: Any, clock: Clock) -> World:
         """What the loop needs of the environment; a reset follows the last episode that `finished` has. What is allowed goes into the
-        tables of `memory`.
+        tables of `memory`, for a first state when its action is to be chosen.
         """
 
         def next_episode() -> int:
             self.steps = finished[-1][0]
             self._reset()
-            if self.action_mask is not None:
+            acts = self.steps < clock.last_step and clock.episodes + len(finished) < clock.last_episode
+            if acts and self.action_mask is not None:
                 agent.forbid(self.obs, self.action_mask, memory)
             return self.obs
 

@@ -18,6 +18,7 @@ from rlbook.policies.optimizer import Group, adam
 SMALL: dict[str, Any] = {
     "hidden_sizes": (8,), "model_hidden_sizes": (8,), "learning_starts": 40, "batch_size": 16, "model_every": 30, "model_steps": 3,
     "gradient_steps": 2, "eval_every": 0, "learning_rate": 1e-3, "tau": 0.01, "train_every": 1,
+    "target_entropy": 0.3,
 }  # fmt: skip
 
 
