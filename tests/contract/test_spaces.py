@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 import rlbook
 from rlbook.errors import RequestError
+from rlbook.fast.library_choice import CHOICE
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.spaces import Adaptation, adapt
 
