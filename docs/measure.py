@@ -11,9 +11,13 @@ The README's table, and what presets are expected to come to (the YAML files bes
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import importlib
 import importlib.util
 import json
+import multiprocessing
 import os
 import platform
 import re
@@ -26,7 +30,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import yaml
@@ -34,7 +41,6 @@ import yaml
 from rlbook.book import one_axis
 
 HERE = Path(__file__).parent
-RLBOOK = [sys.executable, "-m", "rlbook"]
 PATH = HERE / "results.json"
 FIRST_SEED = 10
 """Settings are chosen on seeds below it, or from 100 on; results are reported on those that begin with it. One setting, one set of seeds: a
@@ -98,16 +104,23 @@ class Measurement:
         return told | ({"sampled_means": [run.sampled_mean for run in runs]} if self.sampled else {})
 
     def _train(self, folder: Path, seed: int) -> Training:
-        made = {name: str(folder.with_name(f"{Path(name).name}-{seed}")) for name in ("walks", "runs/expert")}
+        made = {"walks": str(folder.with_name(f"walks-{seed}")), "runs/expert": self.expert and str(trained_expert(self.expert, seed))}
         words, played = ([made.get(word, word) for word in shlex.split(each)] for each in (self.arguments, self.record))
-        if self.expert:
-            called("train", *self.expert.split(), "--seed", str(seed), "--out", made["runs/expert"])
         if self.record:
             called("record", *played, "--seed", str(seed), "--out", made["walks"])
         facts = called("train", *words, "--seed", str(seed), "--out", str(folder))
         judged = called("evaluate", str(folder), *self.evaluate.split()) if self.evaluate else {"returns": []}
         sampled = called("evaluate", str(folder), *self.evaluate.split(), "--explore")["returns"] if self.sampled else []
         return Training(judged["returns"], facts["seconds"], facts, logged(folder), sampled)
+
+
+@functools.cache
+def trained_expert(arguments: str, seed: int) -> Path:
+    """The folder of `rlbook train ARGUMENTS --seed SEED`, which is the same for all who learn from it. It goes when the program ends."""
+    home = tempfile.TemporaryDirectory()
+    atexit.register(home.cleanup)
+    called("train", *arguments.split(), "--seed", str(seed), "--out", str(folder := Path(home.name) / "expert"))
+    return folder
 
 
 @dataclass(frozen=True)
@@ -311,11 +324,43 @@ def logged(folder: Path) -> dict[str, float]:
 
 
 def called(*words: str) -> dict[str, Any]:
-    """What `rlbook WORDS --json` prints."""
-    done = subprocess.run([*RLBOOK, *words, "--json"], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    if done.returncode != 0:
-        raise SystemExit(f"{done.stderr}\nrlbook {' '.join(words)} ended with exit code {done.returncode}")
-    return json.loads(done.stdout)
+    """What `rlbook WORDS --json` prints, in a process of its own with one thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = command_server().Process(target=_call, args=(words, str(printed := Path(folder) / "printed")))
+        process.start()
+        process.join()
+        if process.exitcode != 0:
+            raise SystemExit(f"rlbook {' '.join(words)} ended with exit code {process.exitcode}")
+        return json.loads(printed.read_text(encoding="utf-8"))
+
+
+def _call(words: Sequence[str], printed: str) -> None:
+    from rlbook.cli.main import main
+
+    with open(printed, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+        code = main([*words, "--json"])
+    sys.exit(code)
+
+
+IMPORTED = [
+    "yaml", "scipy.stats", "sympy", "torch", "torch._dynamo", "rlbook.book.one_axis", "rlbook.evaluation", "rlbook.training",
+    *(f"rlbook.cli.{name}" for name in ("main", "train", "evaluate", "record")),
+]  # fmt: skip
+
+
+@functools.cache
+def command_server() -> ForkServerContext:
+    """Forks a process for each command from one that has imported the library, which would take some seconds each time."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    threads = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    forkserver.ensure_running()
+    if threads is None:
+        del os.environ["OMP_NUM_THREADS"]
+    else:
+        os.environ["OMP_NUM_THREADS"] = threads
+    return context
 
 
 # Telling
@@ -379,6 +424,11 @@ def exact_match(runs: list[Training]) -> str:
     """The held-out exact match, greedy and sampled: mean returns, as percentages."""
     right = f"{_share([run.mean for run in runs])} of the held-out prompts right; sampling {_share([run.sampled_mean for run in runs])}"
     return right if len(runs) == 1 else f"{right}; {seconds(runs)} of training"
+
+
+def untrained_match(runs: list[Training]) -> str:
+    """The same of models that were not trained, so that there is no time."""
+    return "; ".join(exact_match(runs).split("; ")[:2])
 
 
 def reward_and_answers(runs: list[Training]) -> str:
@@ -572,8 +622,8 @@ MEASUREMENTS = {
     "beam_stages": Experiment("the recipe `beams`, held-out queries, means of 3 seeds", "beam_stages"),
     "credit_assignment": Experiment("the maze with slips, 240 episodes of a policy that has learned half of the way", "credit_assignment"),
     "chat_before": Measurement(
-        "two-digit sums as a chat with one worked example, before fine-tuning", f"grpo {CHAT} {BEFORE}", exact_match, evaluate=ADDITION,
-        sampled=True,
+        "two-digit sums as a chat with one worked example, before fine-tuning", f"grpo {CHAT} {BEFORE}", untrained_match, seeds=10,
+        evaluate=ADDITION, sampled=True,
     ),
     "chat_addition": Measurement(
         "two-digit sums as a chat with one worked example", f"sft {CHAT} --passes 2 --batch-size 128 --anneal-learning-rate true "
@@ -697,7 +747,8 @@ MEASUREMENTS = {
     "dpo_maze": Measurement("the maze", "dpo Maze-v0", optimal(3.0), seeds=10),
     "dpo_addition": Measurement("two-digit sums", "dpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True),
     "addition_before": Measurement(
-        "two-digit sums, before reinforcement learning", f"grpo Addition-v0 {BEFORE}", exact_match, evaluate=ADDITION, sampled=True
+        "two-digit sums, before reinforcement learning", f"grpo Addition-v0 {BEFORE}", untrained_match, seeds=10, evaluate=ADDITION,
+        sampled=True,
     ),
     "dpo_plain_round": Measurement(
         "one round of pairs, plain DPO", f"dpo Addition-v0 {ROUND} --nll-coef 0", log_ratios, seeds=10, evaluate=ADDITION, sampled=True
@@ -733,14 +784,25 @@ def processor() -> str:
 
 
 def machine() -> str:
-    """The machine and the versions, in words."""
+    """The machine and the versions, in words; and whether it had other work, which tells in the seconds."""
     import torch
 
     import rlbook
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     versions = {"Python": platform.python_version(), "torch": torch.__version__, "rlbook": rlbook.__version__}
-    return f"{cores} cores of {processor()}, " + ", ".join(f"{name} {version}" for name, version in versions.items())
+    busy = " beside other work" if max(os.getloadavg()) > 1.5 * (os.cpu_count() or 1) else ""
+    where = f"{cores} core{'s' * (cores != 1)} of {processor()}{busy}"
+    return ", ".join([where, *(f"{name} {version}" for name, version in versions.items())])
+
+
+def load_results_page() -> ModuleType:
+    """docs/ext/results.py, which writes the tables of the site."""
+    path = HERE / "ext" / "results.py"
+    spec = importlib.util.spec_from_file_location("results", path)
+    assert spec is not None and spec.loader is not None
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    return module
 
 
 def write_readme(known: dict[str, Any]) -> None:
@@ -752,14 +814,15 @@ def write_readme(known: dict[str, Any]) -> None:
 
 def with_results(text: str, known: dict[str, Any]) -> str:
     """The README's text with the table made anew."""
+    marks, where_made = load_results_page().machines([item for name, item in known.items() if name in README])
     rows = ["| algorithm | where | result | command |", "|---|---|---|---|"]
     for name, item in known.items():
         if name in README:
             train = [command for command in item["commands"] if command.startswith("rlbook train")][-1]     # an expert's is before it
             algorithm = "none yet" if name == "addition_before" else f"`{train.split()[2]}`"
             commands = "<br>".join(f"`{command}`" for command in item["commands"] if command.startswith("rlbook"))
-            rows.append(f"| {algorithm} | {item['what']} | {item['result']} | {commands} |")
-    between = "\n" + "\n".join(rows) + "\n"
+            rows.append(f"| {algorithm} | {item['what']} | {item['result']}{marks[item['machine']]} | {commands} |")
+    between = "\n" + "\n".join([*rows, "", f"Measured on {where_made}."]) + "\n"
     return re.sub(r"(<!-- results -->).*?(<!-- end of results -->)", lambda m: m[1] + between + m[2], text, flags=re.DOTALL)
 
 
@@ -910,11 +973,11 @@ def main(wanted: list[str]) -> None:
             print(f"{name}: left as it was, since {package} is not installed")
             continue
         print(name, file=sys.stderr)
-        found = measurement.run()
-        print(f"{name}: {found['result']}")
+        found = measurement.run() | {"machine": machine()}
+        print(f"{name}: {found['result']}", flush=True)
         known = results() | {name: found}                      # read again: others may have been measured meanwhile
         known = {name: known[name] for name in MEASUREMENTS if name in known}
-        PATH.write_text(json.dumps({"machine": machine(), "measurements": known}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        PATH.write_text(json.dumps({"measurements": known}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     write_readme(results())
     write_expected(results())
 

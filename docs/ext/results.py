@@ -37,9 +37,16 @@ def _number(value: float) -> str:
     return f"{value:.4g}".replace("-", "−")
 
 
-def machine() -> str:
-    """Where it was measured, in words."""
-    return json.loads(PATH.read_text(encoding="utf-8"))["machine"]
+MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
+
+
+def machines(items: list[dict[str, Any]]) -> tuple[dict[str, str], str]:
+    """Where measurements were made: the mark that each machine has in a table, and the words below it. One machine needs no mark."""
+    found = list(dict.fromkeys(item["machine"] for item in items))
+    if len(found) == 1:
+        return {found[0]: ""}, found[0]
+    marks = dict(zip(found, MARKS, strict=False))
+    return {each: f" {mark}" for each, mark in marks.items()}, "; ".join(f"{mark} {each}" for each, mark in marks.items())
 
 
 def as_markdown(names: list[str]) -> str:
@@ -48,16 +55,18 @@ def as_markdown(names: list[str]) -> str:
     trained = {name: [words for words in known[name]["commands"] if words.startswith("rlbook train")] for name in names}
     algorithms = {name: found[-1].split()[2] for name, found in trained.items() if found and name != "addition_before"}
     several = len(set(algorithms.values())) > 1
+    marks, where_made = machines([known[name] for name in names])
     grids = {name: grid for name in names if (grid := result_grid(known[name]["result"]))}
     lines = ["| what | result | command |", "|---|---|---|"] if len(grids) < len(names) else []
     for name in names:
         if name not in grids:
             who = f"`{algorithms[name]}`: " if several and name in algorithms else ""
-            lines.append(f"| {who}{known[name]['what']} | {known[name]['result']} | {_commands(known[name]['commands'])} |")
+            result = known[name]["result"] + marks[known[name]["machine"]]
+            lines.append(f"| {who}{known[name]['what']} | {result} | {_commands(known[name]['commands'])} |")
     for name, grid in grids.items():
         where, what = ", ".join(f"`{command}`" for command in known[name]["commands"]), known[name]["what"]
-        lines += ["", f"{what[0].upper()}{what[1:]} ({where}):", "", *grid]
-    return "\n".join(lines).strip() + f"\n\nMeasured with `make measure` on {machine()}."
+        lines += ["", f"{what[0].upper()}{what[1:]} ({where}){marks[known[name]['machine']]}:", "", *grid]
+    return "\n".join(lines).strip() + f"\n\nMeasured with `make measure` on {where_made}."
 
 
 def result_grid(result: str) -> list[str] | None:
@@ -96,7 +105,7 @@ def ablation_as_markdown(name: str) -> str:
             difference = f"{_mean(part['areas']) - _mean(whole['areas']):+.0f} ({low:+.0f} to {high:+.0f})".replace("-", "−")
         lines.append(f"| `{part['name']}` | {_mean(part['areas']):.0f} ({each}) | {difference} | {_mean(part['finals']):.0f} |")
     told = f"Greedy returns: means of {len(whole['areas'])} seeds; each seed in brackets. The interval is Welch's."
-    return "\n".join([*lines, "", f"{told} {_commands(known['commands'])}, by `make measure` on {machine()}."])
+    return "\n".join([*lines, "", f"{told} {_commands(known['commands'])}, by `make measure` on {known['machine']}."])
 
 
 def _mean(values: list[float]) -> float:
@@ -110,7 +119,8 @@ def one_axis_as_markdown() -> str:
     lines = ["| | " + " | ".join(item["what"] for item in known.values()) + " |", "|---" * (1 + len(known)) + "|"]
     lines += ["| " + " | ".join([f"`{who}`", *(item["learners"][who] for item in known.values())]) + " |" for who in learners]
     commands = "\n".join(command for item in known.values() for command in item["commands"])
-    lines += ["", f"Measured on {machine()}. The runs are those of these commands, with the seeds 0, 1, …:", "", f"```sh\n{commands}\n```"]
+    where = machines(list(known.values()))[1]
+    lines += ["", f"Measured on {where}. The runs are those of these commands, with the seeds 0, 1, …:", "", f"```sh\n{commands}\n```"]
     return "\n".join(lines)
 
 

@@ -112,6 +112,23 @@ def test_a_result_of_many_numbers_has_a_row_and_a_column_for_each():
             assert all(number in "\n".join(grid) for number in numbers)
 
 
+def test_a_table_says_which_processor_each_of_its_numbers_comes_from(monkeypatch):
+    def item(result, machine):
+        return {"what": "the maze", "result": result, "commands": ["rlbook train sarsa Maze-v0"], "machine": machine}
+
+    measured = {"one": item("mean 1", "a Z80"), "two": item("mean 2", "a 6502"), "three": item("mean 3", "a Z80")}
+    monkeypatch.setattr(results, "read", lambda: measured)
+    lines = results.as_markdown(["one", "two", "three"]).splitlines()
+    assert [line.split(" | ")[1] for line in lines[2:5]] == ["mean 1 ¹", "mean 2 ²", "mean 3 ¹"]
+    assert lines[-1] == "Measured with `make measure` on ¹ a Z80; ² a 6502."
+    alone = results.as_markdown(["one", "three"]).splitlines()
+    assert alone[2].split(" | ")[1] == "mean 1" and alone[-1] == "Measured with `make measure` on a Z80."
+
+
+def test_every_number_says_which_machine_it_comes_from():
+    assert all(re.match(r"\d+ cores? (of .+|\(.+\)), Python \d", item["machine"]) for item in results.read().values())
+
+
 def test_every_chapter_names_the_functions_to_write_that_belong_to_it():
     wanted = {item.chapter for item in exercises().values()}
     for name in CHAPTERS:
@@ -230,7 +247,8 @@ def test_learning_curves_stand_on_a_page_with_the_commands_that_draw_them(name):
 def test_an_ablation_becomes_a_table(monkeypatch):
     whole = {"name": "whole", "areas": [10.0, 30.0], "difference": None, "finals": [40.0, 60.0]}
     without = {"name": "double=false", "areas": [0.0, 8.0], "difference": [-62.4, 30.4], "finals": [0.0, 2.0]}
-    monkeypatch.setattr(results, "read", lambda: {"some": {"parts": [whole, without], "commands": ["rlbook ablate"]}})
+    made = {"parts": [whole, without], "commands": ["rlbook ablate"], "machine": "1 core of a Z80"}
+    monkeypatch.setattr(results, "read", lambda: {"some": made})
     rows = results.ablation_as_markdown("some").splitlines()
     assert rows[2:4] == ["| `whole` | 20 (10, 30) |  | 50 |", "| `double=false` | 4 (0, 8) | −16 (−62 to +30) | 1 |"]
 
