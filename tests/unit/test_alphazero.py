@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -26,8 +27,8 @@ def puct(count: list[int], mean: list[float], prior: list[float], *, c: float, b
     return select_puct(0, len(count), count, mean, prior, list(bounds), c)
 
 
-def agent_in(env: str, seed: int = 0, env_kwargs: dict[str, Any] | None = None, **options: Any) -> tuple[AlphaZero, Any]:
-    made, config = rlbook.make(env, **(env_kwargs or {})), AlphaZeroConfig(**options)
+def agent_in(env: Any, seed: int = 0, env_kwargs: dict[str, Any] | None = None, **options: Any) -> tuple[AlphaZero, Any]:
+    made, config = rlbook.make(env, **(env_kwargs or {})) if isinstance(env, str) else env, AlphaZeroConfig(**options)
     adapted = AdaptedEnv(made, adapt_to(AlphaZero, made, config))
     return AlphaZero(adapted, config, seed), adapted
 
@@ -152,6 +153,42 @@ def test_an_end_is_worth_nothing_beside_what_the_last_move_earned() -> None:
     agent.expect = lambda observation, allowed: (oracle(observation)[0], 1000.0)  # type: ignore[method-assign]
     tree = agent.search(shown, np.random.default_rng(0))
     assert tree.counts() == [0] * 8 + [20] and tree.values()[8] == 0.0
+
+
+class Bet(gymnasium.Env):
+    """Action 0 ends the episode, or leads to a choice between 1 and 0: either as often. Action 1 costs 1 and ends it."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.where = 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        if self.where == 1:
+            return 1, float(action), True, False, {}
+        if action == 1:
+            return 0, -1.0, True, False, {}
+        self.where = 1
+        return 1, 0.0, bool(self.np_random.random() < 0.5), False, {}
+
+
+def test_in_an_open_loop_search_what_first_ended_the_episode_is_searched_where_it_goes_on() -> None:
+    """The node behind action 0 gets its prior when it is met, even at a termination: with none, its first action alone would be tried."""
+    met = set()
+    for seed in range(8):
+        agent, env = agent_in(Bet(), simulations=60, stochastic="open-loop", noise_fraction=0.0)
+        agent.expect = lambda observation, allowed: ([0.5, 0.5], 0.7)  # type: ignore[method-assign, assignment]
+        shown, _ = env.reset(seed=seed)
+        first = agent.search(shown, np.random.default_rng(seed), simulations=1)
+        met.add(first.values()[0])
+        tree = agent.search(shown, np.random.default_rng(seed))
+        (behind,) = tree.children(0, 0)
+        assert tree.prior[2 * behind : 2 * behind + 2] == [0.5, 0.5]
+        assert tree.counts(behind)[1] > tree.counts(behind)[0] > 0 and tree.values(behind) == [0.0, 1.0]
+        assert tree.best_actions() == [0]
+    assert met == {0.0, 0.99 * 0.7}, "some first meet the end, some do not"
 
 
 class Found:

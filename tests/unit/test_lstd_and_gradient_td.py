@@ -93,6 +93,38 @@ def test_with_lambda_1_and_a_table_lstd_is_the_mean_return() -> None:
     assert_near(values[3:6], [-1.0, (1.5 + 0.875) / 2, 1.75], terms=11, size=5)
 
 
+def test_with_lambda_1_the_trace_ends_with_its_episode() -> None:
+    """Σ z (x - γ x')ᵀ w = Σ z r with z = Σ γᵏ x is Σ x (w·x - G) = 0: a state's value is the mean of what followed its visits, each to
+    the end of its own episode. A trace that went on would charge earlier episodes with later ones."""
+    visits: list[list[tuple[int, float]]] = [[]]
+    made = agent_class("lstd")
+
+    class Watching(made):  # type: ignore[misc, valid-type]
+        def learn(self, step: Step) -> Any:
+            visits[-1].append((int(step.obs), float(step.reward)))
+            if step.terminated:
+                visits.append([])
+            return super().learn(step)
+
+    gamma = 0.9
+    run: Any = rlbook.train(
+        Watching, "RandomWalk-v0", episodes=40, env_kwargs=WALK, features="table", gamma=gamma, trace_decay=1.0, eval_every=0
+    )  # fmt: skip
+    total, count = np.zeros(11), np.zeros(11)
+    for walk in visits:
+        after = 0.0
+        for state, reward in reversed(walk):
+            after = reward + gamma * after
+            total[state] += after
+            count[state] += 1
+    assert len(visits) == 41 and (count[1:10] > 4).all()
+    expected = total / np.maximum(count, 1)
+    seen = np.arange(11)[count > 0]
+    condition = np.linalg.cond(run.agent.a[np.ix_(seen, seen)])
+    assert condition < 1e4
+    assert_near(run.agent.values(), expected, terms=count.sum(), size=condition * np.abs(expected).max())
+
+
 def test_a_time_limit_is_no_termination_and_ends_the_trace() -> None:
     """State 4 pays 1 and leads to 5, cut there; 5 pays 3 and ends. v(4) = 1 + .9 · 3, although the episodes differ."""
     learner = agent("lstd", features="table", gamma=0.9, trace_decay=1.0)

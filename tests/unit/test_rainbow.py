@@ -106,6 +106,23 @@ def test_rows_are_drawn_in_proportion_to_their_priorities() -> None:
     assert stats.chisquare(counts[1:11], expected[1:] / expected[1:].sum() * counts[1:11].sum()).pvalue > 1e-3
 
 
+def test_a_new_row_has_the_largest_priority_that_any_row_ever_had() -> None:
+    """Not the largest of the last update, nor 1, and it's kept in a checkpoint; below 1 the first rows' 1 is the largest."""
+    priorities = Priorities(6, 0.5)
+    priorities.add(np.arange(2))
+    priorities.update(np.arange(2), np.array([0.25, 0.01]))
+    priorities.add(np.array([2]))
+    assert priorities.values[2] == 1.0
+    for error in (16.0, 4.0, 0.25):
+        priorities.update(np.arange(3), np.full(3, error))
+    priorities.add(np.array([3]))
+    assert priorities.values[3] == near((16 + 1e-6) ** 0.5) and priorities.values[:3].tolist() == near([(0.25 + 1e-6) ** 0.5] * 3)
+    other = Priorities(6, 0.5)
+    other.load_state_dict(priorities.state_dict())
+    other.add(np.array([4]))
+    assert other.values[4] == priorities.values[3]
+
+
 def test_the_exponent_zero_draws_uniformly_and_one_row_alone_is_always_drawn() -> None:
     priorities = Priorities(5, 0.0)
     priorities.add(np.arange(5))
