@@ -104,6 +104,26 @@ def test_the_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> None
     assert not both(lambda: agent_with(**settings), rows())
 
 
+@pytest.mark.parametrize(("log_ratio", "advantage", "moves"), [
+    (0.1, 1.0, True), (0.1, -1.0, True), (0.1, 0.0, False),
+    (3.0, 1.0, False), (3.0, -1.0, True), (-3.0, 1.0, True), (-3.0, -1.0, False),
+    (19.0, -1e-6, True), (21.0, -1e-6, False), (40.0, -1e-6, False), (21.0, 1e-6, False), (-40.0, 1.0, False),
+])  # fmt: skip
+def test_at_the_kinks_of_the_clip_the_gradient_is_the_books(log_ratio: float, advantage: float, moves: bool) -> None:
+    """Outside of the clip on the side that pays there's none; beyond the largest log ρ, 20, there is none although A < 0 isn't clipped."""
+    batch = rows()[torch.tensor([1])]
+    found = []
+    for plain in (False, True):
+        agent = agent_with(value_coef=0.0, max_grad_norm=1e9)
+        with plain_forms(plain), torch.no_grad():
+            batch.log_prob = agent.policy.evaluate(batch)[0] - log_ratio
+        batch.advantage = torch.full((1,), advantage, dtype=torch.float64)
+        with plain_forms(plain):
+            found.append(steps(agent, batch, 1)[1])
+    assert_close(*found, atol=ROUNDING, rtol=ROUNDING)
+    assert bool(found[0].abs().max() > ROUNDING) == moves
+
+
 def weighted_rows(*, unmasked: int = ROWS) -> Batch:
     """`rows` with unequal shares in the loss, as A2C's are given."""
     batch = rows()
@@ -236,6 +256,13 @@ def test_other_losses_and_networks_are_left_to_the_book(settings: dict[str, Any]
     if "micro_batch_size" in settings:
         batch.weight = torch.full((ROWS,), 1.0 / ROWS, dtype=torch.float64)
     assert both(lambda: agent_with(**settings), batch)
+
+
+def test_a_penalty_in_the_loss_is_left_to_the_book_and_one_in_the_reward_is_not() -> None:
+    batch = rows()
+    batch.reference_log_prob = batch.log_prob.flip(0)
+    assert both(lambda: agent_with(kl_coef=0.5, kl_in="loss", kl_estimator="k2"), batch)
+    assert not both(lambda: agent_with(kl_coef=0.5), batch)
 
 
 @pytest.mark.parametrize("kind", [PPO, A2C])

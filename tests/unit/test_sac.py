@@ -243,6 +243,17 @@ def test_the_targets_of_the_entropy_are_the_stated_ones() -> None:
         assert SAC(env, SACConfig(buffer_size=10, **config)).target_entropy == near(expected)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+def test_a_temperature_that_is_given_is_not_learned(temperature: float) -> None:
+    """Not even 0, of which everything but the reward is left: V(s) = Σ π Q."""
+    agent = linear(DISCRETE, [[0.0, 1.0, 2.0]] * 2, [[0.0, 1.0, 2.0]] * 2, [0.0, 0.0, 0.0], temperature=temperature)
+    loss = agent.actor_loss(minibatch(rows([[1.0]], [0], [0.0], [[1.0]], [False])))
+    assert agent.alpha == temperature and float(loss.metrics["temperature"]) == near(temperature, dtype="float32")
+    assert loss.loss.item() == near(-(1.0 + temperature * math.log(3.0)), dtype="float32", terms=6, size=3.0)
+    loss.loss.backward()
+    assert agent.temperature.log_alpha.grad in (None, 0.0)
+
+
 @pytest.mark.parametrize("gamma", [0.0, 0.5])
 def test_the_policy_of_one_state_becomes_the_soft_optimal_one(gamma: float) -> None:
     """π ∝ exp(r / α) and V = α log Σ exp(r / α) / (1 - γ), where every action leads back. Full batches, fixed α."""
@@ -300,6 +311,18 @@ def test_noise_is_held_as_long_as_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("actions", [BOX, DISCRETE], ids=str)
+def test_an_agent_that_was_saved_holds_its_noise_on(actions: Any) -> None:
+    """Saved within a hold of three: the copy holds the same noise for as long, and draws what the first one draws."""
+    env: Any = Spaces(1, actions, num_envs=4)
+    agent, other = (SAC(env, SACConfig(hidden_sizes=(), buffer_size=10, learning_starts=1_000, hold=3), seed) for seed in (0, 1))
+    seen = np.ones((4, 1), np.float32)
+    for _ in range(4):
+        agent.act(seen)
+    other.load_state_dict(agent.state_dict())
+    assert [other.act(seen).tolist() for _ in range(6)] == [agent.act(seen).tolist() for _ in range(6)]
+
+
+@pytest.mark.parametrize("actions", [BOX, DISCRETE], ids=str)
 def test_without_exploring_the_mode_is_taken_and_nothing_changes(actions: Any) -> None:
     env: Any = Spaces(1, actions)
     agent = SAC(env, SACConfig(hidden_sizes=(), buffer_size=10))
@@ -320,7 +343,11 @@ def test_actions_are_stored_between_minus_one_and_one_and_reach_the_environment_
     assert_near(torque, [[-2.0], [0.0], [2.0], [2.0]])
 
 
-@pytest.mark.parametrize(("num_envs", "train_every", "starts", "updates"), [(1, 1, 50, 50), (1, 4, 0, 25), (4, 4, 20, 20), (8, 4, 0, 12)])
+@pytest.mark.parametrize(("num_envs", "train_every", "starts", "updates"), [
+    (1, 1, 50, 50), (1, 4, 0, 25), (4, 4, 20, 20), (8, 4, 0, 12),
+    (3, 4, 0, 24),                                                      # of 99 steps: at 6, 9, 12, 18, 21, 24 and so on
+    (5, 3, 0, 20),
+])  # fmt: skip
 def test_updates_come_on_time(stage: Make, num_envs: int, train_every: int, starts: int, updates: int) -> None:
     options = {"learning_starts": starts, "train_every": train_every, "batch_size": 4, "gradient_steps": 2, "hidden_sizes": (4,)}
     theatre = stage("sac", "Pendulum-v1", num_envs=num_envs, buffer_size=200, **options)
