@@ -20,7 +20,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from rlbook.agent import Agent, State, Step, Totals
 from rlbook.algorithms.tabular.records import Memory, Record
-from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.algorithms.tabular.tabular_agent import TableAgent, is_mask_of_state
 from rlbook.checks import ENDLESS
 from rlbook.envs.outcomes import Outcomes, draw, normal
 from rlbook.errors import TrainingError
@@ -242,8 +242,9 @@ class EnvInteraction(ChunkedInteraction):
 
         def allow(state: int, info: dict[str, Any], terminated: bool, truncated: bool) -> None:
             self.action_mask = self._masks.read(info, self.action_mask, over=terminated or truncated)
-            if self.action_mask is not None and not terminated:
-                agent.forbid(state, self.action_mask, memory)
+            mask = self.action_mask
+            if mask is not None and is_mask_of_state(mask, terminated, truncated):
+                agent.forbid(state, mask, memory)
 
         noted = allow, self.action_mask is not None
         num_states = int(self.env.observation_space.n)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
@@ -50,8 +50,8 @@ def _clipped(space: spaces.Box) -> tuple[spaces.Space, Code]:
     low, high, whole = space.low, space.high, np.issubdtype(space.dtype, np.integer)
 
     def act(a: ArrayLike) -> np.ndarray:
-        a = np.asarray(a).reshape(*np.shape(a)[:-1], *space.shape)
-        return np.clip(np.rint(a) if whole else a, low, high).astype(space.dtype)
+        a = np.asarray(a).reshape((*np.shape(a)[:-1], *space.shape))
+        return np.asarray(np.clip(np.rint(a) if whole else a, low, high), dtype=space.dtype)
 
     flat_low, flat_high = (bound.reshape(-1).astype(np.float32) for bound in (low, high))
     return spaces.Box(flat_low, flat_high, dtype=np.float32), act
@@ -68,16 +68,28 @@ def _scaled(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
 
 
 def _joint(space: spaces.MultiDiscrete | spaces.MultiBinary, notes: list[str]) -> tuple[spaces.Space, Code]:
-    binary = isinstance(space, spaces.MultiBinary)
-    radix = np.full(int(np.prod(space.shape)), 2) if binary else space.nvec.reshape(-1)
+    start, radix = _parts(space)
     size = math.prod(int(n) for n in radix)
     if size > MAX_ACTIONS:
         raise RequestError(f"the joint action has {power(size)} values (at most {MAX_ACTIONS:,})")
-    start = 0 if binary else space.start.reshape(-1)
     table = np.stack(np.unravel_index(np.arange(size), radix), axis=-1) + start
     table = table.reshape(size, *space.shape).astype(space.dtype)
     notes.append(f"action: one of {size} combinations")
     return spaces.Discrete(size), lambda a: table[a]
+
+
+def joint_number(action: NDArray[Any], space: spaces.MultiDiscrete | spaces.MultiBinary) -> NDArray[np.int64]:
+    """The environment's actions [T, ...] as numbers [T] of combinations: the inverse of what `adapt_actions` does."""
+    start, radix = _parts(space)
+    parts = action.reshape(len(action), -1).astype(np.int64) - start
+    return np.asarray(np.ravel_multi_index(tuple(parts.T), tuple(radix.tolist())), dtype=np.int64)
+
+
+def _parts(space: spaces.MultiDiscrete | spaces.MultiBinary) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The lowest value of each part of an action, and how many values it has."""
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(math.prod(space.shape), dtype=np.int64), np.full(math.prod(space.shape), 2)
+    return space.start.reshape(-1), space.nvec.reshape(-1)
 
 
 def _binned(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code]:

@@ -18,6 +18,9 @@ from rlbook.errors import TrainingError
 from rlbook.interaction.action_masks import takes_action_mask
 from rlbook.interaction.spaces import adapt_to, as_chosen, is_image, outermost_keeper
 
+LEARNABLE = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
+"""Actions that an expert's can be compared with."""
+
 
 def greedy_action(agent: Agent, shown: ArrayLike, action_mask: NDArray[np.bool_] | None) -> Any:
     """What an agent would do in a state as the environment shows it, within a mask if it can keep to one."""
@@ -89,7 +92,7 @@ def check_advisable(env: gymnasium.Env | VectorEnv) -> None:
     if hasattr(env.unwrapped, "policy_kind"):
         raise ValueError("a right answer says how to go on from a right beginning, and nobody says how to go on from a wrong one")
     actions = getattr(env, "single_action_space", None) or env.action_space
-    if not isinstance(actions, spaces.Discrete | spaces.Box):
+    if not isinstance(actions, LEARNABLE):
         raise ValueError(f"actions of {actions} cannot be learned from")
 
 
@@ -100,7 +103,7 @@ def check_comparable(env: gymnasium.Env | VectorEnv) -> None:
     if is_image(getattr(env, "single_observation_space", None) or env.observation_space):
         raise ValueError("it looks at mixtures of two observations, and the mixture of two images is none")
     actions = getattr(env.unwrapped, "single_action_space", None) or env.unwrapped.action_space
-    if not isinstance(actions, spaces.Discrete | spaces.Box):
+    if not isinstance(actions, LEARNABLE):
         raise ValueError(f"actions of {actions} cannot be learned from")
 
 

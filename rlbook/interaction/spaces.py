@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
-from rlbook.interaction.action_spaces import Code, adapt_actions, power
+from rlbook.interaction.action_spaces import Code, adapt_actions, joint_number, power
 from rlbook.interaction.features import FeatureConfig, interval, make_features
 from rlbook.interaction.guards import (
     observation_check,
@@ -314,6 +314,8 @@ def as_chosen(action: NDArray[Any], space: spaces.Space) -> NDArray[Any]:
         return action.astype(np.int64) - int(space.start)
     if isinstance(space, spaces.Box):
         return action.reshape(len(action), -1).astype(np.float32)
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        return joint_number(action, space)
     raise ValueError(f"actions of {space} cannot be learned from")
 
 

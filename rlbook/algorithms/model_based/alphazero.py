@@ -56,7 +56,7 @@ from rlbook.algorithms.planning.search_tree import (
     with_noise,
 )
 from rlbook.algorithms.planning.simulators import Snapshots
-from rlbook.algorithms.planning.table_model import TERMINATED
+from rlbook.algorithms.planning.table_model import TERMINATED, TableModel
 from rlbook.checks import at
 from rlbook.data.positions import Positions
 from rlbook.functional.policy_losses import cross_entropy_loss
@@ -183,16 +183,19 @@ class AlphaZero(SearchAgent):
         _, _, visits, _, count, mean, used, bounds, path, rewards = found.tree
         num_actions, prior, world = found.num_actions, found.prior, self._world
         open_loop = found.mode == "open-loop"
+        # whether the mask is looked at when an action is chosen, since a node may have several
+        masked_later = found.mode != "closed" and not isinstance(world, TableModel)
 
         def choose(node: int) -> int:
-            allowed = world.allowed if open_loop else None
+            allowed = world.allowed if masked_later else None
             return select_puct(
                 node, num_actions, count, mean, prior, bounds, self.config.c, allowed
             )
 
         node, length, ending, new = descend(found, world, choose)
         if new and (ending != TERMINATED or open_loop):
-            first, allowed = node * num_actions, [1] * num_actions if open_loop else world.allowed
+            first = node * num_actions
+            allowed = [1] * num_actions if masked_later else world.allowed
             share, found.estimate[node] = self.expect(world.obs, allowed)
             prior[first : first + num_actions] = share
         value = 0.0 if ending == TERMINATED else found.estimate[node]

@@ -17,6 +17,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
@@ -52,6 +53,7 @@ from rlbook.checks import (
     saved_array,
     unit_interval,
 )
+from rlbook.errors import TrainingError
 from rlbook.functional.schedules import Constant, Inverse, Linear, Schedule
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
@@ -142,7 +144,7 @@ class TableAgent(Agent):
         return int(choose(self.memory, self.settings, self.rng, observation))
 
     def learn(self, step: Step) -> Metrics:
-        if step.next_action_mask is not None and not step.terminated:
+        if is_mask_of_state(step.next_action_mask, step.terminated, step.truncated):
             self.forbid(step.next_obs, step.next_action_mask)
         self.make_room(1)
         self.memory.clock[0] = self.progress
@@ -160,7 +162,7 @@ class TableAgent(Agent):
     @abstractmethod
     def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
         """Notes what the environment allows in a state, [A], in the tables; in those of `memory`,
-        where given. A table takes the mask to be a function of the state.
+        where given.
         """
 
     @abstractmethod
@@ -247,6 +249,14 @@ class ControlConfig(TableConfig):
         check_schedules(self, temperature=positive)
 
 
+def is_mask_of_state(mask: NDArray[np.bool_] | None, terminated: bool, truncated: bool) -> bool:
+    """Whether a mask after a step says what is allowed in the state that the step led to.
+
+    Where an episode ends nobody acts, and a mask that allows everything may stand for none.
+    """
+    return mask is not None and not terminated and not (truncated and bool(mask.all()))
+
+
 def _fixed(schedule: Schedule) -> float:
     """The value of a constant schedule; -1 for any other."""
     return float(schedule.value) if isinstance(schedule, Constant) else -1.0
@@ -271,9 +281,29 @@ class ControlAgent(TableAgent):
     }
 
     def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
+        """Raises TrainingError where this state's mask was another one before: Q(s, a) cannot be
+        a number and -∞ by turns.
+        """
+        mask = allowed.tobytes()
+        before = self._shown.setdefault(int(state), mask)
+        if before != mask:
+            first = np.frombuffer(before, dtype=np.bool_).astype(int).tolist()
+            raise TrainingError(
+                f"the action mask of state {state} was {first} and is now "
+                f"{allowed.astype(int).tolist()}: a table of action values needs masks that follow "
+                "from the state alone; smaller cells (bins) or an agent with a network, such as "
+                "dqn, may help"
+            )
         for name in self.value_tables:
             table = getattr(self.memory if memory is None else memory, name)
             forbid(table[state], allowed, float(self.config.initial_value))
+
+    @cached_property
+    def _shown(self) -> dict[int, bytes]:
+        """State → its mask [A] as bytes, of the states whose masks were shown; after loading, of
+        those in which something is forbidden.
+        """
+        return {}
 
     @property
     def q(self) -> np.ndarray:
@@ -354,6 +384,9 @@ class ControlAgent(TableAgent):
         for name in self.value_tables:
             table = getattr(self.memory, name)
             table[table == LOWEST] = FORBIDDEN
+        allowed = getattr(self.memory, self.value_tables[0]) > FORBIDDEN
+        masked = np.flatnonzero(~allowed.all(axis=1))
+        self._shown = {int(state): allowed[state].tobytes() for state in masked}
 
     def own_policy(self) -> np.ndarray | None:
         """π(a|s), [S, A]: how an on-policy agent acts now, exploration included.

@@ -1,0 +1,116 @@
+"""Masks that do not follow from what is shown, and actions of several parts: honoured, or refused in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from masked_doors import OPEN, Doors
+
+import rlbook
+from rlbook.interaction.action_spaces import adapt_actions, joint_number
+from rlbook.registry import agent_class
+
+CONTROL = (
+    "q_learning", "sarsa", "expected_sarsa", "double_q_learning", "n_step_sarsa", "sarsa_lambda", "watkins_q_lambda", "mc_control",
+    "off_policy_mc", "dyna_q", "dyna_q_plus",
+)  # fmt: skip
+
+
+class OneAllowed(gymnasium.Env):
+    """Allows one of three actions, another one each time; the two states say nothing of it. Another action raises."""
+
+    def __init__(self, numbers: bool = False) -> None:
+        self.numbers = numbers
+        self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32) if numbers else spaces.Discrete(2)
+        self.action_space = spaces.Discrete(3)
+        self.allowed = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._shown()
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if action != self.allowed:
+            raise RuntimeError(f"action {action} is forbidden, {self.allowed} is allowed")
+        obs, info = self._shown()
+        return obs, 1.0, bool(self.np_random.random() < 0.1), False, info
+
+    def _shown(self) -> tuple[Any, dict[str, Any]]:
+        self.allowed = int(self.np_random.integers(3))
+        obs = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32) if self.numbers else int(self.np_random.integers(2))
+        return obs, {"action_mask": (np.arange(3) == self.allowed).astype(np.int8)}
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("name", CONTROL)
+def test_a_table_says_that_the_masks_of_a_state_differ(name: str, numbers: bool) -> None:
+    options = {"bins": 2} if numbers else {}
+    with pytest.raises(rlbook.TrainingError, match=r"^the action mask of state \d was \[.*a table of action values needs masks"):
+        rlbook.train(name, OneAllowed(numbers), steps=200, eval_every=0, seed=1, **options)
+
+
+@pytest.mark.parametrize("name", ["q_learning", "double_q_learning"])
+def test_a_run_that_is_taken_up_again_knows_what_was_forbidden(name: str, tmp_path: Path) -> None:
+    rlbook.train(name, Doors(), steps=100, eval_every=0, folder=tmp_path / "run")
+    agent: Any = rlbook.load(tmp_path / "run", env=Doors()).agent
+    for room in range(4):
+        agent.forbid(room, OPEN[room])
+        with pytest.raises(rlbook.TrainingError, match=f"the action mask of state {room} was"):
+            agent.forbid(room, ~OPEN[room])
+
+
+@pytest.mark.parametrize("name", ["mcts", "alphazero"])
+@pytest.mark.parametrize("stochastic", ["auto", "chance", "open-loop"])
+def test_searches_keep_to_masks_that_do_not_follow_from_what_is_shown(name: str, stochastic: str) -> None:
+    run = rlbook.train(name, OneAllowed(), steps=30, eval_every=0, simulations=20, stochastic=stochastic, seed=1)
+    assert len(rlbook.evaluate(run, episodes=2).returns) == 2
+
+
+PARTS = [
+    spaces.MultiDiscrete([2, 3], start=[1, -1]), spaces.MultiBinary(3), spaces.MultiDiscrete([[2, 2], [3, 1]]), spaces.MultiBinary((2, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("space", PARTS, ids=str)
+def test_the_number_of_a_joint_action_is_the_one_that_makes_it(space: Any) -> None:
+    numbered, act = adapt_actions(space, agent_class("dqn"), 5, [])
+    assert isinstance(numbered, spaces.Discrete) and act is not None
+    numbers = np.arange(numbered.n)
+    np.testing.assert_array_equal(joint_number(act(numbers), space), numbers)
+    assert all(space.contains(act(number)) for number in numbers)
+
+
+class Takes(gymnasium.Env):
+    """Pays 1 for the largest action, of any space."""
+
+    def __init__(self, action_space: spaces.Space) -> None:
+        self.observation_space, self.action_space = spaces.Discrete(2), action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        return 1, float(np.sum(action)), bool(self.np_random.random() < 0.3), False, {}
+
+
+@pytest.mark.parametrize("space", [*PARTS[:2], spaces.Box(-1.0, 1.0, (), np.float32)], ids=str)
+@pytest.mark.parametrize("name", ["rce", "reward_model"])
+def test_walks_are_learned_from_whatever_the_actions_are(name: str, space: Any) -> None:
+    run = rlbook.train(name, Takes(space), steps=20, eval_every=0, walks=20, hidden_sizes=(8,))
+    assert run.steps >= 20
+
+
+def test_an_expert_with_joint_actions_is_followed() -> None:
+    expert = rlbook.train("q_learning", Takes(PARTS[0]), steps=2_000, eval_every=0, seed=0)
+    run = rlbook.train("dagger", Takes(PARTS[0]), steps=300, eval_every=0, expert=expert, seed=0)
+    np.testing.assert_array_equal(
+        [run.agent.act(np.eye(2, dtype=np.float32)[[state]], explore=False)[0] for state in (0, 1)],
+        expert.agent.greedy_policy(),  # type: ignore[attr-defined]
+    )
