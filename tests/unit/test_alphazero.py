@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from closeness import assert_near, near, widths
+from closeness import assert_near, near, rounding_bound, widths
 
 import rlbook
 from rlbook.agent import Step
@@ -258,6 +258,15 @@ def test_only_the_last_states_are_kept_and_values_are_told_in_reward_units() -> 
     assert agent.value(empty)[0] == near(agent.expect(empty[0])[1], **rounded)
 
 
+def test_it_learns_after_so_many_episodes() -> None:
+    agent, env = against_itself(simulations=2, train_every=3, gradient_steps=2)
+    done = []
+    for _ in range(7):
+        played(agent, (0, 3, 1, 4, 2), env)
+        done.append(int(agent.optimizer.state_dict()["steps"]))
+    assert done == [0, 0, 2, 2, 2, 4, 4]
+
+
 def test_a_minibatch_is_turned_together_with_what_was_recommended() -> None:
     """Each image stays the game it was: π, the cells that are free, still says which those are; all eight images come up."""
     agent, _ = against_itself()
@@ -286,11 +295,46 @@ def test_playing_somebody_it_searches_the_game_and_not_its_opponent() -> None:
     assert trees[0].counts() == trees[1].counts() and trees[0].values() == trees[1].values()
 
 
-def test_greedy_play_is_the_same_again_and_without_noise() -> None:
-    agent, env = against_itself(simulations=20)
+@pytest.mark.parametrize("fraction", [0.0, 0.25, 0.6])
+def test_at_the_root_the_noise_has_its_share_of_the_prior(fraction: float) -> None:
+    """The prior is (1 - ε) P + ε η: η adds up to 1, is drawn anew for each move, and is nowhere below 0."""
+    agent, env = against_itself(simulations=2, noise_fraction=fraction, noise_alpha=0.5)
     shown, _ = env.reset(seed=0)
+    prior, seen = np.array(agent.expect(shown)[0]), []
+    for _ in range(6):
+        agent.act(shown)
+        assert agent.tree is not None
+        noise = np.array(agent.tree.prior[:9]) - (1 - fraction) * prior
+        assert noise.min() >= -rounding_bound("float64", terms=9) and noise.sum() == near(fraction, terms=9, size=1.0)
+        seen.append(noise.tolist())
+    assert (np.ptp(seen, axis=0).max() > 0.1 * fraction) == (fraction > 0)
+
+
+def test_in_training_moves_are_drawn_by_their_visits_at_the_temperature_of_this_time() -> None:
+    """τ from 1 to 0: at first moves that are seldom visited are played, too; in the second half the most visited alone."""
+    agent, env = against_itself(simulations=30, temperature="linear(1.0, 0.0, 0.5)")
+    shown, _ = env.reset(seed=0)
+    for progress, always in ((0.0, False), (0.5, True), (0.9, True)):
+        agent.progress = progress
+        played = []
+        for _ in range(12):
+            move = agent.act(shown)
+            assert agent.tree is not None
+            counts = agent.tree.counts()
+            played.append(counts[move] == max(counts))
+        assert all(played) == always
+
+
+def test_greedy_play_is_the_same_again_and_without_noise() -> None:
+    agent, env = against_itself(simulations=20, greedy_simulations=30)
+    shown, _ = env.reset(seed=0)
+    asked: list[int | None] = []
+    search = agent.search
+    agent.search = lambda *args, simulations=None, **options: (  # type: ignore[method-assign]
+        asked.append(simulations) or search(*args, simulations=simulations, **options)
+    )
     before = rlbook.seeding.rng_state(agent.rng)
     assert len({agent.act(shown, explore=False) for _ in range(3)}) == 1
-    assert rlbook.seeding.rng_state(agent.rng) == before and agent.tree is None
+    assert rlbook.seeding.rng_state(agent.rng) == before and agent.tree is None and asked == [30, 30, 30]
     agent.act(shown)
     assert agent.tree is not None and agent.tree.prior[:9] != agent.expect(shown)[0]

@@ -14,7 +14,7 @@ from closeness import assert_near, near, widths
 
 import rlbook
 from rlbook.agent import Parts
-from rlbook.algorithms.imitation.gail import GAIL
+from rlbook.algorithms.imitation.gail import GAIL, Compared
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.functional.adversarial import discriminator_loss, gradient_penalty, hurry_reward, log_ratio_reward, survival_reward
@@ -83,6 +83,21 @@ def test_second_gradients_through_the_fast_mlp_are_right(activation: str) -> Non
     assert any(part.abs().max() > 1e-3 for part in gradients[0])
     if activation == "tanh":                 # a kink has no second derivative to compare with
         assert torch.autograd.gradgradcheck(network, (expert.requires_grad_(),))
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, 3.0])
+def test_the_discriminator_minimises_its_loss_and_so_much_of_the_penalty(weight: float) -> None:
+    config = GAIL.Config(gradient_penalty=weight, hidden_sizes=(4,))
+    agent = GAIL(adapted_vector(GAIL, Recipe.of("Maze-v0"), 2, config), config)
+    generator = torch.Generator().manual_seed(0)
+    expert, policy = (torch.randn(6, agent.discriminator.network.weights[0].shape[1], generator=generator) for _ in range(2))
+    share = torch.rand(6, generator=generator)
+    found = agent.judge_loss(Compared(expert, policy, share))
+    f = agent.discriminator.network
+    parts = [discriminator_loss(f(expert).squeeze(-1), f(policy).squeeze(-1)).item()]
+    parts.append(gradient_penalty(lambda x: f(x).squeeze(-1), expert, policy, share).item())
+    assert found.loss.item() == near(parts[0] + weight * parts[1], dtype="float32", terms=6 * widths(f))
+    assert found.metrics["discriminator_loss"].item() == near(parts[0], dtype="float32", terms=6 * widths(f)) and parts[1] > 0.1
 
 
 def occupancy(policy: np.ndarray, gamma: float) -> np.ndarray:

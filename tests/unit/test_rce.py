@@ -71,14 +71,14 @@ def text(*answer: int, score: float | None = None) -> Episode:
     return Episode(np.array([1, 5, 6]), np.array(answer), reward)
 
 
-@pytest.mark.parametrize("micro", [None, 1])
-def test_the_loss_is_the_weighted_sum_of_each_answers_own(micro: int | None) -> None:
-    """Scores 3 and 1 standardise to ±1; at τ = 1 their weights are 1 / (1 + e^∓2)."""
+@pytest.mark.parametrize(("micro", "temperature"), [(None, 1.0), (1, 1.0), (None, 0.5), (1, 4.0)])
+def test_the_loss_is_the_weighted_sum_of_each_answers_own(micro: int | None, temperature: float) -> None:
+    """Scores 3 and 1 standardise to ±1; at τ their weights are 1 / (1 + e^∓(2 / τ))."""
     group = [text(7, 2, score=3.0), text(7, 7, 7, 2, score=1.0)]
     alone = [agent_for("Addition-v0", score_temperature=1.0).train_on(Groups([[one]])[np.array([0])])["loss"] for one in group]
-    agent = agent_for("Addition-v0", score_temperature=1.0, micro_batch_size=micro)
+    agent = agent_for("Addition-v0", score_temperature=temperature, micro_batch_size=micro)
     found = agent.train_on(Groups([group])[np.array([0])])
-    better = 1 / (1 + math.exp(-2))
+    better = 1 / (1 + math.exp(-2 / temperature))
     assert found["loss"] == near(better * alone[0] + (1 - better) * alone[1], dtype="float32", terms=widths(agent.policy))
     assert found["best_weight"] == near(better, dtype="float32", terms=2)
 
