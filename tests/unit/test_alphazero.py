@@ -258,6 +258,17 @@ def test_only_the_last_states_are_kept_and_values_are_told_in_reward_units() -> 
     assert agent.value(empty)[0] == near(agent.expect(empty[0])[1], **rounded)
 
 
+def test_an_agent_that_was_saved_draws_the_moves_and_minibatches_that_the_first_one_draws() -> None:
+    (agent, env), (other, _) = (against_itself(seed, simulations=3, batch_size=4, gradient_steps=3) for seed in (0, 1))
+    played(agent, (0, 3, 1, 4, 2), env)
+    other.load_state_dict(agent.state_dict())
+    for one in (agent, other):
+        played(one, (4, 0, 8, 2, 1, 7, 6, 3, 5), env)
+    assert rlbook.seeding.rng_state(other.rng) == rlbook.seeding.rng_state(agent.rng)
+    for ours, theirs in zip(agent.network.parameters(), other.network.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_it_learns_after_so_many_episodes() -> None:
     agent, env = against_itself(simulations=2, train_every=3, gradient_steps=2)
     done = []

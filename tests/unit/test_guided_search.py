@@ -17,6 +17,8 @@ from rlbook.algorithms.planning.simulators import simulator_of
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.book import tabular_language_model as three_tokens
+from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular_env import TabularEnv
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import play
@@ -135,6 +137,20 @@ def test_on_the_maze_the_same_class_with_exact_values_walks_as_well_as_anyone_ca
     guide = Looker(planner.agent.values(), 4)
     found = GuidedSearch(guide, GuidedSearchConfig(simulations=64, gamma=planner.agent.config.gamma), table=model)
     assert play(found, task, 4, 0).mean == rlbook.evaluate(planner, episodes=4).mean
+
+
+@pytest.mark.parametrize(("gamma", "length"), [(0.5, 1), (1.0, 2)])
+def test_what_comes_later_is_discounted(gamma: float, length: int) -> None:
+    """1 at once, or 1.5 after a step that pays nothing: γ · 1.5 is 0.75 or 1.5."""
+    transitions = np.zeros((6, 3))
+    transitions[[0, 1, 2, 3, 4, 5], [2, 1, 2, 2, 2, 2]] = 1.0
+    rewards = np.array([[1.0, 0.0], [1.5, 1.5], [0.0, 0.0]])
+    model = TabularMDP.from_arrays(transitions, rewards, terminal=[False, False, True], initial=[1.0, 0.0, 0.0])
+    task = Recipe.of(TabularEnv(model))
+    table = simulator_of(task.make(), None, 2)
+    assert isinstance(table, TableModel)
+    found = GuidedSearch(Looker(np.zeros(3), 2), GuidedSearchConfig(simulations=50, gamma=gamma), table=table)
+    assert play(found, task, 1, 0).lengths.tolist() == [length]
 
 
 def test_searching_changes_nothing_in_the_run(adder: rlbook.Run) -> None:

@@ -65,6 +65,18 @@ def test_an_imagined_step_is_what_the_members_say_of_the_policys_action(env: str
     assert found.reward.dtype == agent.replay.rows.reward.dtype and found.terminated.dtype == torch.bool
 
 
+def test_a_termination_is_imagined_where_it_is_likelier_than_not() -> None:
+    agent = agent_in("CartPole-v1", members=1)
+    agent.model = Known()
+    stored = agent.replay.rows_at(np.arange(1)).obs
+    after = agent.model.forward(stored, agent.model.encoded(agent.imagined_step(stored).action)).next_obs[..., 0]
+    for log_odds in (-0.3, 0.3):                                         # the action is 0 or 1, by chance
+        agent.model.end = after.item() - log_odds
+        found = [agent.imagined_step(stored) for _ in range(12)]
+        odds = [one.next_obs[0, 0].item() - agent.model.end for one in found]
+        assert any(abs(each) < 0.4 for each in odds) and [bool(one.terminated) for one in found] == [each > 0 for each in odds]
+
+
 def test_the_actions_are_the_policys_and_not_the_stored_ones() -> None:
     """A policy that is sure of action 0.5: tanh u = 0.5 and σ = e^-20."""
     agent = agent_in(members=1)
