@@ -37,8 +37,30 @@ def rng_state(rng: np.random.Generator) -> dict[str, Any]:
     return dict(rng.bit_generator.state)
 
 
+_WORDS = {"state": 2**128, "inc": 2**128}
+_HALF = {"has_uint32": 2, "uinteger": 2**32}     # half a word that was drawn and not used
+
+
+def check_rng_state(state: object) -> None:
+    """Raises ValueError unless this is a state of PCG64; numpy itself takes texts, fractions and -1."""
+    words = state.get("state") if isinstance(state, dict) else None
+    fits = (
+        isinstance(state, dict) and state.keys() == {"bit_generator", "state", *_HALF} and state["bit_generator"] == "PCG64"
+        and isinstance(words, dict) and words.keys() == _WORDS.keys()
+        and all(_below(words[name], end) for name, end in _WORDS.items())
+        and all(_below(state[name], end) for name, end in _HALF.items()) and words["inc"] % 2 == 1
+    )  # fmt: skip
+    if not fits:
+        raise ValueError("the saved state of a random generator is damaged")
+
+
+def _below(number: object, end: int) -> bool:
+    return type(number) is int and 0 <= number < end
+
+
 def set_rng_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
     """The inverse of `rng_state`. Raises ValueError where it is no generator's state."""
+    check_rng_state(state)
     try:
         rng.bit_generator.state = state
     except (TypeError, KeyError, OverflowError, AttributeError) as error:

@@ -121,20 +121,28 @@ def _own_modules(allowed: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _termination_raises() -> Iterator[None]:
-    """SIGTERM becomes an exception, as SIGINT is already, so that everything is closed on the way out."""
+    """SIGTERM becomes an exception, as SIGINT is already, so that everything is closed on the way out.
+
+    Where the shell has set SIGINT to be ignored, as it does for what a script starts with `&`, Python
+    leaves it so: a command then asks for it, too.
+    """
 
     def stop(signum: int, _frame: FrameType | None) -> None:
         raise Interrupted(signum)
 
+    asked = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        asked.append(signal.SIGINT)
     try:
-        previous = signal.signal(signal.SIGTERM, stop)
+        previous = {signum: signal.signal(signum, stop) for signum in asked}
     except ValueError:                       # not the main thread
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
 
 
 if __name__ == "__main__":                   # python -m rlbook.cli.main

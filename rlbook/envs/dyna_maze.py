@@ -13,6 +13,7 @@ from rlbook.envs.layouts import ACTION_NAMES, GOAL, MOVES, START, WALL
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.mdp_arrays import from_entries
 from rlbook.envs.outcomes import Entries
+from rlbook.envs.snapshots import check_array, saved_steps
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.envs.tabular_vector import TabularVectorEnv
 
@@ -128,7 +129,7 @@ class DynaMaze(TabularEnv):
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
         super().restore(snapshot)
-        self.steps = int(snapshot["steps"])
+        self.steps = saved_steps("steps", snapshot["steps"])
         self._enter_phase()
 
     def phase_at(self, steps: IntOrArray) -> IntOrArray:
@@ -184,7 +185,7 @@ class DynaMazeVector(TabularVectorEnv):
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
         super().restore(snapshot)
-        self.ages = snapshot["ages"].copy()
+        self.ages = check_array("ages", snapshot["ages"], self.ages, low=0)
 
     def _enter_phases(self) -> None:
         cells = self.env._grids[0].marks.size

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from rlbook.envs.maze_tables import NUM_ACTIONS, maze_tables, slipped
 from rlbook.envs.rendering import draw_pixels, draw_text
 from rlbook.envs.snapshots import check_state
+from rlbook.seeding import set_rng_state
 
 if TYPE_CHECKING:
     from rlbook.envs.mdp import TabularMDP
@@ -130,7 +131,7 @@ class Maze(gymnasium.Env):
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
         self._state = check_state(snapshot["state"], self.tables.layout.num_states)
-        self.np_random.bit_generator.state = snapshot["rng"]
+        set_rng_state(self.np_random, snapshot["rng"])
 
     def model(self) -> TabularMDP:
         """The same dynamics as a finite model, for planning."""

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from rlbook.envs.maze import check_render_mode
 from rlbook.envs.maze_tables import NUM_ACTIONS, MazeTables, maze_tables, slipped
 from rlbook.envs.rendering import draw_pixels, draw_text
-from rlbook.envs.snapshots import check_states
+from rlbook.envs.snapshots import check_array, check_states
 from rlbook.envs.vector_resets import check_count, reset_mask, seed_list
+from rlbook.seeding import set_rng_state
 
 NEVER = np.iinfo(np.int64).max
 
@@ -173,12 +174,14 @@ class MazeVector(VectorEnv):
         """The inverse of `snapshot`."""
         self._place = check_states(snapshot["place"], self._place, len(self._state))
         self._clock = 0
-        self._deadline = np.array(snapshot["steps_left"], dtype=np.int64)
+        self._deadline = check_array("steps_left", snapshot["steps_left"], self._deadline)
         self._next_deadline = self._earliest_deadline()
+        if len(snapshot["rngs"]) != self.num_envs:
+            raise ValueError(f"a snapshot must have {self.num_envs} generators.")
         for index, state in enumerate(snapshot["rngs"]):
             self._rngs[index] = None
             if state is not None:
-                self._rng(index).bit_generator.state = state
+                set_rng_state(self._rng(index), state)
 
     def render(self) -> tuple[Any, ...] | None:
         """One frame for each environment, as `Maze.render` draws it; None (after printing) for "human"."""

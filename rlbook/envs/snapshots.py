@@ -12,6 +12,22 @@ def check_state(state: int, num_states: int) -> int:
     return int(state)
 
 
+def check_array(name: str, value: object, current: np.ndarray, *, low: float = -np.inf, high: float = np.inf) -> np.ndarray:
+    """A copy of an array of a snapshot. Raises ValueError unless it is one like the `current` one, in [low, high]."""
+    if not isinstance(value, np.ndarray) or value.dtype != current.dtype or value.shape != current.shape:
+        raise ValueError(f"a snapshot's {name} must be an array {current.dtype} {list(current.shape)}.")
+    if value.size and value.dtype != np.bool_ and not (value.min() >= low and value.max() <= high):
+        raise ValueError(f"a snapshot's {name} must be in [{low:g}, {high:g}].")
+    return value.copy()
+
+
+def saved_steps(name: str, value: object) -> int:
+    """A number of steps in a snapshot. Raises ValueError unless it is one."""
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ValueError(f"a snapshot's {name} must be an integer of at least 0.")
+    return value
+
+
 def check_states(states: np.ndarray, current: np.ndarray, num_states: int) -> np.ndarray:
     """A copy of the states [N] of N environments. Raises ValueError unless they are shaped like the `current` ones and exist."""
     if not isinstance(states, np.ndarray) or states.dtype != current.dtype or states.shape != current.shape:

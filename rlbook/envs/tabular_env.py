@@ -15,6 +15,7 @@ from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.outcome_lists import OutcomeLists, OutcomeRows, drawn_from
 from rlbook.envs.rendering import FREE_COLOUR, draw_cells
 from rlbook.envs.snapshots import check_state
+from rlbook.seeding import set_rng_state
 
 MODES = ("ansi", "rgb_array", "human")
 
@@ -89,7 +90,7 @@ class TabularEnv(gymnasium.Env):
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
         self._state = check_state(snapshot["state"], self._model.num_states)
-        self.np_random.bit_generator.state = snapshot["rng"]
+        set_rng_state(self.np_random, snapshot["rng"])
 
     def model(self) -> TabularMDP:
         """The table itself, for planning. The same object each time."""

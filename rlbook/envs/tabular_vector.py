@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.outcomes import normal
-from rlbook.envs.snapshots import check_states
+from rlbook.envs.snapshots import check_array, check_states
 from rlbook.envs.tabular_env import MODES, TabularEnv, check_feasible
 from rlbook.envs.uniforms import Uniforms
 from rlbook.envs.vector_resets import check_count, reset_mask, seed_list
@@ -121,8 +121,10 @@ class TabularVectorEnv(VectorEnv):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
-        self._state, self._steps = check_states(snapshot["state"], self._state, self.env._model.num_states), snapshot["steps"].copy()
-        self._terminated, self._truncated = snapshot["terminated"].copy(), snapshot["truncated"].copy()
+        self._state = check_states(snapshot["state"], self._state, self.env._model.num_states)
+        self._steps = check_array("steps", snapshot["steps"], self._steps, low=0)
+        self._terminated = check_array("terminated", snapshot["terminated"], self._terminated)
+        self._truncated = check_array("truncated", snapshot["truncated"], self._truncated)
         self._uniforms.restore(snapshot["uniforms"])
 
     def render(self) -> tuple[Any, ...] | None:

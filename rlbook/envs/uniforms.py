@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from rlbook.envs.snapshots import check_array
+from rlbook.seeding import set_rng_state
+
 BLOCK = 64
 
 
@@ -46,8 +49,11 @@ class Uniforms:
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
-        self._ahead, self._used = snapshot["ahead"].copy(), snapshot["used"].copy()
+        self._ahead = check_array("uniform numbers", snapshot["ahead"], self._ahead, low=0, high=1)
+        self._used = check_array("used numbers", snapshot["used"], self._used, low=0, high=BLOCK)
+        if len(snapshot["rngs"]) != len(self._rngs):
+            raise ValueError(f"a snapshot must have {len(self._rngs)} generators.")
         for index, state in enumerate(snapshot["rngs"]):
             self._rngs[index] = None
             if state is not None:
-                self._rng(index).bit_generator.state = state
+                set_rng_state(self._rng(index), state)

@@ -295,11 +295,15 @@ def _check_space(env: str, name: str, space: object) -> None:
     """Raises RequestError where there is no such space, or one with nothing in it, or with more than any memory takes."""
     if not isinstance(space, spaces.Space):
         raise RequestError(f"environment {env!r} must have an {name} of gymnasium's, got {'none' if space is None else repr(space)[:60]}")
-    parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces if isinstance(space, spaces.Tuple) else ()
-    for part in parts:
-        _check_space(env, name, part)
-    size = 1 if parts or space.shape is None else math.prod(space.shape)
-    if size == 0 and not parts:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = list(space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)
+        for part in parts:
+            _check_space(env, name, part)
+        if not parts:
+            raise RequestError(f"environment {env!r} has an {name} without parts, in which there is nothing to see or to choose")
+        return
+    size = 1 if space.shape is None else math.prod(space.shape)
+    if size == 0:
         raise RequestError(f"environment {env!r} has an {name} of shape {space.shape}, in which there is nothing to see or to choose")
     if size > LARGEST:
         raise RequestError(f"environment {env!r} has an {name} of {size:,} numbers, and {LARGEST:,} are the most")

@@ -168,7 +168,10 @@ PLAIN_NUMBERS = (float, int, np.floating, np.integer, np.bool_)
 def number(reward: object) -> float:
     """The reward as a float. Raises BadAnswer where it is no single number; a NaN is one."""
     if isinstance(reward, PLAIN_NUMBERS):
-        return float(reward)
+        try:
+            return float(reward)
+        except OverflowError:
+            raise BadAnswer(f"the reward must be a number that a float holds, got {_short(reward)}") from None
     array = _scalar(reward)
     try:
         if array is not None and array.dtype.kind in "fiubO":            # O: a Fraction, a Decimal

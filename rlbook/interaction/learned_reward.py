@@ -21,6 +21,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import State
+from rlbook.checks import saved_array, saved_number
 from rlbook.interaction.guards import METRICS
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import Observations, as_chosen, outermost_keeper
@@ -83,7 +84,7 @@ class PaidEnv(gymnasium.Wrapper):
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`."""
         self.env.get_wrapper_attr("restore")(state["env"])
-        self._true_return = state["true_return"]
+        self._true_return = saved_number("true_return", state["true_return"])
 
     def _row(self, obs: Observations) -> Any:
         """One observation as N = 1 of them."""
@@ -129,7 +130,9 @@ class PaidVectorEnv(VectorWrapper):
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`."""
         outermost_keeper(self.env).restore(state["env"])
-        self._obs, self._over, self._true_return = state["obs"], state["over"].copy(), state["true_return"].copy()
+        shape = self._over.shape
+        self._obs, self._over = state["obs"], saved_array("over", state["over"], np.bool_, shape)
+        self._true_return = saved_array("true_return", state["true_return"], np.float64, shape)
 
 
 def model_weight(env: gymnasium.Env | VectorEnv) -> float | None:

@@ -10,8 +10,10 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import ArrayLike
 
 from rlbook.agent import State
+from rlbook.checks import saved_count
 from rlbook.errors import TrainingError
 from rlbook.interaction.guards import unpack_reset, unpack_step
+from rlbook.seeding import set_rng_state
 
 
 class ResumableEnv(gymnasium.Wrapper):
@@ -61,13 +63,13 @@ class ResumableEnv(gymnasium.Wrapper):
         self.env.reset()
         env.restore(state["env"])
         for limit, elapsed in zip(self._limits, state["elapsed"], strict=True):
-            limit._elapsed_steps = elapsed
+            limit._elapsed_steps = saved_count("elapsed steps", elapsed)
 
     def _replay(self, state: State) -> None:
         self._start = {"seed": state["seed"], "rng": state["rng"]}
         self.actions = list(state["actions"])
         if state["seed"] is None:
-            self.unwrapped.np_random.bit_generator.state = state["rng"]
+            set_rng_state(self.unwrapped.np_random, state["rng"])
         obs, _ = self.env.reset(seed=state["seed"])
         for action in self.actions:
             obs = self.env.step(action)[0]

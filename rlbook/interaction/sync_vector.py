@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from rlbook.agent import State
+from rlbook.checks import saved_array
 from rlbook.interaction.action_masks import ACTION_MASK, HAS_MASK
 from rlbook.interaction.guards import METRICS, BadAnswer, number, outside, unpack_step
 from rlbook.interaction.resumable import ResumableEnv
@@ -105,7 +106,9 @@ class SyncVector(VectorEnv):
         """The inverse of `snapshot`."""
         for env, saved in zip(self.envs, state["envs"], strict=True):
             env.restore(saved)
-        self._terminated, self._truncated = state["terminated"].copy(), state["truncated"].copy()
+        shape = (self.num_envs,)
+        self._terminated = saved_array("terminated", state["terminated"], np.bool_, shape)
+        self._truncated = saved_array("truncated", state["truncated"], np.bool_, shape)
 
     def close_extras(self, **kwargs: object) -> None:
         """Closes the environments."""

@@ -162,6 +162,8 @@ class VectorInteraction:
         assert self.rng is not None
         shape = (self.env.num_envs,)
         valid = saved_array("valid", state["valid"], np.bool_, shape)
+        if state["obs"] is not None and not (valid.any() if self.rollout == "episodes" else valid.all()):
+            raise ValueError("the saved valid must be true where an episode goes on")
         returns = saved_array("return", state["return"], np.float64, shape)
         lengths = saved_array("length", state["length"], np.int64, shape, low=0)
         self.steps, self.episodes = saved_count("steps", state["steps"]), saved_count("episodes", state["episodes"])

@@ -20,6 +20,7 @@ from rlbook.llm.tasks import AdditionTask, ReverseTask
 from rlbook.llm.tasks.task import Task, built
 from rlbook.llm.token_rows import TokenRows, TokenRules
 from rlbook.llm.tokenizer import Codec
+from rlbook.seeding import set_rng_state
 
 Observation = dict[str, Any]
 
@@ -177,7 +178,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
         self.rows.set_state(state["rows"])
-        self.np_random.bit_generator.state = state["rng"]
+        set_rng_state(self.np_random, state["rng"])
 
     def _observation(self) -> Observation:
         return {"tokens": self.rows.tokens[0].copy(), "length": np.int64(self.rows.lengths[0])}
@@ -246,7 +247,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         self.rows.set_state(state["rows"])
         self.generators = [np.random.Generator(np.random.PCG64()) for _ in state["rng"]]
         for generator, generator_state in zip(self.generators, state["rng"], strict=True):
-            generator.bit_generator.state = generator_state
+            set_rng_state(generator, generator_state)
 
     def _observation(self) -> Observation:
         return {"tokens": self.rows.tokens.copy(), "length": self.rows.lengths.copy()}

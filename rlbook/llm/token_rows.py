@@ -10,6 +10,7 @@ import numpy as np
 
 from rlbook.checks import check, optional, positive_int
 from rlbook.data.schemas import Example, Message
+from rlbook.envs.snapshots import check_array
 from rlbook.llm.rewards import Asked, Completion, Rewards
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.tokenizer import Codec, character_codec, folder_codec
@@ -200,8 +201,12 @@ class TokenRows:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """The inverse of `state`."""
+        width, largest = self.tokens.shape[1], self.rules.observed_vocabulary - 1
+        prompts = (-len(self.prompt), len(self.rules.prompts) - 1)             # below 0: not started
+        ranges = {"tokens": (0, largest), "lengths": (0, width), "prompt": prompts}
         for name in ("tokens", "lengths", "prompt", "terminated", "truncated"):
-            getattr(self, name)[...] = state[name]
+            low, high = ranges.get(name, (-np.inf, np.inf))
+            getattr(self, name)[...] = check_array(name, state[name], getattr(self, name), low=low, high=high)
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int) -> np.ndarray:

@@ -86,7 +86,8 @@ def save_checkpoint(folder: str | Path, step: int, state: State, *, keep: int | 
         _prune(directory, step, {step, keep, (read_best(folder) or (None,))[0]})
         _prune_frozen(directory, set(frozen))
     except OSError as error:
-        raise CheckpointError(f"The checkpoint of step {step} was not written ({reason(error)}); the earlier ones are intact.") from error
+        earlier = "; the earlier ones are intact" if _steps(directory) else ""
+        raise CheckpointError(f"The checkpoint {directory / str(step)} was not written ({reason(error)}){earlier}.") from error
     return directory / str(step)
 
 

@@ -153,7 +153,10 @@ def read(directory: int, name: str, limit: int) -> bytes:
 def read_whole(directory: int, name: str, limit: int) -> bytearray:
     """As `read`, in memory that arrays can be laid over and written to."""
     with open(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), "rb") as file:
-        content = bytearray(_size(file, name, limit))
+        size = _size(file, name, limit)
+        if size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):    # a file may be sparse
+            raise OSError(errno.EFBIG, f"it has {size} bytes, more than this machine has memory", name)
+        content = bytearray(size)
         del content[file.readinto(content) :]
     return content
 

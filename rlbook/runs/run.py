@@ -32,6 +32,7 @@ from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
 from rlbook.runs.options import RunOptions
 from rlbook.runs.parts import check_device, check_digests, device_of, digests_of
 from rlbook.runs.request import Request
+from rlbook.runs.saved_parts import check_parts
 from rlbook.runs.setup import set_up
 from rlbook.runs.sources import DataSource, EnvironmentSource
 from rlbook.runs.state_check import check_alike, check_report, check_shown
@@ -207,12 +208,19 @@ class Run:
                 raise StateError(f"it is of step {step} and says that {self.steps} were taken")
         except TrainingError:
             raise
-        except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+        except Exception as error:           # whatever a state may make of those who read it
             name = f"{self.request.algorithm} on {self.request.recipe.name}"
             raise CheckpointError(f"the checkpoint in {self.folder} does not fit {name}: {' '.join(str(error).split())}") from error
 
     def _check(self, state: State) -> None:
         """Raises StateError unless a saved state is one of this run's. An agent that has learned is no measure of how one begins."""
+        env = self._source.interaction.env if isinstance(self._source, EnvironmentSource) else None
+        if env is None:
+            seen, taken = None, None
+        else:
+            seen = getattr(env, "single_observation_space", env.observation_space)
+            taken = getattr(env, "single_action_space", env.action_space)
+        check_parts(state, "", seen, taken)
         check_report(state["report"], REPORTS + 1)
         untouched, self._untouched = self._untouched, False
         if untouched and type(self.agent).__module__.startswith("rlbook."):      # a class of the user's own may keep what it likes

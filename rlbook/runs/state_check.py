@@ -40,6 +40,8 @@ def check_alike(found: Any, made: Any, where: str) -> None:
             check_alike(one, other, f"{where}/{index}")
     elif hasattr(made, "dtype"):
         _check_array(found, made, where)
+    elif type(made) is float and math.isfinite(made) and not math.isfinite(found):
+        raise StateError(f"{where} is {found}, which is not finite")
     elif type(made) is int and made >= 0 > found:
         raise StateError(f"{where} is {found}, which is below 0")
 

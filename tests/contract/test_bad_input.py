@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from gymnasium import spaces
 
 import rlbook
+from rlbook.cli import main as cli
 from rlbook.runs.checkpoints import latest
 from rlbook.runs.files import lock
 
@@ -260,6 +262,19 @@ def _train_with_little_space(folder: Path) -> int:
     except rlbook.TrainingError as error:
         return 0 if "file too large" in str(error).lower() and "\n" not in str(error) else 2
     return 3
+
+
+def test_a_disk_that_is_full_at_step_0_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = tmp_path / "run"
+    monkeypatch.setattr("rlbook.runs.checkpoints.write_directory", full)
+    assert cli.main(["train", "q_learning", "Maze-v0", "--steps", "20", "--out", str(folder)]) == 1
+    reason = f"The checkpoint {folder / 'checkpoints' / '0'} was not written (no space left on device)"
+    assert capsys.readouterr().err.splitlines()[-1] == f"rlbook: {reason}; no checkpoint was written before"
 
 
 class Breaking(gymnasium.Env):

@@ -146,6 +146,23 @@ def test_an_interrupt_stops_all_seeds_and_the_same_command_goes_on(here: Path, c
     assert {name for name in ours if ours[name] != single.get(name)} == set()
 
 
+def test_seeds_obey_an_interrupt_that_the_shell_had_set_to_be_ignored(here: Path) -> None:
+    """As `trap '' INT` does, and a script for what it starts with `&`. The signal goes to the command alone."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)                 # which the process inherits
+    try:
+        process = start("sarsa", "Maze-v0", "--steps", "1000000000", "--seeds", "1", "--out", "many")
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    try:
+        while latest(Path("many/seed-0")) is None and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_seeds_end_with_the_command_that_started_them(here: Path) -> None:
     process = start("sarsa", "Maze-v0", "--steps", "1000000000", "--seeds", "1", "--out", "many")
     while latest(Path("many/seed-0")) is None and process.poll() is None:

@@ -360,10 +360,12 @@ HUGE._shape = (10**9,)                                     # as if its bounds ha
 @pytest.mark.parametrize(("space", "said"), [
     (None, "environment 'Anything' must have an observation_space of gymnasium's, got none"),
     ("numbers", "environment 'Anything' must have an observation_space of gymnasium's, got 'numbers'"),
+    (spaces.Dict({}), "environment 'Anything' has an observation_space without parts, in which there is nothing to see"),
+    (spaces.Tuple(()), "environment 'Anything' has an observation_space without parts, in which there is nothing to see"),
     (spaces.Box(-1, 1, (0,)), r"environment 'Anything' has an observation_space of shape \(0,\), in which there is nothing to see"),
     (spaces.Dict({"a": spaces.Box(-1, 1, (3, 0))}), r"has an observation_space of shape \(3, 0\)"),
     (HUGE, "has an observation_space of 1,000,000,000 numbers, and 100,000,000 are the most"),
-], ids=["none", "text", "empty", "empty part", "huge"])  # fmt: skip
+], ids=["none", "text", "no names", "no parts", "empty", "empty part", "huge"])  # fmt: skip
 def test_a_space_in_which_nobody_could_learn_is_refused_at_once(algorithm: str, space: Any, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         rlbook.train(algorithm, Anything(space), steps=20)

@@ -621,7 +621,8 @@ def test_a_file_size_limit_leaves_the_old_checkpoint_and_says_so(tmp_path: Path)
                 print(error)
     """
     sentences = python(code, tmp_path).stdout.splitlines()
-    assert sentences == [f"The checkpoint of step {step} was not written (file too large); the earlier ones are intact." for step in (1, 2)]
+    where = f"The checkpoint {tmp_path / 'checkpoints'}"
+    assert sentences == [f"{where}/{step} was not written (file too large); the earlier ones are intact." for step in (1, 2)]
     assert os.listdir(tmp_path / "checkpoints") == ["1"]
     step, state = load_checkpoint(tmp_path)
     assert step == 1 and (state["q"] == 0).all()

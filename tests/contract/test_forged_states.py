@@ -1,0 +1,198 @@
+"""A checkpoint whose seals are right and whose state no run has written: one sentence, before anything uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rlbook
+from rlbook.cli import main as cli
+from rlbook.runs.array_files import ArrayFile
+from rlbook.runs.checkpoints import BLOB, HEADER, SCHEMA, CheckpointError, _sealed, latest, load_checkpoint
+from rlbook.runs.folder import seal
+from rlbook.runs.state_encoding import encode
+
+State = dict[str, Any]
+NAN, HUGE = float("nan"), 10**400
+
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "dqn": ("Maze-v0", {"steps": 60, "learning_starts": 20, "prioritized": True, "n_step": 2, "env_kwargs": {"slip": 0.2}}),
+    "sac": ("Pendulum-v1", {"steps": 60, "learning_starts": 20, "num_envs": 2}),
+    "ppo": ("CartPole-v1", {"steps": 120, "num_envs": 2, "rollout_steps": 50}),
+    "grpo": ("Addition-v0", {"steps": 20, "num_envs": 8, "group_size": 4, "model": {"hidden_size": 8, "intermediate_size": 8}}),
+    "dyna_q": ("TicTacToe-v0", {"steps": 30}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes the run of an algorithm, once."""
+    made: dict[str, Path] = {}
+
+    def run(algorithm: str) -> Path:
+        if algorithm not in made:
+            env, options = RUNS[algorithm]
+            small: dict[str, Any] = {"hidden_sizes": (4,)} if algorithm in ("dqn", "sac", "ppo") else {}
+            made[algorithm] = tmp_path_factory.mktemp("runs") / algorithm
+            rlbook.train(algorithm, env, folder=made[algorithm], eval_every=0, eval_episodes=1, **options, **small)
+        return made[algorithm]
+
+    return run
+
+
+def forge(folder: Path, change: Callable[[State], Any]) -> None:
+    """Rewrites the last checkpoint after `change(state)`: also with what is never written, such as NaN."""
+    step = latest(folder)
+    assert step is not None
+    _, state = load_checkpoint(folder)
+    change(state)
+    arrays: dict[str, np.ndarray] = {}
+    skeleton = skeleton_of(state, "", arrays)
+    blob = ArrayFile.of(arrays)
+    header = {
+        "schema": SCHEMA, "step": step, "libraries": {}, "config": [seal((folder / "config.yaml").read_bytes())],
+        "blobs": {BLOB: {"size": blob.size, "sha256": blob.sha256()}}, "frozen": {}, "state": skeleton,
+    }  # fmt: skip
+    place = folder / "checkpoints" / str(step)
+    (place / HEADER).write_bytes(_sealed(header))
+    (place / BLOB).write_bytes(b"".join(blob))
+
+
+def skeleton_of(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, dict):
+        return {name: skeleton_of(part, f"{where}/{name}", arrays) for name, part in value.items()}
+    if isinstance(value, list):
+        return [skeleton_of(part, f"{where}/{index}", arrays) for index, part in enumerate(value)]
+    if isinstance(value, np.ndarray):
+        arrays[where] = value
+        return {"$array": where}
+    if isinstance(value, torch.Tensor):
+        arrays[where] = value.numpy()
+        return {"$tensor": where, "dtype": str(value.dtype).removeprefix("torch.")}
+    return encode({"value": value})[0]["value"]  # type: ignore[index]
+
+
+def at(state: State, place: str) -> tuple[Any, Any]:
+    """What holds the value at a place such as "agent/counts/0", and its name there."""
+    *path, last = (int(name) if name.isdigit() else name for name in place.split("/"))
+    for name in path:
+        state = state[name]  # type: ignore[index]
+    return state, last
+
+
+def becomes(place: str, change: Any) -> Callable[[State], None]:
+    """Puts another value there: `change`, or what it makes of the one that stands there."""
+
+    def changed(state: State) -> None:
+        holder, name = at(state, place)
+        holder[name] = change(holder[name]) if callable(change) else change
+
+    return changed
+
+
+def filled(value: float) -> Callable[[Any], Any]:
+    def change(array: Any) -> Any:
+        made = array.clone() if isinstance(array, torch.Tensor) else array.copy()
+        made[...] = value
+        return made
+
+    return change
+
+
+RNG = "agent/rngs/0"
+ROWS, STEP = "agent/replay/rows", "agent/rollout/steps/0"
+WORLD = "source/env/rngs/0"
+FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
+    "dqn": [
+        (f"{ROWS}/action", filled(99), r"agent/replay/rows/action holds what is no action of Discrete\(4\)"),
+        (f"{ROWS}/action", filled(-1), "what is no action"),
+        (f"{ROWS}/action", lambda kept: kept.double(), "what is no action"),
+        (f"{ROWS}/action", None, "what is no action"),
+        (f"{ROWS}/obs", lambda kept: kept[:, :-1].clone(), "what is no observation"),
+        (f"{ROWS}/next_obs", filled(NAN), "NaN"),
+        (f"{ROWS}/reward", lambda kept: kept.double(), "reward must be float32"),
+        (f"{ROWS}/reward", None, "lacks its reward"),
+        (f"{ROWS}/terminated", lambda kept: kept.long(), "are no booleans"),
+        ("agent/replay/priorities/values", filled(-1.0), "priorities"),
+        ("agent/replay/priorities/largest", NAN, "not finite"),
+        ("agent/replay/size", HUGE, "64 bits"),
+        ("agent/optimizer/steps", filled(-5.0), "no number of steps"),
+        ("agent/optimizer/steps", filled(0.5), "no number of steps"),
+        ("agent/optimizer/square", filled(-1.0), "means of squares below 0"),
+        (f"{RNG}/state/state", HUGE, "random generator"),
+        (f"{RNG}/state/inc", -1, "random generator"),
+        (f"{RNG}/uinteger", "7", "random generator"),
+        (f"{WORLD}/state/state", -1, "random generator"),
+        (f"{WORLD}/has_uint32", 2, "random generator"),
+        ("source/env/rngs", [], "generators"),
+        ("source/env/steps_left", lambda left: left[:0], "steps_left"),
+        ("source/valid", filled(0), "valid must be true"),
+        ("source/steps", HUGE, "64 bits"),
+        ("report/progress", HUGE, "64 bits"),
+    ],
+    "sac": [
+        (f"{ROWS}/action", lambda kept: kept.long(), "what is no action"),
+        (f"{ROWS}/action", lambda kept: kept[:, 0].clone(), "what is no action"),
+        ("agent/optimizers/actor/steps", filled(-5.0), "no number of steps"),
+        ("agent/counts/0", -1, "below 0"),
+        ("source/env/terminated", lambda flags: flags[:1], "terminated"),
+        ("source/env/envs/0/actions", lambda actions: np.full_like(actions, 1e30)[:, :0], "does not fit"),
+    ],
+    "ppo": [
+        (f"{STEP}/action", filled(99), "what is no action"),
+        (f"{STEP}/obs", lambda obs: obs[:1], "what is no observation"),
+        ("agent/rollout/log_probs/0", filled(-1e30), "log-probability that no action that was drawn has"),
+        ("agent/rollout/log_probs/0", lambda kept: kept[:1], "no log-probabilities of these actions"),
+        ("agent/rollout/log_probs", [], "one array of log-probabilities for each step"),
+        ("agent/rollout/steps/0", {}, "is no step"),
+        ("agent/kl_coef", NAN, "not finite"),
+    ],
+    "grpo": [
+        ("source/env/rows/tokens", filled(10**9), "tokens must be in"),
+        ("source/env/rows/prompt", filled(10**9), "prompt must be in"),
+        ("source/env/rows/lengths", filled(-1), "lengths must be in"),
+        ("source/env/rng/0/uinteger", -1, "random generator"),
+    ],
+    "dyna_q": [
+        ("source/rng/state/state", 1.5, "random generator"),
+        ("source/length", HUGE, "64 bits"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", RUNS)
+def test_a_forged_state_is_refused_in_one_sentence(
+    algorithm: str, finished: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original = finished(algorithm)
+    unchanged = Path(shutil.copytree(original, tmp_path / "unchanged"))
+    forge(unchanged, lambda state: None)
+    assert cli.main(["train", "--resume", str(unchanged)]) == 0, "the refusals below are not about the seals"
+    for number, (place, change, reason) in enumerate(FORGERIES[algorithm]):
+        folder = Path(shutil.copytree(original, tmp_path / str(number)))
+        forge(folder, becomes(place, change))
+        capsys.readouterr()
+        code, said = cli.main(["train", "--resume", str(folder)]), capsys.readouterr().err.splitlines()
+        assert code == 2 and len(said) == 1 and len(said[0]) < 500, (place, said)
+        assert re.search(reason, said[0]), (place, said)
+
+
+def test_a_sparse_file_of_a_terabyte_is_refused_before_memory_is_taken(finished: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished("dqn"), tmp_path / "run"))
+    place = folder / "checkpoints" / str(latest(folder))
+    header = json.loads((place / HEADER).read_bytes())
+    del header["sha256"]
+    header["blobs"][BLOB]["size"] = 2**40
+    os.truncate(place / BLOB, 2**40)
+    (place / HEADER).write_bytes(_sealed(header))
+    with pytest.raises(CheckpointError, match=r"1099511627776 bytes, more than this machine has memory"):
+        rlbook.load(folder)
