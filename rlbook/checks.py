@@ -1,20 +1,18 @@
-"""Ranges of hyper-parameters, for `__post_init__` of the config dataclasses.
+"""What values may be: ranges of hyper-parameters and arguments, names, JSON, and what a checkpoint says.
 
-    check_fields(self, gamma=unit_interval, batch_size=positive_int, kl_in=one_of("reward", "loss"))
-    check_schedules(self, epsilon=unit_interval)
+    check("batch_size", value, positive_int)
 
 Every refusal is a ValueError of one sentence: the field, what it must be, and what came.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NoReturn, TypeGuard
@@ -23,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from rlbook.errors import RequestError
-from rlbook.functional.schedules import Inverse, Schedule, parse_schedule
+from rlbook.functional.schedules import Schedule
 
 
 @dataclass(frozen=True)
@@ -107,46 +105,6 @@ def check(name: str, value: object, kind: Kind) -> None:
     """Raises ValueError with one sentence unless the value is of this kind."""
     if not kind.allows(value):
         raise ValueError(f"{name} must be {kind.description}, got {value!r}{kind.hint(value)}")
-
-
-def check_fields(config: object, **kinds: Kind) -> None:
-    """Raises ValueError with one sentence at the first field that is not of its kind."""
-    for name, kind in kinds.items():
-        check(name, getattr(config, name), kind)
-
-
-def check_schedules(config: object, *, counted: bool = False, **kinds: Kind) -> None:
-    """Turns each named field of a frozen dataclass (number, text or schedule) into a schedule, all of whose values are of its kind.
-
-    `counted`: the algorithm counts visits, so that a schedule may follow 1/N.
-    """
-    for name, kind in kinds.items():
-        value = getattr(config, name)
-        try:
-            schedule = parse_schedule(value)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-        if isinstance(schedule, Inverse) and not counted:
-            raise ValueError(f"{name} cannot be {schedule}: this algorithm counts no visits, which an inverse schedule follows")
-        for end in schedule.range:
-            if not kind.allows(end):
-                raise ValueError(f"{name} must be {kind.description} at all times, got {value!s}")
-        object.__setattr__(config, name, schedule)
-
-
-def check_rates(config: object, **kinds: Kind) -> None:
-    """Each named field is a number of its kind, or a schedule (or its text) all of whose values are; a positive one may end at 0."""
-    for name, kind in kinds.items():
-        value = getattr(config, name)
-        if isinstance(value, str | Schedule) and "(" not in str(value):
-            with contextlib.suppress(ValueError):
-                value = float(str(value))
-                object.__setattr__(config, name, value)
-        if isinstance(value, Schedule | str) and "(" in str(value):
-            kinds_now: dict[str, Any] = {name: non_negative if kind is positive else kind}
-            check_schedules(config, **kinds_now)
-        else:
-            check(name, value, kind)
 
 
 def at(rate: float | Schedule, progress: float) -> float:
@@ -304,30 +262,6 @@ def imported(what: str, place: str, *, allow_import: bool, name: str | None = No
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise RequestError(f"{told} cannot be imported ({reason})") from error
     return found
-
-
-def check_moving(config: Any, name: str, switch: str, needs: Sequence[str]) -> None:
-    """Checks a hyper-parameter that moves between `name`_min and `name`_max while `switch` is set.
-
-    Args:
-        config: a dataclass of hyper-parameters.
-        name: what moves, such as "kl_coef".
-        switch: what makes it move, such as "kl_target"; None leaves it as it is.
-        needs: what nothing reads without the switch.
-
-    Raises:
-        ValueError: one sentence: something is set that nothing reads, or the first value is a schedule or outside the bounds.
-    """
-    if getattr(config, switch) is None:
-        for idle in needs:
-            if getattr(config, idle) != getattr(type(config), idle):
-                raise ValueError(f"{idle} is for a {switch}, and there is none; leave it out")
-        return
-    value, low, high = (getattr(config, field) for field in (name, f"{name}_min", f"{name}_max"))
-    if not isinstance(value, float | int) or not low <= value <= high:
-        raise ValueError(
-            f"{name} must be a number from {name}_min to {name}_max where {switch} changes it, got {value} for {low:g} to {high:g}"
-        )
 
 
 def are_batches(observations: Any, space: Any) -> bool:

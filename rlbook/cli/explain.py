@@ -17,6 +17,7 @@ from typing import Any
 from rlbook.checks import did_you_mean
 from rlbook.cli.output import Result, width
 from rlbook.errors import RequestError
+from rlbook.hyperparameters import field_names
 from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS, agent_class
 from rlbook.runs.glossary import GLOSSARY, entry_of, said_by
 
@@ -37,7 +38,7 @@ def comments(config: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for cls in reversed(config.__mro__[:-1]):
         found |= _comments_in(textwrap.dedent(inspect.getsource(cls)))
-    return {item.name: found.get(item.name, "") for item in dataclasses.fields(config)}
+    return {name: found.get(name, "") for name in field_names(config)}
 
 
 def _comments_in(source: str) -> dict[str, str]:
@@ -99,13 +100,13 @@ def explanation(algorithm: str) -> dict[str, Any]:
     agent = agent_class(algorithm)
     module = inspect.getmodule(agent)
     text, variant = comments(agent.Config), VARIANTS.get(algorithm, {})
+    fields = {item.name: item for item in dataclasses.fields(agent.Config)}
     return {
         "algorithm": algorithm,
         "class": f"{agent.__module__}.{agent.__name__}",
         "idea": inspect.getdoc(module) or "",
         "hyperparameters": [
-            {"name": item.name, "default": default_text(item, variant), "meaning": text[item.name]}
-            for item in dataclasses.fields(agent.Config)
+            {"name": name, "default": default_text(fields[name], variant), "meaning": text[name]} for name in text
         ],
         "metrics": dict(agent.METRICS),
         "file": inspect.getsourcefile(agent) or "",

@@ -248,15 +248,16 @@ def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], type]:
     config = agent_class(algorithm, allow_import=True).Config
     kinds, meanings = typing.get_type_hints(config), comments(config)
     fields: list[Any] = []
-    for item in dataclasses.fields(config):
-        kind = kinds[item.name]
+    items = {item.name: item for item in dataclasses.fields(config)}
+    for name in meanings:
+        item, kind = items[name], kinds[name]
         is_sequence = typing.get_origin(kind) is tuple
         spec = text(metavar(kind), "*" if is_sequence else 1)
-        option = arg(help=meanings[item.name], help_behavior_hint=f"(default: {default_text(item)})")
-        fields.append((item.name, Annotated[Any, spec, option], default_text(item)))
+        option = arg(help=meanings[name], help_behavior_hint=f"(default: {default_text(item)})")
+        fields.append((name, Annotated[Any, spec, option], default_text(item)))
     hyper = dataclasses.make_dataclass("Hyperparameters", fields, frozen=True)
     hyper.__doc__ = f"The hyper-parameters of {algorithm}; `rlbook explain {algorithm}` says where they stand in the equation."
-    return {item.name: kinds[item.name] for item in dataclasses.fields(config)}, hyper
+    return {name: kinds[name] for name in meanings}, hyper
 
 
 def _description(algorithm: str | None) -> str:

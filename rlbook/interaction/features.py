@@ -23,13 +23,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.checks import at_least, check_fields, did_you_mean, finite, positive_int
+from rlbook.checks import at_least, did_you_mean, finite, positive_int
 from rlbook.errors import RequestError
+from rlbook.hyperparameters import Hyperparameters
 
 AUTO, TABLE, AGGREGATE, TILES, POLYNOMIAL, FOURIER = NAMES = ("auto", "table", "aggregate", "tiles", "polynomial", "fourier")
 MAX_FEATURES = 10_000_000     # features times actions
@@ -38,19 +40,22 @@ FeatureChoice = str | tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
-class FeatureConfig:
+class FeatureConfig(Hyperparameters):
     """Hyper-parameters of the features."""
 
     # table, aggregate, tiles, polynomial, fourier, a vector for each numbered state, or auto: table where states are numbered, else tiles
     features: FeatureChoice = AUTO
-    tilings: int = 8                         # of tiles: grids, each displaced against the first, at least 1
-    bins: int = 8                            # of tiles and aggregate: cells per dimension between low and high, at least 1
-    order: int = 3                           # of polynomial and fourier: largest exponent or frequency, at least 0
+    # of tiles: grids, each displaced against the first, at least 1
+    tilings: Annotated[int, positive_int] = 8
+    # of tiles and aggregate: cells per dimension between low and high, at least 1
+    bins: Annotated[int, positive_int] = 8
+    # of polynomial and fourier: largest exponent or frequency, at least 0
+    order: Annotated[int, at_least(0)] = 3
     low: tuple[float, ...] = ()              # least value of each dimension; empty: what the observation space says
     high: tuple[float, ...] = ()             # largest value of each dimension; empty: what the observation space says
 
     def __post_init__(self) -> None:
-        check_fields(self, tilings=positive_int, bins=positive_int, order=at_least(0))
+        super().__post_init__()
         object.__setattr__(self, "features", _plain(self.features))
         for name in ("low", "high"):
             values = getattr(self, name)

@@ -21,24 +21,27 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlbook import checks
+from rlbook.checks import positive, positive_int, share_below_one
+from rlbook.hyperparameters import Hyperparameters
 
 ALL_LINEAR = "all-linear"
 
 
 @dataclass(frozen=True)
-class LoraSettings:
+class LoraSettings(Hyperparameters):
     """An adapter, by the names of peft's adapter_config.json."""
 
-    r: int = 8                               # rank: rows of A, columns of B
-    lora_alpha: float = 8                    # α
-    lora_dropout: float = 0.0                # share of x's numbers that A does not see while learning
+    # rank: rows of A, columns of B
+    r: Annotated[int, positive_int] = 8
+    lora_alpha: Annotated[float, positive] = 8                    # α
+    # share of x's numbers that A does not see while learning
+    lora_dropout: Annotated[float, share_below_one] = 0.0
     # every linear layer but the output layer; or the ends of layers' names; or a regular expression for whole names
     target_modules: str | Sequence[str] = ALL_LINEAR
     exclude_modules: Sequence[str] = ()      # ends of layers' names
@@ -46,10 +49,7 @@ class LoraSettings:
     use_dora: bool = False
 
     def __post_init__(self) -> None:
-        checks.check_fields(
-            self, r=checks.positive_int, lora_alpha=checks.positive, lora_dropout=checks.share_below_one,
-            use_rslora=checks.boolean, use_dora=checks.boolean,
-        )  # fmt: skip
+        super().__post_init__()
         for name in ("target_modules", "exclude_modules"):
             names = getattr(self, name)
             listed = isinstance(names, list | tuple) and all(isinstance(part, str) for part in names)

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlbook.checks import Kind, check_fields, non_negative, non_negative_int, positive, positive_fraction, unit_interval
+from rlbook.checks import Kind, non_negative, non_negative_int, positive, positive_fraction, unit_interval
 from rlbook.data.rollout import Batch, Rollout
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.llm.acting import ActingState
 from rlbook.llm.language_model import NO_MASKS, LanguageModelPolicy
 from rlbook.policies.distributions import mode_categorical, sample_categorical
@@ -32,21 +33,21 @@ TEXTS = Kind("a tuple of texts that are not empty", lambda value: isinstance(val
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Hyperparameters):
     """The defaults change nothing."""
 
-    temperature: float = 1.0                 # divides the logits; 0 takes the likeliest token
-    top_p: float = 1.0                       # the likeliest tokens that have this probability together; 1 keeps all
-    top_k: int = 0                           # as many of the likeliest tokens; 0 keeps all
-    min_p: float = 0.0                       # tokens with this share of the likeliest one's probability at least
-    repetition_penalty: float = 1.0          # above 1, tokens that stand in the text already become less likely
-    stop: tuple[str, ...] = ()               # texts that end a completion, in generation
-
-    def __post_init__(self) -> None:
-        check_fields(
-            self, temperature=non_negative, top_p=positive_fraction, top_k=non_negative_int, min_p=unit_interval,
-            repetition_penalty=positive, stop=TEXTS,
-        )  # fmt: skip
+    # divides the logits; 0 takes the likeliest token
+    temperature: Annotated[float, non_negative] = 1.0
+    # the likeliest tokens that have this probability together; 1 keeps all
+    top_p: Annotated[float, positive_fraction] = 1.0
+    # as many of the likeliest tokens; 0 keeps all
+    top_k: Annotated[int, non_negative_int] = 0
+    # tokens with this share of the likeliest one's probability at least
+    min_p: Annotated[float, unit_interval] = 0.0
+    # above 1, tokens that stand in the text already become less likely
+    repetition_penalty: Annotated[float, positive] = 1.0
+    # texts that end a completion, in generation
+    stop: Annotated[tuple[str, ...], TEXTS] = ()
 
     def __str__(self) -> str:
         changed = [f"{item.name} {getattr(self, item.name)}" for item in fields(self) if getattr(self, item.name) != item.default]

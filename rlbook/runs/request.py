@@ -15,6 +15,7 @@ import yaml
 from rlbook.agent import Agent
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
+from rlbook.hyperparameters import field_names, field_values
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.loop import Budget
 from rlbook.policies.model_spec import FOUR_BIT, ModelSpec
@@ -73,7 +74,7 @@ class Request:
         _check_workers(agent, whole)
         variant = VARIANTS.get(algorithm, {}) if isinstance(algorithm, str) else {}
         config = _config(agent, {**settings, **variant, **(hyperparameters or {})})
-        return cls(agent, recipe, whole, config, _plain(vars(config)), dict(digests or {}))
+        return cls(agent, recipe, whole, config, _plain(field_values(config)), dict(digests or {}))
 
     @property
     def algorithm(self) -> str:
@@ -274,7 +275,7 @@ def _check_names(what: str, arguments: Mapping[Any, Any]) -> None:
 
 
 def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
-    names, algorithm = [item.name for item in dataclasses.fields(agent.Config)], name_of(agent)
+    names, algorithm = field_names(agent.Config), name_of(agent)
     for key in hyperparameters:
         if key not in names:
             refuse_narrowed(algorithm, key)

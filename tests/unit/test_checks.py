@@ -1,34 +1,33 @@
 """Refusals of hyper-parameters: one sentence that names the field, what it must be, and what came."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
 
 from rlbook import checks
-from rlbook.functional.schedules import Constant, Linear, Schedule
+from rlbook.functional.schedules import Constant, Inverse, Linear, Schedule
+from rlbook.hyperparameters import Hyperparameters, counts_visits, field_names, field_values
 
 
 @dataclass(frozen=True)
-class Settings:
-    gamma: Any = 0.99
-    batch_size: Any = 64
-    kl_in: Any = "reward"
-    hidden_sizes: Any = (64, 64)
-    target_kl: Any = None
-    epsilon: float | str | Schedule = Linear(1.0, 0.05)
+class Settings(Hyperparameters):
+    gamma: Annotated[float, checks.unit_interval] = 0.99
+    batch_size: Annotated[int, checks.positive_int] = 64
+    kl_in: Literal["reward", "loss"] = "reward"
+    hidden_sizes: Annotated[tuple[int, ...], checks.positive_ints] = (64, 64)
+    target_kl: Annotated[float, checks.positive] | None = None
+    epsilon: Annotated[Schedule, checks.unit_interval] = Linear(1.0, 0.05)
+    alpha: Annotated[Schedule, checks.positive_fraction, counts_visits] = Constant(0.1)
+    learning_rate: Annotated[float | Schedule, checks.positive] = 3e-4
+    double: bool = True
 
-    def __post_init__(self):
-        checks.check_fields(
-            self,
-            gamma=checks.unit_interval,
-            batch_size=checks.positive_int,
-            kl_in=checks.one_of("reward", "loss"),
-            hidden_sizes=checks.positive_ints,
-            target_kl=checks.optional(checks.positive),
-        )
-        checks.check_schedules(self, epsilon=checks.unit_interval)
+
+@dataclass(frozen=True)
+class OwnSettings(Settings):
+    clip: Annotated[float, checks.positive] = 0.2
+    gamma: float = 0.9
 
 
 def refusal(**fields):
@@ -90,6 +89,34 @@ def test_schedules_are_parsed_and_checked_at_both_ends():
     assert refusal(epsilon="linear(1.5, 0.1)") == "epsilon must be a number in [0, 1] at all times, got linear(1.5, 0.1)"
     assert refusal(epsilon=2) == "epsilon must be a number in [0, 1] at all times, got 2"
     assert refusal(epsilon="quick").startswith("epsilon: a schedule must be a number, linear(")
+
+
+def test_a_rate_stays_a_number_or_becomes_a_schedule_that_may_end_at_0():
+    assert Settings(learning_rate="1e-3").learning_rate == 1e-3
+    assert Settings(learning_rate="linear(1e-3, 0)").learning_rate == Linear(1e-3, 0.0)
+    assert refusal(learning_rate=0.0) == "learning_rate must be a number above 0, got 0.0"
+    assert refusal(learning_rate="linear(-1, 0)") == "learning_rate must be a number of at least 0 at all times, got linear(-1, 0)"
+
+
+def test_only_an_algorithm_that_counts_visits_takes_an_inverse_schedule():
+    assert Settings(alpha="inverse(1.0)").alpha == Inverse(1.0)
+    assert refusal(epsilon="inverse(1.0)").startswith("epsilon cannot be inverse(1.0, 1.0): this algorithm counts no visits")
+
+
+def test_bool_and_literal_say_by_themselves_what_they_allow():
+    assert refusal(double=1) == "double must be true or false, got 1"
+    assert refusal(kl_in=None) == "kl_in must be one of 'reward', 'loss', got None"
+
+
+def test_a_field_that_is_restated_for_another_default_keeps_its_range():
+    assert OwnSettings().gamma == 0.9
+    with pytest.raises(ValueError, match=r"gamma must be a number in \[0, 1\], got 2"):
+        OwnSettings(gamma=2)
+
+
+def test_the_fields_of_a_class_come_before_those_it_inherits():
+    assert field_names(OwnSettings)[:4] == ["clip", "gamma", "batch_size", "kl_in"]
+    assert list(field_values(OwnSettings())) == field_names(OwnSettings)
 
 
 def test_the_nearest_name_ignores_case_and_may_not_exist():

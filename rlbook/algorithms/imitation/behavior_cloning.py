@@ -21,48 +21,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from rlbook import checks
 from rlbook.agent import Data, Metrics, Parts
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.checks import bound, positive, positive_int, positive_ints
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class BehaviorCloningConfig:
-    batch_size: int = 64  # rows of a minibatch: steps, or whole texts
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+class BehaviorCloningConfig(Hyperparameters):
+    batch_size: Annotated[int, positive_int] = 64  # rows of a minibatch: steps, or whole texts
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-8  # Adam's ε
-    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # over all actions alike, or within each row first
     average: Literal["token", "sequence"] = "token"
-    demonstrations: int = 4_000  # steps that an expert plays, where no data set is named
+    # steps that an expert plays, where no data set is named
+    demonstrations: Annotated[int, positive_int] = 4_000
     # tokens of a row into which several texts are laid; none gives each text a row of its own.
     # Changes the time, not the gradient
-    packing: int | None = None
+    packing: Annotated[int, positive_int] | None = None
     # rows backpropagated at once; changes memory, not the gradient
-    micro_batch_size: int | None = None
+    micro_batch_size: Annotated[int, positive_int] | None = None
     # divides the logits of a discrete policy, acting and learning alike, > 0
-    temperature: float = 1.0
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
-
-    def __post_init__(self) -> None:
-        checks.check_fields(
-            self, batch_size=checks.positive_int, anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, max_grad_norm=checks.bound,
-            average=checks.one_of("token", "sequence"), demonstrations=checks.positive_int,
-            packing=checks.optional(checks.positive_int),
-            micro_batch_size=checks.optional(checks.positive_int),
-            temperature=checks.positive, hidden_sizes=checks.positive_ints,
-        )  # fmt: skip
-        checks.check_rates(self, learning_rate=checks.positive)
+    temperature: Annotated[float, positive] = 1.0
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
 
 class BehaviorCloning(PolicyAgent):

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning, BehaviorCloningConfig
-from rlbook.checks import at
+from rlbook.checks import at, non_negative, positive
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import averaged
 from rlbook.functional.distillation_losses import soft_label_loss
@@ -44,16 +44,14 @@ from rlbook.seeding import rng_for
 
 @dataclass(frozen=True)
 class CoDistillationConfig(BehaviorCloningConfig):
-    soft_coef: float = 1.0  # α, weight of the divergence from the other student
-    hard_coef: float = 1.0  # β, weight of -log q of the recorded action, > 0
-    soft_temperature: float = 1.0  # T, divides both students' logits in the divergence
+    # α, weight of the divergence from the other student
+    soft_coef: Annotated[float, non_negative] = 1.0
+    hard_coef: Annotated[float, positive] = 1.0  # β, weight of -log q of the recorded action, > 0
+    # T, divides both students' logits in the divergence
+    soft_temperature: Annotated[float, positive] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.check_fields(
-            self, soft_coef=checks.non_negative, hard_coef=checks.positive,
-            soft_temperature=checks.positive,
-        )  # fmt: skip
         for name in ("packing", "micro_batch_size"):
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} has no effect on two students; leave it out")

@@ -25,45 +25,40 @@ goes on from the weights of the last one; the last policy is kept, not the best 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Metrics, Parts, State, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.checks import bound, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.rollout import Batch
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Linear, Schedule
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class DAggerConfig:
+class DAggerConfig(Hyperparameters):
     # β, probability that the expert's action is the one taken, in [0, 1]
-    beta: float | Schedule = Linear(1.0, 0.0, 0.3)
-    rollout_steps: int = 32  # T, steps of each environment between fits
-    gradient_steps: int = 100  # K, minibatches of each fit
-    batch_size: int = 64  # labelled states of a minibatch, drawn with replacement
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    beta: Annotated[float | Schedule, unit_interval] = Linear(1.0, 0.0, 0.3)
+    rollout_steps: Annotated[int, positive_int] = 32  # T, steps of each environment between fits
+    gradient_steps: Annotated[int, positive_int] = 100  # K, minibatches of each fit
+    # labelled states of a minibatch, drawn with replacement
+    batch_size: Annotated[int, positive_int] = 64
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-8  # Adam's ε
-    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # divides the logits of a discrete policy, acting and learning alike, > 0
-    temperature: float = 1.0
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
-
-    def __post_init__(self) -> None:
-        checks.check_fields(
-            self, rollout_steps=checks.positive_int, gradient_steps=checks.positive_int,
-            batch_size=checks.positive_int, anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
-            hidden_sizes=checks.positive_ints,
-        )  # fmt: skip
-        checks.check_rates(self, beta=checks.unit_interval, learning_rate=checks.positive)
+    temperature: Annotated[float, positive] = 1.0
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
 
 class DAgger(PolicyAgent):

@@ -31,67 +31,61 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.imitation.teacher import teacher_of
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.algorithms.policy.reference import Observations
+from rlbook.checks import bound, non_negative, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import averaged, given
-from rlbook.functional.distillation_losses import DIVERGENCES, soft_label_loss
+from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.distributions import Categorical
 from rlbook.policies.optimizer import LossOutput, mean_metrics
 
 
 @dataclass(frozen=True)
-class DistillationConfig:
+class DistillationConfig(Hyperparameters):
     # D: KL(teacher ‖ student), KL(student ‖ teacher), or a Jensen-Shannon divergence
     divergence: Literal["forward", "reverse", "jsd"] = "forward"
     # the teacher's share of the mean distribution in jsd, in [0, 1]; 0 is forward, 1 reverse
-    mixture: float = 0.5
-    soft_coef: float = 1.0  # α, weight of the divergence
-    hard_coef: float = 0.0  # β, weight of -log q of the teacher's or the recorded action
+    mixture: Annotated[float, unit_interval] = 0.5
+    soft_coef: Annotated[float, non_negative] = 1.0  # α, weight of the divergence
+    # β, weight of -log q of the teacher's or the recorded action
+    hard_coef: Annotated[float, non_negative] = 0.0
     # T, divides both logits in the divergence; above 1 improbable actions count for more
-    soft_temperature: float = 1.0
+    soft_temperature: Annotated[float, positive] = 1.0
     # λ, probability that the student plays a round and not the teacher, in [0, 1]
-    student_share: float | Schedule = 0.5
+    student_share: Annotated[float | Schedule, unit_interval] = 0.5
     # τ of a teacher that learned action values, in reward units, > 0
-    value_temperature: float = 0.01
-    batch_size: int = 64  # episodes of a minibatch; recorded: steps, or whole texts
-    epochs: int = 1  # passes over a round of episodes
+    value_temperature: Annotated[float, positive] = 0.01
+    # episodes of a minibatch; recorded: steps, or whole texts
+    batch_size: Annotated[int, positive_int] = 64
+    epochs: Annotated[int, positive_int] = 1  # passes over a round of episodes
     # over all actions alike, or within each episode first
     average: Literal["token", "sequence"] = "token"
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-8  # Adam's ε
-    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
-    temperature: float = 1.0  # divides the student's logits, always; > 0
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
+    temperature: Annotated[float, positive] = 1.0  # divides the student's logits, always; > 0
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
     # rows that are backpropagated at once; changes memory, not the gradient
-    micro_batch_size: int | None = None
+    micro_batch_size: Annotated[int, positive_int] | None = None
 
     def __post_init__(self) -> None:
-        checks.check_fields(
-            self, divergence=checks.one_of(*DIVERGENCES), mixture=checks.unit_interval,
-            soft_coef=checks.non_negative, hard_coef=checks.non_negative,
-            soft_temperature=checks.positive, value_temperature=checks.positive,
-            batch_size=checks.positive_int, epochs=checks.positive_int,
-            average=checks.one_of("token", "sequence"), anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
-            hidden_sizes=checks.positive_ints,
-            micro_batch_size=checks.optional(checks.positive_int),
-        )  # fmt: skip
-        checks.check_rates(self, student_share=checks.unit_interval, learning_rate=checks.positive)
+        super().__post_init__()
         if not self.soft_coef and not self.hard_coef:
             raise ValueError("soft_coef and hard_coef are both 0, and nothing would be learned")
 

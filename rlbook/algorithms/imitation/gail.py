@@ -33,15 +33,15 @@ Differences: PPO in place of TRPO; no absorbing states are added to the recorded
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig
+from rlbook.checks import non_negative, positive, positive_int
 from rlbook.data.rollout import Batch
 from rlbook.functional.adversarial import (
     discriminator_loss,
@@ -65,18 +65,13 @@ REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": 
 class GAILConfig(PPOConfig):
     # what D pays: f, -log(1 - D) or log D; see above for the bias of each
     reward: Literal["log_ratio", "survival", "hurry"] = "log_ratio"
-    discriminator_steps: int = 10  # M, minibatches of the discriminator for each rollout
-    discriminator_rate: float = 1e-3  # Adam's step size for the discriminator, > 0
-    gradient_penalty: float = 1.0  # λ, weight of the penalty; 0 for none
-    demonstrations: int = 1_000  # steps that an expert plays, where no data set is named
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.check_fields(
-            self, reward=checks.one_of(*REWARDS), discriminator_steps=checks.positive_int,
-            discriminator_rate=checks.positive, gradient_penalty=checks.non_negative,
-            demonstrations=checks.positive_int,
-        )  # fmt: skip
+    # M, minibatches of the discriminator for each rollout
+    discriminator_steps: Annotated[int, positive_int] = 10
+    # Adam's step size for the discriminator, > 0
+    discriminator_rate: Annotated[float, positive] = 1e-3
+    gradient_penalty: Annotated[float, non_negative] = 1.0  # λ, weight of the penalty; 0 for none
+    # steps that an expert plays, where no data set is named
+    demonstrations: Annotated[int, positive_int] = 1_000
 
 
 @dataclass(frozen=True)

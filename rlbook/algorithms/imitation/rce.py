@@ -26,46 +26,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
-from rlbook import checks
 from rlbook.agent import Data, Metrics, Parts
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.checks import at_least, bound, positive, positive_int, positive_ints
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given, per_sequence
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.functional.score_weights import score_weights
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class RCEConfig:
+class RCEConfig(Hyperparameters):
     # τ, in standard deviations of a group's scores, > 0
-    score_temperature: float | Schedule = Linear(2.0, 0.5)
-    batch_size: int = 16  # groups of a minibatch
-    walks: int = 1_000  # random walks that are grouped where no data set is named
-    candidates: int = 8  # episodes of each group that is made so, at least 2
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    score_temperature: Annotated[float | Schedule, positive] = Linear(2.0, 0.5)
+    batch_size: Annotated[int, positive_int] = 16  # groups of a minibatch
+    # random walks that are grouped where no data set is named
+    walks: Annotated[int, at_least(2)] = 1_000
+    # episodes of each group that is made so, at least 2
+    candidates: Annotated[int, at_least(2)] = 8
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-8  # Adam's ε
-    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # episodes backpropagated at once; changes memory, not the gradient
-    micro_batch_size: int | None = None
+    micro_batch_size: Annotated[int, positive_int] | None = None
     # divides the logits of a discrete policy, acting and learning alike, > 0
-    temperature: float = 1.0
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
-
-    def __post_init__(self) -> None:
-        checks.check_fields(
-            self, batch_size=checks.positive_int, walks=checks.at_least(2),
-            candidates=checks.at_least(2), anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, max_grad_norm=checks.bound,
-            micro_batch_size=checks.optional(checks.positive_int),
-            temperature=checks.positive, hidden_sizes=checks.positive_ints,
-        )  # fmt: skip
-        checks.check_rates(self, score_temperature=checks.positive, learning_rate=checks.positive)
+    temperature: Annotated[float, positive] = 1.0
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
 
 class RCE(PolicyAgent):

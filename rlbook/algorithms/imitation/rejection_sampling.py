@@ -26,53 +26,49 @@ repeat, and training goes on from the weights that played.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.checks import at_least, bound, finite, positive, positive_int, positive_ints
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput
 
 
 @dataclass(frozen=True)
-class RejectionSamplingConfig:
-    group_size: int = 8  # G, episodes from one start, at least 2; divides num_envs
+class RejectionSamplingConfig(Hyperparameters):
+    # G, episodes from one start, at least 2; divides num_envs
+    group_size: Annotated[int, at_least(2)] = 8
     # k, how many of a group are kept at most, from 1 to G; none keeps all that pass the threshold
-    keep: int | None = 1
+    keep: Annotated[int, positive_int] | None = 1
     # R_min, in reward units: what returns less is not kept; none keeps any
-    threshold: float | None = None
-    batch_size: int | None = None  # episodes of a minibatch; none takes all that were kept
-    epochs: int = 1  # E, passes over the kept episodes of a round
+    threshold: Annotated[float, finite] | None = None
+    # episodes of a minibatch; none takes all that were kept
+    batch_size: Annotated[int, positive_int] | None = None
+    epochs: Annotated[int, positive_int] = 1  # E, passes over the kept episodes of a round
     # over all actions alike, or within each episode first
     average: Literal["token", "sequence"] = "token"
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-8  # Adam's ε
-    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
-    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
+    # divides the logits of a discrete policy, always; > 0
+    temperature: Annotated[float, positive] = 1.0
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
     # episodes that are backpropagated at once; changes memory, not the gradient
-    micro_batch_size: int | None = None
+    micro_batch_size: Annotated[int, positive_int] | None = None
 
     def __post_init__(self) -> None:
-        checks.check_fields(
-            self, group_size=checks.at_least(2), keep=checks.optional(checks.positive_int),
-            threshold=checks.optional(checks.finite),
-            batch_size=checks.optional(checks.positive_int), epochs=checks.positive_int,
-            average=checks.one_of("token", "sequence"), anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
-            hidden_sizes=checks.positive_ints,
-            micro_batch_size=checks.optional(checks.positive_int),
-        )  # fmt: skip
-        checks.check_rates(self, learning_rate=checks.positive)
+        super().__post_init__()
         if self.keep is None and self.threshold is None:
             raise ValueError("keep and threshold are both none, and nothing would be rejected")
         if self.keep is not None and self.keep > self.group_size:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Agent, Data, Metrics, Parts, State
+from rlbook.checks import at_least, bound, non_negative, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.episodes import PairedBatch, RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import Average, given, per_token
@@ -47,6 +49,7 @@ from rlbook.functional.preference_losses import (
     preference_accuracy,
 )
 from rlbook.functional.schedules import Schedule
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.build import build_reward_network, refuse_idle
 from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
@@ -60,32 +63,27 @@ Observations = NDArray[np.number] | dict[str, NDArray[np.number]]
 
 
 @dataclass(frozen=True)
-class RewardModelConfig:
-    batch_size: int = 64  # pairs or groups of a minibatch
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+class RewardModelConfig(Hyperparameters):
+    batch_size: Annotated[int, positive_int] = 64  # pairs or groups of a minibatch
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     # share of the weights taken off per unit of learning rate; keeps the scores small
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, non_negative] = 0.0
     # by how much the better of a pair should win, in reward units; a column of the data goes before
-    margin: float = 0.0
+    margin: Annotated[float, non_negative] = 0.0
     # c, weight of the pairs' squared sums, per reward unit²; needed by an ensemble
-    center_coef: float = 0.0
-    members: int = 1  # networks; more than one are an ensemble
+    center_coef: Annotated[float, non_negative] = 0.0
+    members: Annotated[int, positive_int] = 1  # networks; more than one are an ensemble
     # share of the rows that are not learned from but tested on after each pass, in [0, 1)
-    held_out: float = 0.1
-    walks: int = 500  # random walks that are ranked where no data set is named
-    adam_eps: float = 1e-8  # Adam's ε
-    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    held_out: Annotated[float, unit_interval] = 0.1
+    # random walks that are ranked where no data set is named
+    walks: Annotated[int, at_least(2)] = 500
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
     def __post_init__(self) -> None:
-        checks.check_fields(
-            self, batch_size=checks.positive_int, weight_decay=checks.non_negative,
-            margin=checks.non_negative, center_coef=checks.non_negative,
-            members=checks.positive_int,
-            held_out=checks.unit_interval, walks=checks.at_least(2), adam_eps=checks.positive,
-            max_grad_norm=checks.bound, hidden_sizes=checks.positive_ints,
-        )  # fmt: skip
-        checks.check_rates(self, learning_rate=checks.positive)
+        super().__post_init__()
         if self.members > 1 and self.center_coef == 0.0:
             raise ValueError(
                 f"center_coef must be above 0 where members is {self.members}: scores without a "

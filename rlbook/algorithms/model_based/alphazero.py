@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
@@ -57,11 +57,12 @@ from rlbook.algorithms.planning.search_tree import (
 )
 from rlbook.algorithms.planning.simulators import Snapshots
 from rlbook.algorithms.planning.table_model import TERMINATED, TableModel
-from rlbook.checks import at
+from rlbook.checks import at, at_least, bound, non_negative, one_of, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.positions import Positions
 from rlbook.functional.policy_losses import cross_entropy_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import as_vector
 from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
 from rlbook.policies.policy_value_network import PolicyValueNetwork
@@ -69,42 +70,34 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 
 @dataclass(frozen=True)
-class AlphaZeroConfig:
-    gamma: float = 0.99  # discount γ per environment step, in [0, 1]
-    simulations: int = 32  # simulations for each move in training, at least 1
-    greedy_simulations: int = 64  # the same for each move without exploration
-    c: float = 1.25  # weight of the prior against returns scaled to [0, 1], at least 0
-    noise_fraction: float = 0.25  # share of the noise in P at the root, in [0, 1]
-    noise_alpha: float = 1.0  # the noise is Dirichlet(α, …, α): small α favours single actions
-    temperature: float | Schedule = 1.0  # τ of the moves played in training; 0 is the most visited
-    stochastic: str = "auto"  # random outcomes: "chance" nodes, "open-loop", or "auto" as in mcts
-    buffer_size: int = 5_000  # states kept, the last ones
-    batch_size: int = 64  # states of a minibatch
-    train_every: int = 1  # episodes between updates
-    gradient_steps: int = 16  # minibatches of an update
-    learning_rate: float | Schedule = 2e-3  # Adam's step size, > 0
-    weight_decay: float = 1e-4  # share of the weights taken off per unit of learning rate
+class AlphaZeroConfig(Hyperparameters):
+    gamma: Annotated[float, unit_interval] = 0.99  # discount γ per environment step, in [0, 1]
+    # simulations for each move in training, at least 1
+    simulations: Annotated[int, positive_int] = 32
+    # the same for each move without exploration
+    greedy_simulations: Annotated[int, positive_int] = 64
+    # weight of the prior against returns scaled to [0, 1], at least 0
+    c: Annotated[float, non_negative] = 1.25
+    # share of the noise in P at the root, in [0, 1]
+    noise_fraction: Annotated[float, unit_interval] = 0.25
+    # the noise is Dirichlet(α, …, α): small α favours single actions
+    noise_alpha: Annotated[float, positive] = 1.0
+    # τ of the moves played in training; 0 is the most visited
+    temperature: Annotated[float | Schedule, non_negative] = 1.0
+    # random outcomes: "chance" nodes, "open-loop", or "auto" as in mcts
+    stochastic: Annotated[str, one_of("auto", "chance", "open-loop")] = "auto"
+    buffer_size: Annotated[int, positive_int] = 5_000  # states kept, the last ones
+    batch_size: Annotated[int, positive_int] = 64  # states of a minibatch
+    train_every: Annotated[int, positive_int] = 1  # episodes between updates
+    gradient_steps: Annotated[int, positive_int] = 16  # minibatches of an update
+    learning_rate: Annotated[float | Schedule, positive] = 2e-3  # Adam's step size, > 0
+    # share of the weights taken off per unit of learning rate
+    weight_decay: Annotated[float, non_negative] = 1e-4
     symmetries: bool = True  # learn from states turned and mirrored, where the environment says how
-    value_coef: float = 1.0  # weight of ½ (z - v)²; 2 is the paper's
-    max_grad_norm: float = 10.0  # the gradient's L2 norm is clipped to this
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer
-    action_bins: int = 5  # values per dimension of a continuous action, ≥ 2
-
-    def __post_init__(self) -> None:
-        checks.check_rates(
-            self, learning_rate=checks.positive, temperature=checks.non_negative
-        )
-        checks.check_fields(
-            self, gamma=checks.unit_interval, simulations=checks.positive_int,
-            greedy_simulations=checks.positive_int, c=checks.non_negative,
-            noise_fraction=checks.unit_interval, noise_alpha=checks.positive,
-            stochastic=checks.one_of("auto", "chance", "open-loop"),
-            buffer_size=checks.positive_int, batch_size=checks.positive_int,
-            train_every=checks.positive_int, gradient_steps=checks.positive_int,
-            weight_decay=checks.non_negative, value_coef=checks.non_negative,
-            max_grad_norm=checks.bound,
-            hidden_sizes=checks.positive_ints, action_bins=checks.at_least(2),
-        )  # fmt: skip
+    value_coef: Annotated[float, non_negative] = 1.0  # weight of ½ (z - v)²; 2 is the paper's
+    max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units of each hidden layer
+    action_bins: Annotated[int, at_least(2)] = 5  # values per dimension of a continuous action, ≥ 2
 
 
 class AlphaZero(SearchAgent):

@@ -28,7 +28,7 @@ try. Deliberate difference: the model is not renewed at every step, but every `p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -37,51 +37,39 @@ from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.algorithms.tabular.tabular_agent import table_shape
-from rlbook.checks import (
-    at_least,
-    check_fields,
-    check_schedules,
-    one_of,
-    positive,
-    positive_int,
-    saved_array,
-    saved_number,
-    unit_interval,
-)
+from rlbook.checks import at_least, one_of, positive, positive_int, saved_array, saved_number, unit_interval
 from rlbook.envs.estimate import TransitionCounts
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
 from rlbook.functional.schedules import Linear, Schedule
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
 @dataclass(frozen=True)
-class CertaintyEquivalenceConfig:
+class CertaintyEquivalenceConfig(Hyperparameters):
     """Hyper-parameters of certainty equivalence."""
 
     # discount γ per environment step, in [0, 1]; below 1 where unseen is optimistic
-    gamma: float = 0.99
+    gamma: Annotated[float, unit_interval] = 0.99
     # probability ε of a random action, in [0, 1]; 1.0 samples uniformly
-    epsilon: Schedule = Linear(1.0, 0.05)
-    plan_every: int = 200                    # environment steps between two plans, at least 1
+    epsilon: Annotated[Schedule, unit_interval] = Linear(1.0, 0.05)
+    # environment steps between two plans, at least 1
+    plan_every: Annotated[int, positive_int] = 200
     # what an action never tried is worth: "zero", or "optimistic": the largest reward for
     # ever
-    unseen: str = "zero"
+    unseen: Annotated[str, one_of("zero", "optimistic")] = "zero"
     # how far a plan may be from the best one of its model, in reward units, above 0
-    tolerance: float = 1e-4
-    max_sweeps: int = 10_000                 # sweeps of one plan at most, at least 1
+    tolerance: Annotated[float, positive] = 1e-4
+    # sweeps of one plan at most, at least 1
+    max_sweeps: Annotated[int, positive_int] = 10_000
     # cells per dimension that continuous observations are cut into, at least 1
-    bins: int = 8
+    bins: Annotated[int, positive_int] = 8
     # values per dimension that continuous actions are chosen from, at least 2
-    action_bins: int = 5
+    action_bins: Annotated[int, at_least(2)] = 5
 
     def __post_init__(self) -> None:
-        check_fields(
-            self, gamma=unit_interval, plan_every=positive_int,
-            unseen=one_of("zero", "optimistic"), tolerance=positive,
-            max_sweeps=positive_int, bins=positive_int, action_bins=at_least(2),
-        )  # fmt: skip
-        check_schedules(self, epsilon=unit_interval)
+        super().__post_init__()
         if self.unseen == "optimistic" and self.gamma == 1:
             raise ValueError(
                 "gamma must be below 1 where unseen is 'optimistic', since a reward for ever has "

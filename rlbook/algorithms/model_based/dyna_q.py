@@ -28,7 +28,7 @@ real steps only, is left open there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -38,7 +38,7 @@ from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
-from rlbook.checks import check_fields, non_negative_int
+from rlbook.checks import non_negative_int
 
 UNTRIED = -1
 """The successor of a pair that was never tried."""
@@ -105,11 +105,7 @@ class DynaQConfig(ControlConfig):
     """Hyper-parameters of Dyna-Q."""
 
     # n: updates from memory after each step, at least 0; with 0 it is Q-learning
-    planning_steps: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, planning_steps=non_negative_int)
+    planning_steps: Annotated[int, non_negative_int] = 10
 
 
 class DynaQ(ControlAgent):

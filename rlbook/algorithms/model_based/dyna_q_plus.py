@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -34,13 +34,8 @@ from rlbook.algorithms.tabular.exploration import random_action
 from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
-from rlbook.checks import (
-    check_fields,
-    check_schedules,
-    non_negative,
-    non_negative_int,
-    positive_fraction,
-)
+from rlbook.checks import non_negative, non_negative_int, positive_fraction
+from rlbook.functional.schedules import Constant, Schedule
 
 
 class DynaPlusSettings(ControlSettings):
@@ -114,15 +109,12 @@ def dyna_q_plus_update(
 class DynaQPlusConfig(ControlConfig):
     """Hyper-parameters of Dyna-Q+."""
 
-    planning_steps: int = 10                 # n: updates from memory after each step, at least 0
+    # n: updates from memory after each step, at least 0
+    planning_steps: Annotated[int, non_negative_int] = 10
     # weight κ of the bonus κ √τ for what was not tried for τ steps, in reward units, at least 0
-    kappa: float = 1e-4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, planning_steps=non_negative_int, kappa=non_negative)
-        # Planning updates pairs that were never visited, so α cannot be counted.
-        check_schedules(self, alpha=positive_fraction)
+    kappa: Annotated[float, non_negative] = 1e-4
+    # step size α, in (0, 1]; not 1/N, since planning updates pairs that were never visited
+    alpha: Annotated[Schedule, positive_fraction] = Constant(0.1)
 
 
 class DynaQPlus(ControlAgent):

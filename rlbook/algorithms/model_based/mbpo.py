@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -38,7 +39,7 @@ from rlbook import checks
 from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.algorithms.policy.sac import SAC, SACConfig
-from rlbook.checks import at
+from rlbook.checks import at, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.replay import Transitions, concatenate
 from rlbook.functional.schedules import Schedule
 from rlbook.policies.dynamics import (
@@ -55,25 +56,20 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 @dataclass(frozen=True)
 class MBPOConfig(SACConfig):
-    model_ratio: float = 0.95  # ρ, share of imagined steps in a minibatch; with 0 it is SAC
-    horizon: int = 1  # k, imagined steps in a row
+    # ρ, share of imagined steps in a minibatch; with 0 it is SAC
+    model_ratio: Annotated[float, unit_interval] = 0.95
+    horizon: Annotated[int, positive_int] = 1  # k, imagined steps in a row
     gradient_steps: int = 4  # G, gradient steps of an update
-    members: int = 3  # K, networks of the ensemble
-    model_hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of a member
-    model_learning_rate: float | Schedule = 1e-3  # Adam's step size for the model, > 0
-    model_batch_size: int = 256  # transitions of the model's minibatch, for each member
-    model_every: int = 200  # environment steps between trainings of the model
-    model_steps: int = 400  # gradient steps of such a training
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.check_rates(self, model_learning_rate=checks.positive)
-        checks.check_fields(
-            self, model_ratio=checks.unit_interval, horizon=checks.positive_int,
-            members=checks.positive_int, model_hidden_sizes=checks.positive_ints,
-            model_batch_size=checks.positive_int, model_every=checks.positive_int,
-            model_steps=checks.positive_int,
-        )  # fmt: skip
+    members: Annotated[int, positive_int] = 3  # K, networks of the ensemble
+    # units of each hidden layer of a member
+    model_hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
+    # Adam's step size for the model, > 0
+    model_learning_rate: Annotated[float | Schedule, positive] = 1e-3
+    # transitions of the model's minibatch, for each member
+    model_batch_size: Annotated[int, positive_int] = 256
+    # environment steps between trainings of the model
+    model_every: Annotated[int, positive_int] = 200
+    model_steps: Annotated[int, positive_int] = 400  # gradient steps of such a training
 
 
 class MBPO(SAC):

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -40,9 +41,10 @@ from rlbook.algorithms.model_based.cross_entropy import (
     Plans,
     cross_entropy_method,
 )
-from rlbook.checks import at
+from rlbook.checks import at, bound, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.replay import ReplayBuffer
 from rlbook.functional.schedules import Schedule
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.policies.dynamics import MODEL_METRICS, WorldModel, fit_model, model_errors
 from rlbook.policies.optimizer import Group, adam
@@ -51,33 +53,28 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 
 @dataclass(frozen=True)
-class WorldModelConfig:
-    gamma: float = 0.99  # discount per environment step, in [0, 1]
-    members: int = 3  # K, networks of the ensemble
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
-    batch_size: int = 256  # transitions of a minibatch, for each member
-    buffer_size: int = 100_000  # transitions kept
-    learning_starts: int = 200  # environment steps with random actions, before the first training
-    train_every: int = 200  # environment steps between trainings of the model
-    gradient_steps: int = 400  # gradient steps of a training
-    max_grad_norm: float = 100.0  # the gradient's L2 norm is clipped to this
-    horizon: int = 15  # H, steps of a plan
-    candidates: int = 60  # C, plans drawn in each iteration
-    elites: int = 6  # E, plans that the next ones are drawn like; at most C
-    iterations: int = 6  # iterations of the cross-entropy method for each action
+class WorldModelConfig(Hyperparameters):
+    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
+    members: Annotated[int, positive_int] = 3  # K, networks of the ensemble
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units of each hidden layer
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
+    batch_size: Annotated[int, positive_int] = 256  # transitions of a minibatch, for each member
+    buffer_size: Annotated[int, positive_int] = 100_000  # transitions kept
+    # environment steps with random actions, before the first training
+    learning_starts: Annotated[int, positive_int] = 200
+    # environment steps between trainings of the model
+    train_every: Annotated[int, positive_int] = 200
+    gradient_steps: Annotated[int, positive_int] = 400  # gradient steps of a training
+    max_grad_norm: Annotated[float, bound] = 100.0  # the gradient's L2 norm is clipped to this
+    horizon: Annotated[int, positive_int] = 15  # H, steps of a plan
+    candidates: Annotated[int, positive_int] = 60  # C, plans drawn in each iteration
+    # E, plans that the next ones are drawn like; at most C
+    elites: Annotated[int, positive_int] = 6
+    # iterations of the cross-entropy method for each action
+    iterations: Annotated[int, positive_int] = 6
 
     def __post_init__(self) -> None:
-        checks.check_rates(self, learning_rate=checks.positive)
-        checks.check_fields(
-            self, gamma=checks.unit_interval, members=checks.positive_int,
-            hidden_sizes=checks.positive_ints, batch_size=checks.positive_int,
-            buffer_size=checks.positive_int, learning_starts=checks.positive_int,
-            train_every=checks.positive_int, gradient_steps=checks.positive_int,
-            max_grad_norm=checks.bound, horizon=checks.positive_int,
-            candidates=checks.positive_int, elites=checks.positive_int,
-            iterations=checks.positive_int,
-        )  # fmt: skip
+        super().__post_init__()
         if self.elites > self.candidates:
             raise ValueError(
                 f"elites must be at most candidates {self.candidates}, got {self.elites}"

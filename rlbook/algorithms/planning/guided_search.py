@@ -32,13 +32,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Annotated, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rlbook import checks
 from rlbook.agent import Agent, State
 from rlbook.algorithms.planning.search_agent import World, descend
 from rlbook.algorithms.planning.search_tree import (
@@ -50,7 +49,9 @@ from rlbook.algorithms.planning.search_tree import (
 )
 from rlbook.algorithms.planning.simulators import Simulator, content, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED, TableModel
+from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.errors import RequestError
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.distributions import Categorical
 from rlbook.policies.policy import Policy
@@ -61,17 +62,13 @@ Shown = Any
 
 
 @dataclass(frozen=True)
-class GuidedSearchConfig:
-    simulations: int = 32  # simulations for each move, at least 1
-    c: float = 1.25  # weight of the prior against returns scaled to [0, 1], at least 0
-    top_k: int = 8  # k, how many of the likeliest actions of a state are considered, at least 1
-    gamma: float = 1.0  # discount γ per environment step, in [0, 1]
-
-    def __post_init__(self) -> None:
-        checks.check_fields(
-            self, simulations=checks.positive_int, c=checks.non_negative,
-            top_k=checks.positive_int, gamma=checks.unit_interval,
-        )  # fmt: skip
+class GuidedSearchConfig(Hyperparameters):
+    simulations: Annotated[int, positive_int] = 32  # simulations for each move, at least 1
+    # weight of the prior against returns scaled to [0, 1], at least 0
+    c: Annotated[float, non_negative] = 1.25
+    # k, how many of the likeliest actions of a state are considered, at least 1
+    top_k: Annotated[int, positive_int] = 8
+    gamma: Annotated[float, unit_interval] = 1.0  # discount γ per environment step, in [0, 1]
 
 
 class Judge(Protocol):

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
@@ -51,44 +51,35 @@ from rlbook.algorithms.planning.search_tree import (
     select_allowed,
 )
 from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED, TableModel
-from rlbook.checks import boolean, check_fields, non_negative, one_of, positive_int, unit_interval
+from rlbook.checks import non_negative, one_of, positive_int, unit_interval
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.seeding import rng_state, set_rng_state
 
 
 @dataclass(frozen=True)
-class MCTSConfig:
+class MCTSConfig(Hyperparameters):
     """Hyper-parameters of Monte Carlo tree search."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    simulations: int = 50                    # simulations for each move, at least 1
+    # discount γ per environment step, in [0, 1]
+    gamma: Annotated[float, unit_interval] = 0.99
+    # simulations for each move, at least 1
+    simulations: Annotated[int, positive_int] = 50
     # weight of exploration against returns scaled to [0, 1], at least 0
-    c: float = 0.7
+    c: Annotated[float, non_negative] = 0.7
     # what a new node is worth: a "rollout" of random moves, or the "value" function (0
     # without)
-    leaf: str = "rollout"
-    rollout_depth: int = 10                  # random moves of a rollout, at least 1
+    leaf: Annotated[str, one_of("rollout", "value")] = "rollout"
+    # random moves of a rollout, at least 1
+    rollout_depth: Annotated[int, positive_int] = 10
     # random outcomes: "chance" nodes, "open-loop", or "auto": open loop if outcomes hardly
     # repeat
-    stochastic: str = "auto"
+    stochastic: Annotated[str, one_of("auto", "chance", "open-loop")] = "auto"
     # keep what the last search found under the move that was made
     reuse_tree: bool = False
     # values per dimension that continuous actions are chosen from, at least 1
-    action_bins: int = 5
-
-    def __post_init__(self) -> None:
-        check_fields(
-            self,
-            gamma=unit_interval,
-            simulations=positive_int,
-            c=non_negative,
-            leaf=one_of("rollout", "value"),
-        )
-        check_fields(
-            self, rollout_depth=positive_int, stochastic=one_of("auto", "chance", "open-loop")
-        )
-        check_fields(self, reuse_tree=boolean, action_bins=positive_int)
+    action_bins: Annotated[int, positive_int] = 5
 
     @property
     def depth(self) -> int:

@@ -21,7 +21,7 @@ difference.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from rlbook.algorithms.planning.bounds import largest
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import resting_states
-from rlbook.checks import check_fields, non_negative, non_negative_int, positive_int, unit_interval
+from rlbook.checks import non_negative, non_negative_int, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
 from rlbook.fast_forms import has_fast_form
 
@@ -39,20 +39,14 @@ from rlbook.fast_forms import has_fast_form
 class ModifiedPolicyIterationConfig(PlannerConfig):
     """Hyper-parameters of modified policy iteration."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    # discount γ per environment step, in [0, 1]
+    gamma: Annotated[float, unit_interval] = 0.99
     # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
-    tolerance: float = 1e-8
+    tolerance: Annotated[float, non_negative] = 1e-8
     # m: sweeps that evaluate a policy before it is improved, at least 0
-    evaluation_sweeps: int = 10
+    evaluation_sweeps: Annotated[int, non_negative_int] = 10
     # stop after this many improvements, whatever the error, at least 1
-    max_sweeps: int = 100_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(
-            self, gamma=unit_interval, tolerance=non_negative,
-            evaluation_sweeps=non_negative_int, max_sweeps=positive_int,
-        )  # fmt: skip
+    max_sweeps: Annotated[int, positive_int] = 100_000
 
 
 class ModifiedPolicyIteration(TablePlanner):

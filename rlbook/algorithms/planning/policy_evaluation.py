@@ -20,7 +20,7 @@ stopped by a bound on the error (`bounds.py`) where the box takes the last chang
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -31,7 +31,7 @@ from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerCon
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.tabular.given_policy import EPSILON_GREEDY, NAMES, OPTIMAL
-from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
+from rlbook.checks import check, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP, check_ends
 from rlbook.errors import TrainingError
 from rlbook.fast_forms import has_fast_form
@@ -44,25 +44,21 @@ class PolicyEvaluationConfig(PlannerConfig):
     # "uniform", "optimal", "epsilon-greedy", an action for each state, or [S, A] probabilities
     policy: str | tuple[Any, ...] = "uniform"
     # with "epsilon-greedy": how often an optimal policy acts at random, in [0, 1]
-    epsilon: float = 0.1
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    epsilon: Annotated[float, unit_interval] = 0.1
+    # discount γ per environment step, in [0, 1]
+    gamma: Annotated[float, unit_interval] = 0.99
     # "in-place", "synchronous", or "linear": solved at once
-    method: str = "in-place"
+    method: Annotated[str, one_of("in-place", "synchronous", "linear")] = "in-place"
     # how far V may be from V^π, in reward units (of the largest reward if below 1), at least
     # 0
-    tolerance: float = 1e-8
+    tolerance: Annotated[float, non_negative] = 1e-8
     # stop after this many sweeps, whatever the error, at least 1
-    max_sweeps: int = 100_000
+    max_sweeps: Annotated[int, positive_int] = 100_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(
-            self, epsilon=unit_interval, gamma=unit_interval,
-            method=one_of("in-place", "synchronous", "linear"),
-            tolerance=non_negative, max_sweeps=positive_int,
-        )  # fmt: skip
         if isinstance(self.policy, str):
-            check_fields(self, policy=one_of(*NAMES))
+            check("policy", self.policy, one_of(*NAMES))
         else:
             object.__setattr__(self, "policy", _as_lists(self.policy))
 

@@ -22,7 +22,7 @@ policy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from rlbook.algorithms.planning.linear_solve import chain_values
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import ending_policy, resting_states
-from rlbook.checks import check_fields, positive_int, unit_interval
+from rlbook.checks import positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError
 
@@ -41,12 +41,10 @@ from rlbook.errors import TrainingError
 class PolicyIterationConfig(PlannerConfig):
     """Hyper-parameters of policy iteration."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    max_sweeps: int = 10_000                 # stop after this many policies, at least 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, gamma=unit_interval, max_sweeps=positive_int)
+    # discount γ per environment step, in [0, 1]
+    gamma: Annotated[float, unit_interval] = 0.99
+    # stop after this many policies, at least 1
+    max_sweeps: Annotated[int, positive_int] = 10_000
 
 
 class PolicyIteration(TablePlanner):

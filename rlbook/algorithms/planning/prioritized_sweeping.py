@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -37,7 +37,7 @@ from rlbook.algorithms.planning.bounds import EPS
 from rlbook.algorithms.planning.greedy import greedy_policy
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
-from rlbook.checks import check_fields, non_negative, positive_int, unit_interval
+from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP, check_ends
 
 
@@ -45,15 +45,12 @@ from rlbook.envs.mdp import TabularMDP, check_ends
 class PrioritizedSweepingConfig(PlannerConfig):
     """Hyper-parameters of prioritized sweeping."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    # discount γ per environment step, in [0, 1]
+    gamma: Annotated[float, unit_interval] = 0.99
     # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
-    tolerance: float = 1e-8
+    tolerance: Annotated[float, non_negative] = 1e-8
     # stop after this many times S backups, whatever the error, at least 1
-    max_sweeps: int = 10_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, gamma=unit_interval, tolerance=non_negative, max_sweeps=positive_int)
+    max_sweeps: Annotated[int, positive_int] = 10_000
 
 
 class PrioritizedSweeping(TablePlanner):

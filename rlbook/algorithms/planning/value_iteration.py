@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import largest
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
-from rlbook.checks import check_fields, non_negative, one_of, positive_int, unit_interval
+from rlbook.checks import non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.mdp import TabularMDP
 from rlbook.fast_forms import has_fast_form
 
@@ -59,20 +59,14 @@ from rlbook.fast_forms import has_fast_form
 class ValueIterationConfig(PlannerConfig):
     """Hyper-parameters of value iteration."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    # discount γ per environment step, in [0, 1]
+    gamma: Annotated[float, unit_interval] = 0.99
     # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
-    tolerance: float = 1e-8
+    tolerance: Annotated[float, non_negative] = 1e-8
     # "synchronous"; "gauss-seidel": in place, state after state; or "automatic"
-    sweep: str = "automatic"
+    sweep: Annotated[str, one_of("automatic", "synchronous", "gauss-seidel")] = "automatic"
     # stop after this many sweeps, whatever the error, at least 1
-    max_sweeps: int = 100_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(
-            self, gamma=unit_interval, tolerance=non_negative, max_sweeps=positive_int,
-            sweep=one_of("automatic", "synchronous", "gauss-seidel"),
-        )  # fmt: skip
+    max_sweeps: Annotated[int, positive_int] = 100_000
 
 
 class ValueIteration(TablePlanner):

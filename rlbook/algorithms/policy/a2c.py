@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -29,9 +29,9 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.checks import bound, non_negative, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.rollout import Batch
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.advantages import explained_variance, gae, normalize
@@ -39,6 +39,7 @@ from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.policies.optimizer import (
     Group,
     LossOutput,
@@ -50,17 +51,20 @@ from rlbook.policies.optimizer import (
 
 
 @dataclass(frozen=True)
-class A2CConfig:
-    gamma: float = 0.99  # discount per environment step, in [0, 1]
-    gae_lambda: float = 1.0  # λ of the advantage estimate, in [0, 1]; 1 is the n-step return
-    rollout_steps: int = 5  # T, steps of each environment between updates
-    value_coef: float = 0.5  # c_v, weight of the value loss (½ mean square)
-    entropy_coef: float | Schedule = 0.0  # c_e, weight of the entropy, in reward units per nat
+class A2CConfig(Hyperparameters):
+    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
+    # λ of the advantage estimate, in [0, 1]; 1 is the n-step return
+    gae_lambda: Annotated[float, unit_interval] = 1.0
+    rollout_steps: Annotated[int, positive_int] = 5  # T, steps of each environment between updates
+    # c_v, weight of the value loss (½ mean square)
+    value_coef: Annotated[float, non_negative] = 0.5
+    # c_e, weight of the entropy, in reward units per nat
+    entropy_coef: Annotated[float | Schedule, non_negative] = 0.0
     optimizer: Literal["adam", "rmsprop"] = "adam"  # the paper has RMSprop
-    learning_rate: float | Schedule = 3e-3  # the optimiser's step size, > 0
+    learning_rate: Annotated[float | Schedule, positive] = 3e-3  # the optimiser's step size, > 0
     anneal_learning_rate: bool = True  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-5  # the optimiser's ε
-    max_grad_norm: float = 0.5  # the gradient's L2 norm is clipped to this
+    adam_eps: Annotated[float, positive] = 1e-5  # the optimiser's ε
+    max_grad_norm: Annotated[float, bound] = 0.5  # the gradient's L2 norm is clipped to this
     normalize_advantage: bool = False  # standardise advantages within each rollout
     # standardise observations by running statistics, clipped to ±10
     normalize_observation: bool = False
@@ -68,23 +72,12 @@ class A2CConfig:
     normalize_reward: bool = False
     orthogonal_init: bool = True  # orthogonal weights, gain 0.01 for the policy's output
     separate_networks: bool = True  # a network of its own for V; false: a second head
-    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
-    micro_batch_size: int | None = None  # rows backpropagated at once; changes memory alone
-
-    def __post_init__(self) -> None:
-        checks.check_fields(
-            self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval,
-            rollout_steps=checks.positive_int, value_coef=checks.non_negative,
-            optimizer=checks.one_of("adam", "rmsprop"),
-            anneal_learning_rate=checks.boolean, adam_eps=checks.positive,
-            max_grad_norm=checks.bound, normalize_advantage=checks.boolean,
-            normalize_observation=checks.boolean, normalize_reward=checks.boolean,
-            orthogonal_init=checks.boolean, separate_networks=checks.boolean,
-            temperature=checks.positive, hidden_sizes=checks.positive_ints,
-            micro_batch_size=checks.optional(checks.positive_int),
-        )  # fmt: skip
-        checks.check_rates(self, learning_rate=checks.positive, entropy_coef=checks.non_negative)
+    # divides the logits of a discrete policy, always; > 0
+    temperature: Annotated[float, positive] = 1.0
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
+    # rows backpropagated at once; changes memory alone
+    micro_batch_size: Annotated[int, positive_int] | None = None
 
 
 class A2C(PolicyAgent):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -14,10 +14,9 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import nn
 
-from rlbook import checks
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.replay_agent import ReplayAgent, ReplayConfig, explored
-from rlbook.checks import at
+from rlbook.checks import at, non_negative
 from rlbook.functional.schedules import Schedule
 from rlbook.policies.optimizer import Group, adam
 from rlbook.policies.policy import as_array
@@ -26,11 +25,8 @@ from rlbook.policies.policy import as_array
 @dataclass(frozen=True)
 class DeterministicConfig(ReplayConfig):
     learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
-    exploration_noise: float = 0.1  # σ of the noise when acting, where the box is [-1, 1]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.check_fields(self, exploration_noise=checks.non_negative)
+    # σ of the noise when acting, where the box is [-1, 1]
+    exploration_noise: Annotated[float, non_negative] = 0.1
 
 
 class DeterministicAgent(ReplayAgent):

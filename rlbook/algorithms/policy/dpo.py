@@ -29,11 +29,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.labelled_episodes import train_on_labelled
 from rlbook.algorithms.policy.pair_losses import (
@@ -44,6 +44,7 @@ from rlbook.algorithms.policy.pair_losses import (
     pair_loss,
 )
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.checks import at_least, bound, non_negative, non_negative_int, number_in, one_of, positive, positive_int, positive_ints
 from rlbook.data.labelled import Labelled, LabelledBatch
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
@@ -57,54 +58,47 @@ from rlbook.functional.preference_losses import (
     sequence_log_prob,
 )
 from rlbook.functional.schedules import Schedule
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 from rlbook.policies.policy import Policy, whole
 
 
 @dataclass(frozen=True)
-class DPOConfig:
+class DPOConfig(Hyperparameters):
     # G, episodes from one start, at least 2; divides num_envs; makes up to G / 2 pairs
-    group_size: int = 2
-    beta: float = 0.1  # β, how strongly the policy is held to the reference, in nats⁻¹, > 0
+    group_size: Annotated[int, at_least(2)] = 2
+    # β, how strongly the policy is held to the reference, in nats⁻¹, > 0
+    beta: Annotated[float, positive] = 0.1
     # which loss on the pairs; sigmoid is DPO's own
-    preference_loss: PairLoss = "sigmoid"
+    preference_loss: Annotated[PairLoss, one_of(*LOSSES)] = "sigmoid"
     # divide log π(τ) by the steps of τ, under policy and reference; simpo and orpo always do
     per_step: bool = False
     # probability that a preference is the wrong way round, in [0, 0.5]: of sigmoid (conservative
     # DPO), robust and exo
-    label_smoothing: float = 0.0
-    simpo_margin: float = 0.5  # γ of simpo, dimensionless
-    good_weight: float = 1.0  # weight of a good episode where a bad one's is 1, of kto, > 0
+    label_smoothing: Annotated[float, number_in(0.0, 0.5)] = 0.0
+    simpo_margin: Annotated[float, non_negative] = 0.5  # γ of simpo, dimensionless
+    # weight of a good episode where a bad one's is 1, of kto, > 0
+    good_weight: Annotated[float, positive] = 1.0
     # c, weight of the better episode's negative log-likelihood, in loss per nat
-    nll_coef: float = 0.0
+    nll_coef: Annotated[float, non_negative] = 0.0
     # rounds of play after which the reference becomes the present policy; 0 never
-    reference_period: int = 0
-    batch_size: int = 64  # pairs of a minibatch
-    epochs: int = 1  # passes over the pairs of a round of play
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    reference_period: Annotated[int, non_negative_int] = 0
+    batch_size: Annotated[int, positive_int] = 64  # pairs of a minibatch
+    epochs: Annotated[int, positive_int] = 1  # passes over the pairs of a round of play
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-8  # Adam's ε
-    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
-    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
+    # divides the logits of a discrete policy, always; > 0
+    temperature: Annotated[float, positive] = 1.0
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
     # pairs that are backpropagated at once; changes memory, not the gradient
-    micro_batch_size: int | None = None
+    micro_batch_size: Annotated[int, positive_int] | None = None
 
     def __post_init__(self) -> None:
-        checks.check_fields(
-            self, group_size=checks.at_least(2), beta=checks.positive,
-            preference_loss=checks.one_of(*LOSSES), per_step=checks.boolean,
-            label_smoothing=checks.number_in(0.0, 0.5), simpo_margin=checks.non_negative,
-            good_weight=checks.positive,
-            nll_coef=checks.non_negative,
-            reference_period=checks.non_negative_int, batch_size=checks.positive_int,
-            epochs=checks.positive_int, anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
-            hidden_sizes=checks.positive_ints,
-            micro_batch_size=checks.optional(checks.positive_int),
-        )  # fmt: skip
-        checks.check_rates(self, learning_rate=checks.positive)
+        super().__post_init__()
         check_pair_loss(self)
 
 

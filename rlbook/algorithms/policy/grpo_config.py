@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from rlbook import checks
-from rlbook.algorithms.policy.episode_rewards import EPISODE_REWARDS
-from rlbook.algorithms.policy.policy_agent import AVERAGES
-from rlbook.functional.divergences import ESTIMATORS, check_estimator
+from rlbook.checks import (
+    at_least,
+    bound,
+    non_negative,
+    number_from,
+    positive,
+    positive_fraction,
+    positive_int,
+    positive_ints,
+    positive_pair,
+    rising_pair,
+    share_below_one,
+    unit_interval,
+)
+from rlbook.functional.divergences import check_estimator
 from rlbook.functional.schedules import Schedule
+from rlbook.hyperparameters import Hyperparameters, check_moving
 
 
 @dataclass(frozen=True)
-class GRPOConfig:
-    group_size: int = 8  # G, episodes from one start, at least 2; divides num_envs
+class GRPOConfig(Hyperparameters):
+    # G, episodes from one start, at least 2; divides num_envs
+    group_size: Annotated[int, at_least(2)] = 8
     # what an episode is worth: none: its return; else how sure the policy was of what it did
     # (RLIF), or how likely it makes the reference answer behind its written steps (RLPR: answer)
     episode_reward: Literal[
@@ -22,7 +35,7 @@ class GRPOConfig:
     ] | None = None
     # groups are left out whose deviation is below this share of the average over rounds, which
     # begins with the sixth, from the eleventh on; 0 leaves none out
-    min_spread: float = 0.0
+    min_spread: Annotated[float, unit_interval] = 0.0
     # what centred returns are divided by: the group's deviation, the whole batch's, or nothing
     scale: Literal["std", "batch", "none"] = "std"
     # what is taken off a return: the mean of its group, of the others in it, of all, or nothing
@@ -32,88 +45,71 @@ class GRPOConfig:
     credit: Literal["return", "reward-to-go"] = "return"
     # rounds that may be played for one update, so that groups of equal returns are replaced; 1
     # keeps them, as groups that teach nothing
-    refill: int = 1
+    refill: Annotated[int, positive_int] = 1
     # episodes of a minibatch, or recorded groups; none takes the whole round, or 16 groups
-    batch_size: int | None = None
-    epochs: int = 1  # passes over a round of episodes
-    clip: float | Schedule = 0.2  # ε, how far the ratio ρ may move from 1 and still gain, > 0
-    clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
+    batch_size: Annotated[int, positive_int] | None = None
+    epochs: Annotated[int, positive_int] = 1  # passes over a round of episodes
+    # ε, how far the ratio ρ may move from 1 and still gain, > 0
+    clip: Annotated[float | Schedule, bound] = 0.2
+    # ε of the upper side alone; none means the same as clip
+    clip_high: Annotated[float, bound] | None = None
     # c, at least 1: where A < 0, the loss of a step is at most -c A; none sets no bound
-    dual_clip: float | None = None
+    dual_clip: Annotated[float, number_from(1.0)] | None = None
     # ρ: of each step; the geometric mean of the episode's (GSPO); their product (RLOO); or of each
     # step, as a clipped weight of the policy gradient, at most 1 + clip_high (CISPO)
     ratio: Literal["token", "sequence", "product", "cispo"] = "token"
     # C, the largest weight of a sample that another program drew (π_old by the learner over π_old
     # by the sampler), above 0; none takes both for equal
-    importance_cap: float | None = None
+    importance_cap: Annotated[float, bound] | None = None
     importance_of: Literal["token", "sequence"] = "token"  # that weight: of each step, or a product
     # the loss: a mean over steps, over episodes' means, or a sum over a constant
     average: Literal["token", "sequence", "constant"] = "token"
-    average_divisor: int = 1  # steps per episode that average = constant divides by
+    # steps per episode that average = constant divides by
+    average_divisor: Annotated[int, positive_int] = 1
     mask_truncated: bool = False  # leave episodes out of the loss that a limit cut short
     # β, weight of the KL penalty that pulls towards the first policy, or a named reference, in
     # reward units per nat; in the loss and with baseline = mean it acts like β G / (G - 1)
-    kl_coef: float | Schedule = 0.0
+    kl_coef: Annotated[float | Schedule, non_negative] = 0.0
     kl_in: Literal["reward", "loss"] = "loss"  # where the penalty goes
     # how the KL divergence is estimated from samples; k1+ and k3+ have the values of k1 and k3 and
     # the gradient of k2; k1, whose gradient has mean zero, only goes into the reward
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k3"
-    entropy_coef: float | Schedule = 0.0  # c_e, weight of the entropy bonus, reward units per nat
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    # c_e, weight of the entropy bonus, reward units per nat
+    entropy_coef: Annotated[float | Schedule, non_negative] = 0.0
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-8  # Adam's ε
-    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # the KL per step, in nats, between which β is left alone: above it β rises, below it falls,
     # after each gradient step on recorded groups or after each round; none leaves β alone
-    kl_band: tuple[float, float] | None = None
-    kl_factor: float = 1.1  # what β is then multiplied or divided by, above 1
-    kl_coef_min: float = 1e-3  # what β cannot fall below, where kl_band changes it
-    kl_coef_max: float = 10.0  # what β cannot rise above, where kl_band changes it
+    kl_band: Annotated[tuple[float, float], rising_pair] | None = None
+    # what β is then multiplied or divided by, above 1
+    kl_factor: Annotated[float, number_from(1.0)] = 1.1
+    # what β cannot fall below, where kl_band changes it
+    kl_coef_min: Annotated[float, positive] = 1e-3
+    # what β cannot rise above, where kl_band changes it
+    kl_coef_max: Annotated[float, positive] = 10.0
     # of recorded groups: how many of the best episodes count, the others not even in the mean; none
     # takes all
-    top: int | None = None
-    top_share: float = 1.0  # the first share of the budget, in which `top` holds; then all count
+    top: Annotated[int, at_least(2)] | None = None
+    # the first share of the budget, in which `top` holds; then all count
+    top_share: Annotated[float, positive_fraction] = 1.0
     # of recorded groups: advantages are divided by τ, which follows the KL from the first of these,
     # at the lower end of kl_band, to the second at its upper end; none divides by nothing
-    score_temperatures: tuple[float, float] | None = None
-    held_out: float = 0.0  # share of the recorded groups that is not learned from, in [0, 1)
-    advantage_clip: float | None = None  # advantages are cut to ± this; none cuts nothing
-    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    score_temperatures: Annotated[tuple[float, float], positive_pair] | None = None
+    # share of the recorded groups that is not learned from, in [0, 1)
+    held_out: Annotated[float, share_below_one] = 0.0
+    # advantages are cut to ± this; none cuts nothing
+    advantage_clip: Annotated[float, bound] | None = None
+    # divides the logits of a discrete policy, always; > 0
+    temperature: Annotated[float, positive] = 1.0
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
     # episodes that are backpropagated at once; changes memory, not the gradient
-    micro_batch_size: int | None = None
+    micro_batch_size: Annotated[int, positive_int] | None = None
 
     def __post_init__(self) -> None:
-        checks.check_fields(
-            self, group_size=checks.at_least(2),
-            episode_reward=checks.optional(checks.one_of(*EPISODE_REWARDS)),
-            min_spread=checks.unit_interval,
-            scale=checks.one_of("std", "batch", "none"),
-            baseline=checks.one_of("mean", "leave-one-out", "batch", "none"),
-            credit=checks.one_of("return", "reward-to-go"), refill=checks.positive_int,
-            ratio=checks.one_of("token", "sequence", "product", "cispo"),
-            importance_cap=checks.optional(checks.bound),
-            importance_of=checks.one_of("token", "sequence"),
-            batch_size=checks.optional(checks.positive_int), epochs=checks.positive_int,
-            clip_high=checks.optional(checks.bound),
-            dual_clip=checks.optional(checks.number_from(1.0)), average=checks.one_of(*AVERAGES),
-            average_divisor=checks.positive_int, mask_truncated=checks.boolean,
-            top=checks.optional(checks.at_least(2)), top_share=checks.positive_fraction,
-            kl_band=checks.optional(checks.rising_pair), kl_factor=checks.number_from(1.0),
-            kl_coef_min=checks.positive, kl_coef_max=checks.positive,
-            score_temperatures=checks.optional(checks.positive_pair),
-            held_out=checks.share_below_one,
-            advantage_clip=checks.optional(checks.bound),
-            kl_in=checks.one_of("reward", "loss"),
-            kl_estimator=checks.one_of(*ESTIMATORS), anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
-            hidden_sizes=checks.positive_ints,
-            micro_batch_size=checks.optional(checks.positive_int),
-        )  # fmt: skip
-        checks.check_rates(
-            self, clip=checks.bound, learning_rate=checks.positive,
-            entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
-        )  # fmt: skip
+        super().__post_init__()
         check_estimator(self.kl_estimator, self.kl_in)
         for name in ("baseline", "scale"):
             if self.credit == "reward-to-go" and getattr(self, name) != "batch":
@@ -124,7 +120,7 @@ class GRPOConfig:
         if self.top is None and self.top_share != 1.0:
             raise ValueError("top_share is for a top, and there is none; leave it out")
         needs = ("kl_factor", "kl_coef_min", "kl_coef_max", "score_temperatures")
-        checks.check_moving(self, "kl_coef", "kl_band", needs)
+        check_moving(self, "kl_coef", "kl_band", needs)
 
 
 IDLE_WITH_RECORDED = (

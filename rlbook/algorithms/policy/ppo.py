@@ -22,7 +22,7 @@ Difference: all values of a rollout are computed once, when it is full.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -30,10 +30,9 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Metrics, Parts, State, Step
-from rlbook.algorithms.policy.policy_agent import AVERAGES, PolicyAgent, surrogate_loss
-from rlbook.checks import at
+from rlbook.algorithms.policy.policy_agent import PolicyAgent, surrogate_loss
+from rlbook.checks import at, bound, non_negative, number_from, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
@@ -43,34 +42,39 @@ from rlbook.functional.divergences import ESTIMATORS, adapted_kl_coef, check_est
 from rlbook.functional.policy_losses import clip_fraction, regularised_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
+from rlbook.hyperparameters import Hyperparameters, check_moving
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class PPOConfig:
-    gamma: float = 0.99  # discount per environment step, in [0, 1]
+class PPOConfig(Hyperparameters):
+    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     # λ of the advantage estimate, in [0, 1]; 0 trusts the critic, 1 the returns (detail 5)
-    gae_lambda: float = 0.95
+    gae_lambda: Annotated[float, unit_interval] = 0.95
     # T, steps of each environment between updates (detail 1); a sequence model collects one episode
     # of each instead
-    rollout_steps: int = 128
-    batch_size: int = 256  # rows of a minibatch: steps, or episodes for a sequence model (detail 6)
-    epochs: int = 4  # K, passes over a rollout
+    rollout_steps: Annotated[int, positive_int] = 128
+    # rows of a minibatch: steps, or episodes for a sequence model (detail 6)
+    batch_size: Annotated[int, positive_int] = 256
+    epochs: Annotated[int, positive_int] = 4  # K, passes over a rollout
     # ε, how far the probability ratio may move from 1 and still gain, > 0 (detail 8)
-    clip: float | Schedule = 0.2
-    clip_high: float | None = None  # ε of the upper side alone; none means the same as clip
+    clip: Annotated[float | Schedule, bound] = 0.2
+    # ε of the upper side alone; none means the same as clip
+    clip_high: Annotated[float, bound] | None = None
     # c, at least 1: where A < 0, a sample's loss is at most -c A; none sets no bound
-    dual_clip: float | None = None
+    dual_clip: Annotated[float, number_from(1.0)] | None = None
     # how far V may move from its old value in an update, in reward units; none: no clipping (detail
     # 9)
-    clip_value: float | None = None
-    learning_rate: float | Schedule = 2.5e-4  # Adam's step size, > 0
+    clip_value: Annotated[float, bound] | None = None
+    learning_rate: Annotated[float | Schedule, positive] = 2.5e-4  # Adam's step size, > 0
     anneal_learning_rate: bool = True  # lower the step size linearly to 0 over the run (detail 4)
-    adam_eps: float = 1e-5  # Adam's ε (detail 3)
-    value_coef: float = 1.0  # c_v, weight of the value loss (½ mean square, detail 10)
+    adam_eps: Annotated[float, positive] = 1e-5  # Adam's ε (detail 3)
+    # c_v, weight of the value loss (½ mean square, detail 10)
+    value_coef: Annotated[float, non_negative] = 1.0
     # c_e, weight of the entropy bonus, in reward units per nat (detail 10)
-    entropy_coef: float | Schedule = 0.0
-    max_grad_norm: float = 0.5  # the gradient's L2 norm is clipped to this (detail 11)
+    entropy_coef: Annotated[float | Schedule, non_negative] = 0.0
+    # the gradient's L2 norm is clipped to this (detail 11)
+    max_grad_norm: Annotated[float, bound] = 0.5
     normalize_advantage: bool = True  # standardise advantages (detail 7)
     # over which of them: each minibatch (ε beside the standard deviation), or all of the rollout
     # (whitening, ε under its root, as in TRL and verl); n - 1 in both, unmasked elements alone
@@ -80,7 +84,7 @@ class PPOConfig:
     # a network of its own for V; false makes it a second head on the policy's (detail 13)
     separate_networks: bool = True
     # stop an update's epochs when the policy has moved this far, in nats (diagnostics: detail 12)
-    target_kl: float | None = None
+    target_kl: Annotated[float, positive] | None = None
     # standardise observations by running statistics, clipped to ±10
     normalize_observation: bool = False
     # divide rewards by the running standard deviation of the discounted return, clipped to ±10
@@ -89,57 +93,38 @@ class PPOConfig:
     whiten_reward: bool = False
     # a language model's critic: the policy's trunk with a head of 0, or the reward model's weights
     critic_start: Literal["policy", "reward_model"] = "policy"
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
     # divides the logits of a discrete policy, acting and learning alike, > 0
-    temperature: float = 1.0
+    temperature: Annotated[float, positive] = 1.0
     # a time limit: V goes on behind it, or it ends the task (a token budget)
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
     # β, weight of the KL penalty towards the first policy, or a named reference, in reward units
     # per nat
-    kl_coef: float | Schedule = 0.0
+    kl_coef: Annotated[float | Schedule, non_negative] = 0.0
     # the KL per step, in nats, towards which β is changed after each rollout; none leaves β alone
-    kl_target: float | None = None
+    kl_target: Annotated[float, positive] | None = None
     # rows (steps, or episodes for a sequence model) in which β changes by a fifth at most
-    kl_horizon: int = 10_000
-    kl_coef_min: float = 1e-4  # what β cannot fall below, where kl_target changes it
-    kl_coef_max: float = 10.0  # what β cannot rise above, where kl_target changes it
+    kl_horizon: Annotated[int, positive_int] = 10_000
+    # what β cannot fall below, where kl_target changes it
+    kl_coef_min: Annotated[float, positive] = 1e-4
+    # what β cannot rise above, where kl_target changes it
+    kl_coef_max: Annotated[float, positive] = 10.0
     kl_in: Literal["reward", "loss"] = "reward"  # where the penalty goes
     # of the KL; + has k2's gradient; k1 not in the loss
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k1"
     # what the loss of an episode batch is a mean over
     average: Literal["token", "sequence", "constant"] = "token"
-    average_divisor: int = 1  # elements per episode that average = constant divides by
+    # elements per episode that average = constant divides by
+    average_divisor: Annotated[int, positive_int] = 1
     # rows that are backpropagated at once; changes memory, not the gradient
-    micro_batch_size: int | None = None
+    micro_batch_size: Annotated[int, positive_int] | None = None
 
     def __post_init__(self) -> None:
-        checks.check_fields(
-            self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval,
-            rollout_steps=checks.positive_int, batch_size=checks.positive_int,
-            epochs=checks.positive_int, clip_high=checks.optional(checks.bound),
-            dual_clip=checks.optional(checks.number_from(1.0)),
-            clip_value=checks.optional(checks.bound), anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, value_coef=checks.non_negative, max_grad_norm=checks.bound,
-            normalize_advantage=checks.boolean, orthogonal_init=checks.boolean,
-            normalize_over=checks.one_of("minibatch", "rollout"), whiten_reward=checks.boolean,
-            critic_start=checks.one_of("policy", "reward_model"),
-            kl_target=checks.optional(checks.positive), kl_horizon=checks.positive_int,
-            kl_coef_min=checks.positive, kl_coef_max=checks.positive,
-            separate_networks=checks.boolean, target_kl=checks.optional(checks.positive),
-            normalize_observation=checks.boolean, normalize_reward=checks.boolean,
-            hidden_sizes=checks.positive_ints, temperature=checks.positive,
-            truncation=checks.one_of("bootstrap", "terminal"),
-            kl_in=checks.one_of("reward", "loss"), kl_estimator=checks.one_of(*ESTIMATORS),
-            average=checks.one_of(*AVERAGES), average_divisor=checks.positive_int,
-            micro_batch_size=checks.optional(checks.positive_int),
-        )  # fmt: skip
-        checks.check_rates(
-            self, clip=checks.bound, learning_rate=checks.positive,
-            entropy_coef=checks.non_negative, kl_coef=checks.non_negative,
-        )  # fmt: skip
+        super().__post_init__()
         check_estimator(self.kl_estimator, self.kl_in)
         needs = ("kl_horizon", "kl_coef_min", "kl_coef_max")
-        checks.check_moving(self, "kl_coef", "kl_target", needs)
+        check_moving(self, "kl_coef", "kl_target", needs)
 
 
 class PPO(PolicyAgent):

@@ -17,14 +17,14 @@ count like early ones; one step of Adam for many episodes; a time limit ends the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.checks import bound, non_negative, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import leave_one_out_advantage
 from rlbook.functional.averages import averaged, given
@@ -32,39 +32,35 @@ from rlbook.functional.policy_losses import policy_gradient_loss, regularised_lo
 from rlbook.functional.returns import discounted_returns
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class ReinforceConfig:
-    gamma: float = 0.99  # discount per environment step, in [0, 1]
+class ReinforceConfig(Hyperparameters):
+    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     baseline: Literal["none", "leave-one-out", "learned"] = "leave-one-out"  # b, taken off G
-    group_size: int = 1  # episodes from one start; divides num_envs; 1: each from its own
-    value_coef: float = 0.5  # weight of the value loss (½ mean square) where baseline = learned
-    entropy_coef: float | Schedule = 0.0  # weight of the entropy bonus, in reward units per nat
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+    # episodes from one start; divides num_envs; 1: each from its own
+    group_size: Annotated[int, positive_int] = 1
+    # weight of the value loss (½ mean square) where baseline = learned
+    value_coef: Annotated[float, non_negative] = 0.5
+    # weight of the entropy bonus, in reward units per nat
+    entropy_coef: Annotated[float | Schedule, non_negative] = 0.0
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-8  # Adam's ε
-    max_grad_norm: float = 1.0  # the gradient's L2 norm is clipped to this
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # standardise observations by running statistics, clipped to ±10
     normalize_observation: bool = False
     # divide rewards by the running standard deviation of the discounted return, clipped to ±10
     normalize_reward: bool = False
-    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
-    micro_batch_size: int | None = None  # rows backpropagated at once; changes memory alone
-
-    def __post_init__(self) -> None:
-        checks.check_fields(
-            self, baseline=checks.one_of("none", "leave-one-out", "learned"),
-            gamma=checks.unit_interval, group_size=checks.positive_int,
-            value_coef=checks.non_negative, anneal_learning_rate=checks.boolean,
-            adam_eps=checks.positive, max_grad_norm=checks.bound, temperature=checks.positive,
-            normalize_observation=checks.boolean, normalize_reward=checks.boolean,
-            hidden_sizes=checks.positive_ints, micro_batch_size=checks.optional(checks.positive_int)
-        )  # fmt: skip
-        checks.check_rates(self, learning_rate=checks.positive, entropy_coef=checks.non_negative)
+    # divides the logits of a discrete policy, always; > 0
+    temperature: Annotated[float, positive] = 1.0
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
+    # rows backpropagated at once; changes memory alone
+    micro_batch_size: Annotated[int, positive_int] | None = None
 
 
 class Reinforce(PolicyAgent):

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -24,9 +24,10 @@ from torch import Tensor, nn
 
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, Parts, State, Step
-from rlbook.checks import at
+from rlbook.checks import at, non_negative_int, positive, positive_fraction, positive_int, positive_ints, unit_interval
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.schedules import Schedule
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.policies.critics import Critics
 from rlbook.policies.mlp import MLP, action_size
@@ -36,30 +37,23 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 
 @dataclass(frozen=True)
-class ReplayConfig:
-    gamma: float = 0.99  # discount per environment step, in [0, 1]
-    learning_rate: float | Schedule = 3e-4  # Adam's step size, > 0
-    buffer_size: int = 1_000_000  # transitions kept
-    learning_starts: int = 100  # environment steps with uniform actions before the first update
-    batch_size: int = 256  # transitions of a minibatch
-    train_every: int = 1  # environment steps between updates
-    gradient_steps: int = 1  # gradient steps of an update
-    tau: float = 0.005  # τ, share of the critics that the target network takes over at each step
-    hold: int = 1  # environment steps for which the noise of exploring stays the same
-    hidden_sizes: tuple[int, ...] = (256, 256)  # units of each hidden layer
+class ReplayConfig(Hyperparameters):
+    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
+    learning_rate: Annotated[float | Schedule, positive] = 3e-4  # Adam's step size, > 0
+    buffer_size: Annotated[int, positive_int] = 1_000_000  # transitions kept
+    # environment steps with uniform actions before the first update
+    learning_starts: Annotated[int, non_negative_int] = 100
+    batch_size: Annotated[int, positive_int] = 256  # transitions of a minibatch
+    train_every: Annotated[int, positive_int] = 1  # environment steps between updates
+    gradient_steps: Annotated[int, positive_int] = 1  # gradient steps of an update
+    # τ, share of the critics that the target network takes over at each step
+    tau: Annotated[float, positive_fraction] = 0.005
+    # environment steps for which the noise of exploring stays the same
+    hold: Annotated[int, positive_int] = 1
+    # units of each hidden layer
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (256, 256)
     # of float32 products while learning; "medium" is faster, with bfloat16 where the CPU has it
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
-
-    def __post_init__(self) -> None:
-        checks.check_rates(self, learning_rate=checks.positive)
-        checks.check_fields(
-            self, gamma=checks.unit_interval, buffer_size=checks.positive_int,
-            learning_starts=checks.non_negative_int, batch_size=checks.positive_int,
-            train_every=checks.positive_int, gradient_steps=checks.positive_int,
-            tau=checks.positive_fraction, hold=checks.positive_int,
-            hidden_sizes=checks.positive_ints,
-            matmul_precision=checks.one_of("highest", "high", "medium"),
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -35,10 +36,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor, nn
 
-from rlbook import checks
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.replay_agent import Minibatch, ReplayAgent, ReplayConfig
-from rlbook.checks import at
+from rlbook.checks import at, finite, non_negative, positive
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value, temperature_loss
@@ -58,18 +58,12 @@ LOG_STD = (-20.0, 2.0)
 
 @dataclass(frozen=True)
 class SACConfig(ReplayConfig):
-    temperature: float | None = None  # α, in reward units per nat; none: learned
+    # α, in reward units per nat; none: learned
+    temperature: Annotated[float, non_negative] | None = None
     # H̄, in nats; none: -A for a box of A components, 0.3 log A for A discrete actions (with an
     # action mask, A is how many are allowed in the state)
-    target_entropy: float | None = None
-    initial_temperature: float = 1.0  # α at first, where it is learned
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.check_fields(
-            self, temperature=checks.optional(checks.non_negative),
-            target_entropy=checks.optional(checks.finite), initial_temperature=checks.positive,
-        )  # fmt: skip
+    target_entropy: Annotated[float, finite] | None = None
+    initial_temperature: Annotated[float, positive] = 1.0  # α at first, where it is learned
 
 
 class Temperature(nn.Module):

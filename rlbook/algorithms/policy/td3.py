@@ -21,13 +21,14 @@ have the factor ½.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.algorithms.policy.deterministic_agent import DeterministicAgent, DeterministicConfig
 from rlbook.algorithms.policy.replay_agent import Minibatch
+from rlbook.checks import non_negative, positive_int
 from rlbook.functional.policy_losses import deterministic_policy_loss
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import smoothed_action, squared_value_loss
@@ -37,16 +38,10 @@ from rlbook.policies.optimizer import LossOutput
 
 @dataclass(frozen=True)
 class TD3Config(DeterministicConfig):
-    target_noise: float = 0.2  # σ of the noise in the target's action
-    target_noise_clip: float = 0.5  # c, how far that noise may reach
-    policy_delay: int = 2  # d, gradient steps of the critics for one of the policy
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.check_fields(
-            self, target_noise=checks.non_negative, target_noise_clip=checks.non_negative,
-            policy_delay=checks.positive_int,
-        )  # fmt: skip
+    target_noise: Annotated[float, non_negative] = 0.2  # σ of the noise in the target's action
+    target_noise_clip: Annotated[float, non_negative] = 0.5  # c, how far that noise may reach
+    # d, gradient steps of the critics for one of the policy
+    policy_delay: Annotated[int, positive_int] = 2
 
 
 class TD3(DeterministicAgent):

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -32,9 +33,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from rlbook import checks
 from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.checks import bound, non_negative, open_unit_interval, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.functional.advantages import explained_variance, gae, normalize
 from rlbook.functional.averages import averaged, given, per_token
@@ -47,49 +48,44 @@ from rlbook.functional.natural_gradient import (
 from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.policies.distributions import Distribution
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class TRPOConfig:
-    gamma: float = 0.99  # discount per environment step, in [0, 1]
-    gae_lambda: float = 0.95  # λ of the advantage estimate, in [0, 1]
-    rollout_steps: int = 128  # T, steps of each environment between updates
-    max_kl: float = 0.01  # δ, bound of the mean KL(π_old ‖ π) of an update, in nats, > 0
-    cg_iterations: int = 10  # products F v with which the linear system is solved
-    cg_damping: float = 0.1  # c, added to F's diagonal
-    line_search_steps: int = 10  # step lengths that are tried before the update is given up
-    line_search_decay: float = 0.8  # α, from one step length to the next, in (0, 1)
-    value_epochs: int = 10  # passes over a rollout when V is fitted
-    batch_size: int = 128  # rows of a minibatch of V: steps, or episodes for a sequence model
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, for V alone; > 0
+class TRPOConfig(Hyperparameters):
+    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
+    gae_lambda: Annotated[float, unit_interval] = 0.95  # λ of the advantage estimate, in [0, 1]
+    # T, steps of each environment between updates
+    rollout_steps: Annotated[int, positive_int] = 128
+    # δ, bound of the mean KL(π_old ‖ π) of an update, in nats, > 0
+    max_kl: Annotated[float, positive] = 0.01
+    # products F v with which the linear system is solved
+    cg_iterations: Annotated[int, positive_int] = 10
+    cg_damping: Annotated[float, non_negative] = 0.1  # c, added to F's diagonal
+    # step lengths that are tried before the update is given up
+    line_search_steps: Annotated[int, positive_int] = 10
+    # α, from one step length to the next, in (0, 1)
+    line_search_decay: Annotated[float, open_unit_interval] = 0.8
+    value_epochs: Annotated[int, positive_int] = 10  # passes over a rollout when V is fitted
+    # rows of a minibatch of V: steps, or episodes for a sequence model
+    batch_size: Annotated[int, positive_int] = 128
+    # Adam's step size, for V alone; > 0
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: float = 1e-5  # Adam's ε
-    max_grad_norm: float = 0.5  # the L2 norm of V's gradient is clipped to this
+    adam_eps: Annotated[float, positive] = 1e-5  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 0.5  # the L2 norm of V's gradient is clipped to this
     normalize_advantage: bool = True  # standardise advantages within each rollout
     # standardise observations by running statistics, clipped to ±10
     normalize_observation: bool = False
     # divide rewards by the running standard deviation of the discounted return, clipped to ±10
     normalize_reward: bool = False
     orthogonal_init: bool = True  # orthogonal weights, gain 0.01 for the policy's output
-    temperature: float = 1.0  # divides the logits of a discrete policy, always; > 0
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer of an MLP
-
-    def __post_init__(self) -> None:
-        checks.check_fields(
-            self, gamma=checks.unit_interval, gae_lambda=checks.unit_interval,
-            rollout_steps=checks.positive_int, max_kl=checks.positive,
-            cg_iterations=checks.positive_int, cg_damping=checks.non_negative,
-            line_search_steps=checks.positive_int, line_search_decay=checks.open_unit_interval,
-            value_epochs=checks.positive_int, batch_size=checks.positive_int,
-            anneal_learning_rate=checks.boolean, adam_eps=checks.positive,
-            max_grad_norm=checks.bound, normalize_advantage=checks.boolean,
-            normalize_observation=checks.boolean, normalize_reward=checks.boolean,
-            orthogonal_init=checks.boolean, temperature=checks.positive,
-            hidden_sizes=checks.positive_ints,
-        )  # fmt: skip
-        checks.check_rates(self, learning_rate=checks.positive)
+    # divides the logits of a discrete policy, always; > 0
+    temperature: Annotated[float, positive] = 1.0
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
 
 class TRPO(PolicyAgent):

@@ -18,7 +18,7 @@ difference: r̄ is the mean of the earlier rewards, and the first reward itself 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -26,17 +26,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent, Metrics, State, Step
-from rlbook.checks import (
-    boolean,
-    check_fields,
-    check_schedules,
-    finite,
-    non_negative,
-    one_of,
-    optional,
-    positive,
-    unit_interval,
-)
+from rlbook.checks import finite, non_negative, positive, unit_interval
 from rlbook.functional.bandits import (
     preference_gradient,
     random_argmax,
@@ -44,28 +34,24 @@ from rlbook.functional.bandits import (
     upper_confidence_bound,
 )
 from rlbook.functional.schedules import Constant, Schedule
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
 @dataclass(frozen=True)
-class BanditConfig:
+class BanditConfig(Hyperparameters):
     # how actions are chosen while learning
     method: Literal["epsilon-greedy", "ucb", "gradient"] = "epsilon-greedy"
     # step size α, > 0; none means 1/N(a), and 0.1 for the gradient method
-    alpha: float | None = None
-    epsilon: Schedule = Constant(0.1)        # probability ε of a random action, in [0, 1]
-    confidence: float = 2.0                  # c of ucb, in reward units, at least 0
+    alpha: Annotated[float, positive] | None = None
+    # probability ε of a random action, in [0, 1]
+    epsilon: Annotated[Schedule, unit_interval] = Constant(0.1)
+    # c of ucb, in reward units, at least 0
+    confidence: Annotated[float, non_negative] = 2.0
     # Q before the first step, in reward units; above the largest reward it is optimistic
-    initial_value: float = 0.0
+    initial_value: Annotated[float, finite] = 0.0
     # gradient: whether the mean reward is subtracted
     baseline: bool = True
-
-    def __post_init__(self) -> None:
-        check_fields(
-            self, method=one_of("epsilon-greedy", "ucb", "gradient"), alpha=optional(positive),
-            confidence=non_negative, initial_value=finite, baseline=boolean,
-        )  # fmt: skip
-        check_schedules(self, epsilon=unit_interval)
 
 
 class Memory(NamedTuple):

@@ -24,7 +24,7 @@ value that the policy has in the state it was cut in; every-visit and constant �
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -49,7 +49,7 @@ from rlbook.algorithms.tabular.exploration import (
 )
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import Choose, ControlAgent, ControlConfig, Update
-from rlbook.checks import check_fields, one_of
+from rlbook.checks import one_of
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import RequestError
 from rlbook.functional.schedules import Constant, Inverse, Schedule
@@ -122,13 +122,10 @@ class MCControlConfig(ControlConfig):
     # step size α, in (0, 1]; inverse(1.0) averages all returns
     alpha: Schedule = Inverse(1.0)
     epsilon: Schedule = Constant(0.1)        # probability ε of a random action, in [0, 1]
-    visits: str = "first"                    # which visits of an episode count: first or every
+    # which visits of an episode count: first or every
+    visits: Annotated[str, one_of(*VISITS)] = "first"
     # what is random where an episode begins: none, actions, or pairs (state and action)
-    exploring_starts: str = NONE
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, visits=one_of(*VISITS), exploring_starts=one_of(NONE, ACTIONS, PAIRS))
+    exploring_starts: Annotated[str, one_of(NONE, ACTIONS, PAIRS)] = NONE
 
 
 class MCControl(EpisodeAgent, ControlAgent):

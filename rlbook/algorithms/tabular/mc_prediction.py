@@ -20,7 +20,7 @@ n-step TD with n ≥ T; an episode cut by a time limit ends with V of the state 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -42,7 +42,7 @@ from rlbook.algorithms.tabular.prediction import (
     state_step_size,
 )
 from rlbook.algorithms.tabular.records import Settings
-from rlbook.checks import check_fields, one_of
+from rlbook.checks import one_of
 from rlbook.functional.schedules import Inverse, Schedule
 
 
@@ -93,11 +93,8 @@ class MCPredictionConfig(PredictionConfig):
 
     # step size α, in (0, 1]; inverse(1.0) averages all returns
     alpha: Schedule = Inverse(1.0)
-    visits: str = "first"                    # which visits of an episode count: first or every
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, visits=one_of(*VISITS))
+    # which visits of an episode count: first or every
+    visits: Annotated[str, one_of(*VISITS)] = "first"
 
 
 class MCPrediction(EpisodeAgent, PredictionAgent):

@@ -25,7 +25,7 @@ which matters after a time limit only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -47,7 +47,7 @@ from rlbook.algorithms.tabular.windows import (
     with_room,
     without_spare_room,
 )
-from rlbook.checks import ENDLESS, check_fields, positive_int
+from rlbook.checks import ENDLESS, positive_int
 
 ROWS = ("states", "rewards")
 """The fields of the memory that make up the window."""
@@ -112,11 +112,7 @@ class NStepTDConfig(PredictionConfig):
     """Hyper-parameters of n-step TD prediction."""
 
     # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
-    n: int = 4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, n=positive_int)
+    n: Annotated[int, positive_int] = 4
 
 
 class NStepTD(PredictionAgent):

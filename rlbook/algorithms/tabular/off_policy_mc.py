@@ -32,7 +32,7 @@ of one overflows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -74,7 +74,7 @@ from rlbook.algorithms.tabular.tabular_agent import (
     Update,
     table_shape,
 )
-from rlbook.checks import check_fields, one_of, positive
+from rlbook.checks import one_of, positive
 from rlbook.envs.outcomes import draw
 from rlbook.functional.schedules import Constant, Inverse, Schedule, scheduled
 
@@ -237,25 +237,24 @@ class OffPolicyMCConfig(ControlConfig):
     """Hyper-parameters of off-policy Monte Carlo."""
 
     # what is learned: control (the best policy, Q) or prediction (a given policy's V)
-    task: str = CONTROL
+    task: Annotated[str, one_of(CONTROL, PREDICTION)] = CONTROL
     # how returns are averaged: ordinary, weighted or truncated; control: weighted
-    weighting: str = "weighted"
-    clip: float = 10.0                       # truncated: the largest weight c, > 0
+    weighting: Annotated[str, one_of(*WEIGHTINGS)] = "weighted"
+    # truncated: the largest weight c, > 0
+    clip: Annotated[float, positive] = 10.0
     # prediction: the target π: uniform, optimal, epsilon-greedy, an action a state, or a .json
     policy: GivenPolicy = "optimal"
     # ordinary and truncated: step size, in (0, 1]; inverse(1.0) averages
     alpha: Schedule = Inverse(1.0)
     # probability ε of a random action of the policy that acts, in [0, 1]; 1: it is uniform
     epsilon: Schedule = Constant(0.5)
+    # how actions are chosen while learning: epsilon-greedy or softmax
+    exploration: Annotated[str, one_of("epsilon-greedy", "softmax")] = "epsilon-greedy"
     # prediction: which visits of an episode count: first or every
-    visits: str = "every"
+    visits: Annotated[str, one_of(*VISITS)] = "every"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(
-            self, task=one_of(CONTROL, PREDICTION), weighting=one_of(*WEIGHTINGS), clip=positive,
-            visits=one_of(*VISITS), exploration=one_of("epsilon-greedy", "softmax"),
-        )  # fmt: skip
         if self.task == CONTROL and self.weighting != "weighted":
             raise ValueError(
                 "weighting must be 'weighted' with task 'control', which leaves out weights of 0, "

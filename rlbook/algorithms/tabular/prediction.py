@@ -8,7 +8,7 @@ probabilities, so that one uniform number draws an action.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -27,15 +27,7 @@ from rlbook.algorithms.tabular.given_policy import (
 )
 from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
-from rlbook.checks import (
-    at_least,
-    boolean,
-    check_fields,
-    check_schedules,
-    finite,
-    positive_fraction,
-    unit_interval,
-)
+from rlbook.checks import at_least, finite, unit_interval
 from rlbook.envs.outcomes import draw
 from rlbook.functional.schedules import CONSTANT, Constant, Inverse, scheduled
 
@@ -68,21 +60,18 @@ class PredictionConfig(TableConfig):
     # whose values are learned: uniform, optimal, epsilon-greedy, an action a state, or a .json
     policy: GivenPolicy = "uniform"
     # share ε of uniformly random actions mixed into the policy, in [0, 1]
-    epsilon: float = 0.0
-    initial_value: float = 0.0               # V before the first step, in reward units
+    epsilon: Annotated[float, unit_interval] = 0.0
+    # V before the first step, in reward units
+    initial_value: Annotated[float, finite] = 0.0
     # cells per dimension that continuous observations are cut into, at least 1
-    bins: int = 8
+    bins: Annotated[int, at_least(1)] = 8
     # values per dimension that continuous actions are chosen from, at least 2
-    action_bins: int = 5
+    action_bins: Annotated[int, at_least(2)] = 5
     # learn in the tables of an environment that has a model: the same numbers, sooner
     simulate: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(
-            self, gamma=unit_interval, epsilon=unit_interval, initial_value=finite,
-            bins=at_least(1), action_bins=at_least(2), simulate=boolean,
-        )  # fmt: skip
-        check_schedules(self, counted=True, alpha=positive_fraction)
+        super().__post_init__()
         object.__setattr__(self, "policy", plain_policy(self.policy))
         check_epsilon(self.policy, self.epsilon)
 

@@ -23,6 +23,7 @@ differences: the step size is within the trace (see `traces`), and a time limit 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.random import Generator
@@ -47,7 +48,7 @@ from rlbook.algorithms.tabular.true_online_sarsa_lambda import (
     TrueOnlineSarsaMemory,
     true_online_sarsa_lambda_update,
 )
-from rlbook.checks import check_fields, one_of, unit_interval
+from rlbook.checks import one_of, unit_interval
 
 
 def sarsa_lambda_update(
@@ -82,12 +83,10 @@ UPDATES: dict[str, Update] = {
 class SarsaLambdaConfig(ControlConfig):
     """Hyper-parameters of SARSA(λ)."""
 
-    trace_decay: float = 0.9                 # λ: how far back an error reaches, in [0, 1]
-    traces: str = "true-online"              # accumulating, replacing or true-online
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, trace_decay=unit_interval, traces=one_of(*UPDATES))
+    # λ: how far back an error reaches, in [0, 1]
+    trace_decay: Annotated[float, unit_interval] = 0.9
+    # accumulating, replacing or true-online
+    traces: Annotated[str, one_of(*UPDATES)] = "true-online"
 
 
 class SarsaLambda(ControlAgent):

@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -39,22 +39,10 @@ from rlbook.algorithms.tabular.exploration import (
     settled,
 )
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Memory, Settings
-from rlbook.checks import (
-    ENDLESS,
-    at_least,
-    boolean,
-    check_fields,
-    check_schedules,
-    finite,
-    non_negative,
-    one_of,
-    positive,
-    positive_fraction,
-    saved_array,
-    unit_interval,
-)
+from rlbook.checks import ENDLESS, at_least, finite, non_negative, one_of, positive, positive_fraction, saved_array, unit_interval
 from rlbook.errors import TrainingError
 from rlbook.functional.schedules import Constant, Inverse, Linear, Schedule
+from rlbook.hyperparameters import Hyperparameters, counts_visits
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 if TYPE_CHECKING:
@@ -76,11 +64,13 @@ def table_shape(env: gymnasium.Env) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class TableConfig:
+class TableConfig(Hyperparameters):
     """Hyper-parameters that all agents with a table share."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    alpha: Schedule = Constant(0.1)          # step size α, in (0, 1]
+    # discount γ per environment step, in [0, 1]
+    gamma: Annotated[float, unit_interval] = 0.99
+    # step size α, in (0, 1]
+    alpha: Annotated[Schedule, positive_fraction, counts_visits] = Constant(0.1)
 
 
 class TableAgent(Agent):
@@ -224,29 +214,22 @@ class TableAgent(Agent):
 class ControlConfig(TableConfig):
     """Hyper-parameters that all agents with a table Q(s, a) share."""
 
-    epsilon: Schedule = Linear(1.0, 0.05)    # probability ε of a random action, in [0, 1]
+    # probability ε of a random action, in [0, 1]
+    epsilon: Annotated[Schedule, unit_interval, counts_visits] = Linear(1.0, 0.05)
     # how actions are chosen while learning: epsilon-greedy, softmax or ucb
-    exploration: str = "epsilon-greedy"
+    exploration: Annotated[str, one_of(*KINDS)] = "epsilon-greedy"
     # softmax: Q's difference that makes an action e times as likely, in reward units, > 0
-    temperature: Schedule = Constant(1.0)
+    temperature: Annotated[Schedule, positive] = Constant(1.0)
     # ucb: weight c of the bonus for actions that were seldom tried, in reward units, at least 0
-    confidence: float = 2.0
+    confidence: Annotated[float, non_negative] = 2.0
     # Q before the first step, in reward units; above the largest value it is optimistic
-    initial_value: float = 0.0
+    initial_value: Annotated[float, finite] = 0.0
     # cells per dimension that continuous observations are cut into, at least 1
-    bins: int = 8
+    bins: Annotated[int, at_least(1)] = 8
     # values per dimension that continuous actions are chosen from, at least 2
-    action_bins: int = 5
+    action_bins: Annotated[int, at_least(2)] = 5
     # learn in the tables of an environment that has a model: the same numbers, sooner
     simulate: bool = True
-
-    def __post_init__(self) -> None:
-        check_fields(
-            self, gamma=unit_interval, exploration=one_of(*KINDS), confidence=non_negative,
-            initial_value=finite, bins=at_least(1), action_bins=at_least(2), simulate=boolean,
-        )  # fmt: skip
-        check_schedules(self, counted=True, alpha=positive_fraction, epsilon=unit_interval)
-        check_schedules(self, temperature=positive)
 
 
 def is_mask_of_state(mask: NDArray[np.bool_] | None, terminated: bool, truncated: bool) -> bool:

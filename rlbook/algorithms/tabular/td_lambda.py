@@ -24,7 +24,7 @@ termination.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -45,7 +45,7 @@ from rlbook.algorithms.tabular.true_online_td_lambda import (
     TrueOnlineMemory,
     true_online_td_lambda_update,
 )
-from rlbook.checks import ENDLESS, check_fields, one_of, unit_interval
+from rlbook.checks import ENDLESS, one_of, unit_interval
 
 
 def td_lambda_update(
@@ -87,12 +87,10 @@ class TDLambdaMemory(LambdaReturnMemory, TrueOnlineMemory):
 class TDLambdaConfig(PredictionConfig):
     """Hyper-parameters of TD(λ)."""
 
-    trace_decay: float = 0.8                 # λ: how far back an error reaches, in [0, 1]
-    traces: str = "true-online"              # accumulating, replacing, true-online or offline
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, trace_decay=unit_interval, traces=one_of(*NAMES))
+    # λ: how far back an error reaches, in [0, 1]
+    trace_decay: Annotated[float, unit_interval] = 0.8
+    # accumulating, replacing, true-online or offline
+    traces: Annotated[str, one_of(*NAMES)] = "true-online"
 
 
 class TDLambda(PredictionAgent):

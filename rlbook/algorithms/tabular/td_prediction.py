@@ -27,6 +27,7 @@ and converges for every step size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.random import Generator
@@ -40,7 +41,7 @@ from rlbook.algorithms.tabular.prediction import (
     state_step_size,
 )
 from rlbook.algorithms.tabular.records import Settings
-from rlbook.checks import boolean, check_fields, positive, positive_int
+from rlbook.checks import positive, positive_int
 
 KEPT = ("states", "rewards", "successors", "ends")
 """The fields of the memory with one entry for each step so far."""
@@ -133,12 +134,9 @@ class TDPredictionConfig(PredictionConfig):
     # learn only when an episode ends, from all episodes so far, until no value changes
     batch: bool = False
     # batch: replay until no state's mean TD error is larger, in reward units, > 0
-    tolerance: float = 1e-6
-    max_replays: int = 10_000                # batch: replays after an episode at most, at least 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, batch=boolean, tolerance=positive, max_replays=positive_int)
+    tolerance: Annotated[float, positive] = 1e-6
+    # batch: replays after an episode at most, at least 1
+    max_replays: Annotated[int, positive_int] = 10_000
 
 
 class TDPrediction(PredictionAgent):

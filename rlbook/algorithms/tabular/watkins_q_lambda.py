@@ -26,6 +26,7 @@ learned; the box chooses a' before that, and then λ = 0 would not be Q-learning
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.random import Generator
@@ -46,7 +47,7 @@ from rlbook.algorithms.tabular.traces import (
     with_room,
     without_spare_room,
 )
-from rlbook.checks import check_fields, one_of, unit_interval
+from rlbook.checks import one_of, unit_interval
 
 
 def watkins_q_lambda_update(
@@ -71,12 +72,10 @@ def watkins_q_lambda_update(
 class WatkinsQLambdaConfig(ControlConfig):
     """Hyper-parameters of Watkins's Q(λ)."""
 
-    trace_decay: float = 0.9                 # λ: how far back an error reaches, in [0, 1]
-    traces: str = "replacing"                # accumulating or replacing
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, trace_decay=unit_interval, traces=one_of(*NAMES[:2]))
+    # λ: how far back an error reaches, in [0, 1]
+    trace_decay: Annotated[float, unit_interval] = 0.9
+    # accumulating or replacing
+    traces: Annotated[str, one_of(*NAMES[:2])] = "replacing"
 
 
 class WatkinsQLambda(ControlAgent):

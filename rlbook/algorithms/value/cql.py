@@ -17,12 +17,13 @@ given, and no Lagrange multiplier finds it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Parts
 from rlbook.algorithms.value.fitted_q import FittedQ, FittedQConfig
+from rlbook.checks import non_negative
 from rlbook.data.replay import Transitions
 from rlbook.functional.value_losses import conservative_gap
 from rlbook.interaction.spaces import AdaptedVectorEnv
@@ -32,11 +33,7 @@ from rlbook.policies.optimizer import LossOutput
 @dataclass(frozen=True)
 class CQLConfig(FittedQConfig):
     # α, weight of the conservative term, in reward units; 0 is fitted Q iteration
-    conservative_coef: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.check_fields(self, conservative_coef=checks.non_negative)
+    conservative_coef: Annotated[float, non_negative] = 1.0
 
 
 class CQL(FittedQ):

@@ -3,60 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from rlbook import checks
+from rlbook.checks import at_least, bound, finite, non_negative, non_negative_int, positive, positive_int, positive_ints, unit_interval
 from rlbook.functional.schedules import Linear, Schedule
-
-COUNTS = "buffer_size", "batch_size", "train_every", "gradient_steps", "target_period", "n_step"
-SWITCHES = (
-    "anneal_learning_rate", "double", "dueling", "prioritized", "noisy", "distributional", "huber",
-)  # fmt: skip
+from rlbook.hyperparameters import Hyperparameters
 
 
 @dataclass(frozen=True)
-class DQNConfig:
-    gamma: float = 0.99  # discount per environment step, in [0, 1]
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
+class DQNConfig(Hyperparameters):
+    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    epsilon: Schedule = Linear(1.0, 0.05, 0.3)  # probability of a random action, in [0, 1]
-    buffer_size: int = 50_000  # transitions kept
-    learning_starts: int = 500  # environment steps before the first update
-    batch_size: int = 64  # transitions of a minibatch
-    train_every: int = 4  # environment steps between updates
-    gradient_steps: int = 1  # gradient steps of an update
+    # probability of a random action, in [0, 1]
+    epsilon: Annotated[Schedule, unit_interval] = Linear(1.0, 0.05, 0.3)
+    buffer_size: Annotated[int, positive_int] = 50_000  # transitions kept
+    # environment steps before the first update
+    learning_starts: Annotated[int, non_negative_int] = 500
+    batch_size: Annotated[int, positive_int] = 64  # transitions of a minibatch
+    train_every: Annotated[int, positive_int] = 4  # environment steps between updates
+    gradient_steps: Annotated[int, positive_int] = 1  # gradient steps of an update
     # C, environment steps between copies of Q into the target network
-    target_period: int = 500
+    target_period: Annotated[int, positive_int] = 500
     double: bool = True  # choose the next action by Q, value it by Q⁻
     dueling: bool = False  # learn V(s) and the advantages in two streams
     prioritized: bool = False  # draw rows in proportion to |δ|^priority_exponent
-    priority_exponent: float = 0.5  # ω, at least 0; 0 draws uniformly
-    importance_exponent: Schedule = Linear(0.4, 1.0)  # β of prioritised replay's weights, in [0, 1]
-    n_step: int = 1  # n, steps of reward in a target
+    priority_exponent: Annotated[float, non_negative] = 0.5  # ω, at least 0; 0 draws uniformly
+    # β of prioritised replay's weights, in [0, 1]
+    importance_exponent: Annotated[Schedule, unit_interval] = Linear(0.4, 1.0)
+    n_step: Annotated[int, positive_int] = 1  # n, steps of reward in a target
     noisy: bool = False  # explore by noisy weights; epsilon has no effect then
-    noise_scale: float = 0.5  # σ_0 of the noisy layers at the start, ≥ 0
+    noise_scale: Annotated[float, non_negative] = 0.5  # σ_0 of the noisy layers at the start, ≥ 0
     distributional: bool = False  # learn each return's probability; huber has no effect then
-    num_atoms: int = 51  # returns that a distribution tells apart, ≥ 2
-    v_min: float = -10.0  # the least return that a distribution tells apart, in reward units
-    v_max: float = 10.0  # the largest
+    num_atoms: Annotated[int, at_least(2)] = 51  # returns that a distribution tells apart, ≥ 2
+    # the least return that a distribution tells apart, in reward units
+    v_min: Annotated[float, finite] = -10.0
+    v_max: Annotated[float, finite] = 10.0  # the largest
     huber: bool = True  # Huber loss (δ = 1); false is ½ squared error
-    max_grad_norm: float = 10.0  # the gradient's L2 norm is clipped to this
-    hidden_sizes: tuple[int, ...] = (64, 64)  # units of each hidden layer
-    adam_eps: float = 1e-8  # Adam's ε
-    action_bins: int = 5  # values per dimension of a continuous action, ≥ 2
+    max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units of each hidden layer
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    action_bins: Annotated[int, at_least(2)] = 5  # values per dimension of a continuous action, ≥ 2
 
     def __post_init__(self) -> None:
-        checks.check_schedules(
-            self, epsilon=checks.unit_interval, importance_exponent=checks.unit_interval
-        )
-        checks.check_rates(self, learning_rate=checks.positive)
-        checks.check_fields(
-            self, **dict.fromkeys(SWITCHES, checks.boolean),
-            **dict.fromkeys(COUNTS, checks.positive_int),
-            gamma=checks.unit_interval, learning_starts=checks.non_negative_int,
-            priority_exponent=checks.non_negative, noise_scale=checks.non_negative,
-            num_atoms=checks.at_least(2), v_min=checks.finite, v_max=checks.finite,
-            max_grad_norm=checks.bound, hidden_sizes=checks.positive_ints,
-            adam_eps=checks.positive, action_bins=checks.at_least(2),
-        )  # fmt: skip
+        super().__post_init__()
         if not self.v_min < self.v_max:
             raise ValueError(f"v_max must be a number above v_min {self.v_min}, got {self.v_max}")

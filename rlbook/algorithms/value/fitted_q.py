@@ -28,6 +28,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -35,12 +36,12 @@ from gymnasium.spaces import Discrete
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rlbook import checks
 from rlbook.agent import Agent, Data, Metrics, Parts, State
-from rlbook.checks import at
+from rlbook.checks import at, bound, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.replay import Transitions
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import q_target, squared_value_loss
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.build import build_action_value
 from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
@@ -50,24 +51,17 @@ from rlbook.seeding import rng_for
 
 
 @dataclass(frozen=True)
-class FittedQConfig:
-    gamma: float = 0.99  # discount per environment step, in [0, 1]
-    target_period: int = 50  # M, minibatches of a round
-    batch_size: int = 128  # transitions of a minibatch
-    learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
-    max_grad_norm: float = 10.0  # the gradient's L2 norm is clipped to this
-    adam_eps: float = 1e-8  # Adam's ε
-    walks: int = 100  # random walks that are learned from where no data set is named
+class FittedQConfig(Hyperparameters):
+    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
+    target_period: Annotated[int, positive_int] = 50  # M, minibatches of a round
+    batch_size: Annotated[int, positive_int] = 128  # transitions of a minibatch
+    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
+    max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    # random walks that are learned from where no data set is named
+    walks: Annotated[int, positive_int] = 100
     # units of each hidden layer; none makes Q linear in what is seen, and a table of one-hot states
-    hidden_sizes: tuple[int, ...] = (64, 64)
-
-    def __post_init__(self) -> None:
-        checks.check_fields(
-            self, gamma=checks.unit_interval, target_period=checks.positive_int,
-            batch_size=checks.positive_int, max_grad_norm=checks.bound, adam_eps=checks.positive,
-            walks=checks.positive_int, hidden_sizes=checks.positive_ints,
-        )  # fmt: skip
-        checks.check_rates(self, learning_rate=checks.positive)
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
 
 class FittedQ(Agent):

@@ -21,7 +21,7 @@ Difference: α and β are shared out among the K binary features (see `linear`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import gymnasium
 import numpy as np
@@ -34,7 +34,7 @@ from rlbook.algorithms.tabular.given_policy import (
     restricted,
 )
 from rlbook.algorithms.value.linear import LinearPrediction, LinearPredictionConfig
-from rlbook.checks import check_fields, check_schedules, one_of, positive, saved_array
+from rlbook.checks import one_of, positive, saved_array
 from rlbook.functional.linear_td import gtd2_update, td_error, tdc_update
 from rlbook.functional.schedules import Constant, Schedule
 
@@ -45,13 +45,11 @@ UPDATES = {"tdc": tdc_update, "gtd2": gtd2_update}
 class GradientTDConfig(LinearPredictionConfig):
     # the policy b that acts, in the forms that `policy` has; no share ε is mixed into it
     behavior: GivenPolicy = UNIFORM
-    helper_alpha: Schedule = Constant(0.1)   # step size β of h, above 0
-    update: str = "tdc"                      # tdc or gtd2
+    helper_alpha: Annotated[Schedule, positive] = Constant(0.1)   # step size β of h, above 0
+    update: Annotated[str, one_of(*UPDATES)] = "tdc"                      # tdc or gtd2
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, update=one_of(*UPDATES))
-        check_schedules(self, helper_alpha=positive)
         object.__setattr__(self, "behavior", plain_policy(self.behavior))
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import gymnasium
 import numpy as np
@@ -33,14 +33,7 @@ from rlbook.algorithms.tabular.given_policy import (
     probabilities,
     restricted,
 )
-from rlbook.checks import (
-    at_least,
-    check_fields,
-    check_schedules,
-    positive,
-    saved_array,
-    unit_interval,
-)
+from rlbook.checks import at_least, positive, saved_array, unit_interval
 from rlbook.envs.outcomes import draw
 from rlbook.functional.schedules import Constant, Schedule
 from rlbook.interaction.action_masks import mask_table
@@ -55,16 +48,12 @@ Observation = int | NDArray[np.float64] | NDArray[np.int64]
 class LinearConfig(FeatureConfig):
     """Hyper-parameters that all linear agents share."""
 
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
+    # discount γ per environment step, in [0, 1]
+    gamma: Annotated[float, unit_interval] = 0.99
     # step size α, above 0: the share of the error at s that one update removes (binary features)
-    alpha: Schedule = Constant(0.1)
+    alpha: Annotated[Schedule, positive] = Constant(0.1)
     # values per dimension that continuous actions are chosen from, at least 2
-    action_bins: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, gamma=unit_interval, action_bins=at_least(2))
-        check_schedules(self, alpha=positive)
+    action_bins: Annotated[int, at_least(2)] = 5
 
 
 class LinearAgent(Agent):
@@ -136,11 +125,10 @@ class LinearPredictionConfig(LinearConfig):
     # action a state, or a .json
     policy: GivenPolicy = UNIFORM
     # share ε of uniformly random actions mixed into the policy, in [0, 1]
-    epsilon: float = 0.0
+    epsilon: Annotated[float, unit_interval] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, epsilon=unit_interval)
         object.__setattr__(self, "policy", plain_policy(self.policy))
         check_epsilon(self.policy, self.epsilon)
 

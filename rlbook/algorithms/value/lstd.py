@@ -22,7 +22,7 @@ shortest of the solutions is taken, which has 0 for features not yet seen.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import gymnasium
 import numpy as np
@@ -36,7 +36,7 @@ from rlbook.algorithms.tabular.given_policy import (
     plain_policy,
 )
 from rlbook.algorithms.value.linear import LinearPrediction
-from rlbook.checks import at_least, check_fields, saved_array, unit_interval
+from rlbook.checks import at_least, saved_array, unit_interval
 from rlbook.errors import RequestError
 from rlbook.functional.linear_td import least_squares_solution
 from rlbook.interaction.features import FeatureConfig
@@ -47,22 +47,20 @@ MOST = 2_000
 
 @dataclass(frozen=True)
 class LSTDConfig(FeatureConfig):
-    gamma: float = 0.99                      # discount γ per environment step, in [0, 1]
-    trace_decay: float = 0.0                 # λ, in [0, 1]; 0: TD's fixed point, 1: the returns'
+    # discount γ per environment step, in [0, 1]
+    gamma: Annotated[float, unit_interval] = 0.99
+    # λ, in [0, 1]; 0: TD's fixed point, 1: the returns'
+    trace_decay: Annotated[float, unit_interval] = 0.0
     # whose values are learned: uniform; where states are numbered also optimal, epsilon-greedy, an
     # action a state, or a .json
     policy: GivenPolicy = UNIFORM
     # share ε of uniformly random actions mixed into the policy, in [0, 1]
-    epsilon: float = 0.0
+    epsilon: Annotated[float, unit_interval] = 0.0
     # values per dimension that continuous actions are chosen from, at least 2
-    action_bins: int = 5
+    action_bins: Annotated[int, at_least(2)] = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(
-            self, gamma=unit_interval, trace_decay=unit_interval, epsilon=unit_interval,
-            action_bins=at_least(2),
-        )  # fmt: skip
         object.__setattr__(self, "policy", plain_policy(self.policy))
         check_epsilon(self.policy, self.epsilon)
 

@@ -17,6 +17,7 @@ Source: Sutton & Barto 2018, eq. 9.15 and 12.5 to 12.7; replacing traces: the bo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import gymnasium
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import State
 from rlbook.algorithms.value.linear import LinearAgent, LinearConfig
-from rlbook.checks import check_fields, one_of, positive_int, saved_array, unit_interval
+from rlbook.checks import one_of, positive_int, saved_array, unit_interval
 from rlbook.interaction.features import add, linear
 
 ACCUMULATING, REPLACING = TRACES = ("accumulating", "replacing")
@@ -35,13 +36,13 @@ class SemiGradientConfig(LinearConfig):
     """How far back an error reaches: by n-step targets, or by traces."""
 
     # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
-    n: int = 1
-    trace_decay: float = 0.0                 # λ: how far back an error reaches, in [0, 1]
-    traces: str = ACCUMULATING               # accumulating or replacing
+    n: Annotated[int, positive_int] = 1
+    # λ: how far back an error reaches, in [0, 1]
+    trace_decay: Annotated[float, unit_interval] = 0.0
+    traces: Annotated[str, one_of(*TRACES)] = ACCUMULATING               # accumulating or replacing
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, n=positive_int, trace_decay=unit_interval, traces=one_of(*TRACES))
         if self.n > 1 and self.trace_decay > 0:
             raise ValueError(f"n must be 1 with trace_decay above 0, got {self.n}: take one")
 

@@ -23,7 +23,7 @@ within the trace.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import gymnasium
 import numpy as np
@@ -39,7 +39,7 @@ from rlbook.algorithms.tabular.exploration import (
 )
 from rlbook.algorithms.value.linear import LinearAgent, Observation
 from rlbook.algorithms.value.semi_gradient import SemiGradientAgent, SemiGradientConfig
-from rlbook.checks import check_schedules, unit_interval
+from rlbook.checks import unit_interval
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.interaction.features import linear
 
@@ -51,11 +51,8 @@ NONE = -1
 class SemiGradientSarsaConfig(SemiGradientConfig):
     """Hyper-parameters of semi-gradient SARSA."""
 
-    epsilon: Schedule = Linear(1.0, 0.05)    # probability ε of a random action, in [0, 1]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_schedules(self, epsilon=unit_interval)
+    # probability ε of a random action, in [0, 1]
+    epsilon: Annotated[Schedule, unit_interval] = Linear(1.0, 0.05)
 
 
 class SemiGradientSarsa(SemiGradientAgent):

@@ -1,0 +1,148 @@
+"""Hyper-parameters: dataclasses whose annotations say what each field may be.
+
+    @dataclass(frozen=True)
+    class SARSAConfig(Hyperparameters):
+        gamma: Annotated[float, unit_interval] = 0.99
+        learning_rate: Annotated[float | Schedule, positive] = 3e-4        # a number, or a schedule
+        epsilon: Annotated[Schedule, unit_interval] = Constant(0.1)        # always a schedule
+
+`bool` and `Literal` say it by themselves. A config is checked when it is made; every refusal is a ValueError of one sentence: the field,
+what it must be, and what came. Configs that share fields inherit them as a group; a class's own fields come first wherever they are listed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union
+
+from rlbook.checks import Kind, boolean, check, non_negative, one_of, optional, positive
+from rlbook.functional.schedules import Inverse, Schedule, parse_schedule
+
+counts_visits = "counts visits"
+"""In an annotation: the algorithm counts visits, so that the schedule may follow 1/N."""
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """The base of all configs; see the module docstring."""
+
+    def __post_init__(self) -> None:
+        for name, rule in _rules(type(self)).items():
+            if rule.kind is not None:
+                object.__setattr__(self, name, rule.checked(name, getattr(self, name)))
+
+
+def field_names(config: type) -> list[str]:
+    """The fields of a config, its own first, then those of the groups that it inherits, in the order of its bases."""
+    own = [name for cls in config.__mro__ for name in vars(cls).get("__annotations__", ())]
+    fields = {item.name for item in dataclasses.fields(config)}
+    return [name for name in dict.fromkeys(own) if name in fields]
+
+
+def field_values(config: Any) -> dict[str, Any]:
+    """Field → value, in the order of `field_names`."""
+    return {name: getattr(config, name) for name in field_names(type(config))}
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """What an annotation says of a field."""
+
+    kind: Kind | None                        # None: nothing is checked
+    schedule: Literal["never", "may", "always"]
+    counts_visits: bool = False
+
+    def checked(self, name: str, value: Any) -> Any:
+        """The value as the config holds it. Raises ValueError with one sentence where it is not allowed."""
+        assert self.kind is not None
+        if self.schedule == "never" or value is None:
+            check(name, value, self.kind)
+            return value
+        if self.schedule == "always":
+            return self._schedule(name, value, self.kind)
+        if isinstance(value, str | Schedule) and "(" not in str(value):
+            with contextlib.suppress(ValueError):
+                value = float(str(value))
+        if isinstance(value, Schedule | str) and "(" in str(value):
+            return self._schedule(name, value, non_negative if self.kind is positive else self.kind)   # a rate may end at 0
+        check(name, value, self.kind)
+        return value
+
+    def _schedule(self, name: str, value: Any, kind: Kind) -> Schedule:
+        """The number, text or schedule as a schedule, all of whose values are of this kind."""
+        try:
+            schedule = parse_schedule(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        if isinstance(schedule, Inverse) and not self.counts_visits:
+            raise ValueError(f"{name} cannot be {schedule}: this algorithm counts no visits, which an inverse schedule follows")
+        for end in schedule.range:
+            if not kind.allows(end):
+                raise ValueError(f"{name} must be {kind.description} at all times, got {value!s}")
+        return schedule
+
+
+@functools.cache
+def _rules(config: type) -> dict[str, _Rule]:
+    """Field → what its annotation says; where a class restates a field only to give it another default, what its base says."""
+    rules: dict[str, _Rule] = {}
+    for cls in reversed(config.__mro__):
+        own = vars(cls).get("__annotations__", {})
+        hints = typing.get_type_hints(cls, include_extras=True) if own else {}
+        for name in own:
+            rule = _rule(hints[name])
+            rules[name] = rule if rule.kind is not None else rules.get(name, rule)
+    return {item.name: rules[item.name] for item in dataclasses.fields(config)}
+
+
+def _rule(hint: Any) -> _Rule:
+    parts = list(_members(hint))
+    may_be_none = type(None) in parts
+    extras = [extra for part in parts if typing.get_origin(part) is Annotated for extra in part.__metadata__]
+    bases = [base for part in parts for base in _members(part.__origin__ if typing.get_origin(part) is Annotated else part)]
+    kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
+    if kind is None and bool in bases:
+        kind = boolean
+    choices = [choice for base in bases if typing.get_origin(base) is Literal for choice in typing.get_args(base)]
+    if kind is None and choices:
+        kind = one_of(*choices)
+    if kind is not None and may_be_none:
+        kind = optional(kind)
+    schedules = set(_members(Schedule))
+    schedule = "never" if not schedules <= {*bases} else "always" if schedules == {*bases} else "may"
+    return _Rule(kind, schedule, counts_visits in extras)
+
+
+def _members(hint: Any) -> Iterator[Any]:
+    """The parts of a union; anything else by itself."""
+    yield from typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def check_moving(config: Any, name: str, switch: str, needs: Sequence[str]) -> None:
+    """Checks a hyper-parameter that moves between `name`_min and `name`_max while `switch` is set.
+
+    Args:
+        config: a dataclass of hyper-parameters.
+        name: what moves, such as "kl_coef".
+        switch: what makes it move, such as "kl_target"; None leaves it as it is.
+        needs: what nothing reads without the switch.
+
+    Raises:
+        ValueError: one sentence: something is set that nothing reads, or the first value is a schedule or outside the bounds.
+    """
+    if getattr(config, switch) is None:
+        for idle in needs:
+            if getattr(config, idle) != getattr(type(config), idle):
+                raise ValueError(f"{idle} is for a {switch}, and there is none; leave it out")
+        return
+    value, low, high = (getattr(config, field) for field in (name, f"{name}_min", f"{name}_max"))
+    if not isinstance(value, float | int) or not low <= value <= high:
+        raise ValueError(
+            f"{name} must be a number from {name}_min to {name}_max where {switch} changes it, got {value} for {low:g} to {high:g}"
+        )
