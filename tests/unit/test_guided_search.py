@@ -74,6 +74,7 @@ def test_of_equal_scores_and_of_equal_votes_the_first_is_taken() -> None:
     assert most_frequent(texts) == 0         # 3 twice; 2 and 02 are one answer, twice too; the unfinished one does not vote
     assert most_frequent([*texts, texts[2]]) == 2
     assert most_frequent(texts[1:2]) == 0
+    assert most_frequent([texts[1], texts[1], texts[2]]) == 2, "those that give no answer have no vote, however many they are"
 
 
 @pytest.mark.parametrize("seed", range(3))

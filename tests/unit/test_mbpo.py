@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from closeness import assert_near
+from closeness import assert_near, near
 
 import rlbook
 from rlbook.data.replay import Transitions
-from rlbook.policies.dynamics import Prediction, WorldModel, fit_model, model_errors
+from rlbook.policies.dynamics import Prediction, WorldModel, fit_model, model_errors, model_loss
 from rlbook.policies.optimizer import Group, adam
 
 SMALL: dict[str, Any] = {
@@ -130,6 +130,32 @@ def test_the_model_is_trained_before_the_first_update_and_then_every_so_often() 
     """40 random steps, the first update at step 41, then at 71 and 101."""
     agent = agent_in(steps=120)
     assert agent.fitted_at == 101 and int(agent.model_optimizer.state_dict()["steps"]) == 3 * SMALL["model_steps"]
+
+
+def test_an_agent_that_was_saved_trains_its_model_when_the_first_one_does() -> None:
+    """At step 41 for the first time and again at 71, which is 30 later: a copy made in between isn't due either."""
+    agent, other = agent_in(steps=50), agent_in(steps=41, seed=1)
+    other.load_state_dict(agent.state_dict())
+    for one in (agent, other):
+        assert one.fitted_at == 41
+        one.update()
+        assert one.fitted_at == 41 and int(one.model_optimizer.state_dict()["steps"]) == SMALL["model_steps"]
+    for ours, theirs in zip(agent.actor.parameters(), other.actor.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_the_models_loss_by_hand() -> None:
+    """Two members with an output of 0 each: they say that nothing changes, pays or ends. Over one row each, s' - s = (1, 3) and r = 2:
+    ½ (1 + 9 + 4) + ln 2, and ½ 0 + ln 2; the sum over the members is twice the mean."""
+    model = WorldModel(2, 1, 2, (4,), torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    obs, after = torch.zeros(2, 2), torch.tensor([[1.0, 3.0], [0.0, 0.0]])
+    batch = Transitions(obs, torch.zeros(2, 1), torch.tensor([2.0, 0.0]), after, torch.tensor([True, False]))
+    found = model_loss(model, batch)
+    assert found.metrics["model_loss"].item() == near((0.5 * 14 + 0.0) / 2 + math.log(2), dtype="float32", terms=6)
+    assert found.loss.item() == near(0.5 * 14 + 2 * math.log(2), dtype="float32", terms=6)
 
 
 def test_errors_are_measured_on_whole_moments() -> None:

@@ -150,6 +150,23 @@ def test_importance_weights_undo_the_uneven_drawing() -> None:
     assert_near(weighted, weighted[:1].expand(3), terms=2)
 
 
+def test_beta_is_that_of_the_time() -> None:
+    """β from 0 to 1: at first all rows count alike, in the middle by (N P)^-½, and at the end by 1 / (N P)."""
+    agent = agent_with(prioritized=True, importance_exponent="linear(0.0, 1.0)")
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        agent.replay.add(step_of(rng.normal(size=3), [rng.normal()], rng.normal(size=3), [False], [False]))
+    priorities = agent.replay.priorities
+    assert priorities is not None
+    priorities.update(np.arange(20), np.arange(1.0, 21.0))
+    for progress in (0.0, 0.5, 1.0):
+        agent.progress = progress
+        (batch,) = agent.minibatches(1)
+        assert batch.weight is not None and batch.places is not None
+        rare = torch.from_numpy(priorities.values[batch.places]) ** -progress
+        assert_near(batch.weight, rare / rare.max(), dtype="float32", terms=20)
+
+
 def test_the_loss_weighs_its_rows() -> None:
     """L = 1/B Σ w_i ½ δ_i²; the errors become the priorities."""
     agent = agent_with(prioritized=True, huber=False, double=False)
