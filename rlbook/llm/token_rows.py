@@ -202,7 +202,7 @@ class TokenRows:
     def set_state(self, state: dict[str, Any]) -> None:
         """The inverse of `state`."""
         width, largest = self.tokens.shape[1], self.rules.observed_vocabulary - 1
-        prompts = (-len(self.prompt), len(self.rules.prompts) - 1)             # below 0: not started
+        prompts = (-len(self.prompt), len(self.rules.texts) - 1)               # below 0: not started
         ranges = {"tokens": (0, largest), "lengths": (0, width), "prompt": prompts}
         for name in ("tokens", "lengths", "prompt", "terminated", "truncated"):
             low, high = ranges.get(name, (-np.inf, np.inf))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -196,3 +197,19 @@ def test_a_sparse_file_of_a_terabyte_is_refused_before_memory_is_taken(finished:
     (place / HEADER).write_bytes(_sealed(header))
     with pytest.raises(CheckpointError, match=r"1099511627776 bytes, more than this machine has memory"):
         rlbook.load(folder)
+
+
+@pytest.mark.parametrize("env", ["Addition-v0", "Chat-v0", "Mixture-v0", "Retrieval-v0", "Countdown-v0"])
+def test_every_environment_of_texts_takes_its_own_snapshot_and_no_other_prompt(env: str) -> None:
+    made: Any = gymnasium.make_vec(f"rlbook/{env}", num_envs=2)
+    fresh: Any = gymnasium.make_vec(f"rlbook/{env}", num_envs=2)
+    made.reset(seed=0)
+    snapshot = made.unwrapped.snapshot()
+    fresh.unwrapped.restore(snapshot)
+    action = np.zeros(2, dtype=np.int64)
+    assert [part.tolist() for part in made.step(action)[1:4]] == [part.tolist() for part in fresh.step(action)[1:4]]
+    count = len(made.unwrapped.rows.rules.texts)
+    for prompt in (count, -3):
+        snapshot["rows"]["prompt"][0] = prompt
+        with pytest.raises(ValueError, match=rf"prompt must be in \[-2, {count - 1}\]"):
+            fresh.unwrapped.restore(snapshot)
