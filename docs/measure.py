@@ -326,18 +326,24 @@ def logged(folder: Path) -> dict[str, float]:
 def called(*words: str) -> dict[str, Any]:
     """What `rlbook WORDS --json` prints, in a process of its own with one thread."""
     with tempfile.TemporaryDirectory() as folder:
-        process = command_server().Process(target=_call, args=(words, str(printed := Path(folder) / "printed")))
+        printed, told = Path(folder) / "printed", Path(folder) / "told"
+        process = command_server().Process(target=_call, args=(words, str(printed), str(told)))
         process.start()
         process.join()
         if process.exitcode != 0:
-            raise SystemExit(f"rlbook {' '.join(words)} ended with exit code {process.exitcode}")
+            raise SystemExit(f"{told.read_text()}\nrlbook {' '.join(words)} ended with exit code {process.exitcode}")
         return json.loads(printed.read_text(encoding="utf-8"))
 
 
-def _call(words: Sequence[str], printed: str) -> None:
+def _call(words: Sequence[str], printed: str, told: str) -> None:
     from rlbook.cli.main import main
 
-    with open(printed, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+    with (
+        open(printed, "w", encoding="utf-8") as results,
+        open(told, "w", encoding="utf-8") as notes,
+        contextlib.redirect_stdout(results),
+        contextlib.redirect_stderr(notes),
+    ):
         code = main([*words, "--json"])
     sys.exit(code)
 

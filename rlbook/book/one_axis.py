@@ -118,12 +118,12 @@ def greedy_policy(agent: Agent, num_states: int, allowed: np.ndarray | None = No
     return np.asarray(greedy_action(agent, np.arange(num_states), allowed))
 
 
-def learning_curves(algorithm: str, env: str, seeds: int = 3) -> Curves:
-    """Trains with the seeds 0 … seeds - 1, and computes the distance a hundred times on the way."""
+def learning_curves(algorithm: str, env: str, seeds: int = 3, first: int = 0) -> Curves:
+    """Trains with as many seeds, from the first one on, and computes the distance a hundred times on the way."""
     made, rows = rlbook.make(env), []
     model = model_of(made)
     allowed = mask_table(made, range(model.num_states))
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         policies: dict[int, np.ndarray] = {}
 
         def keep(run: Run, policies: dict[int, np.ndarray] = policies) -> None:

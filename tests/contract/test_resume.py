@@ -67,7 +67,7 @@ RUNS: Runs = {
          "kl_target": 0.01, "normalize_over": "rollout", "whiten_reward": True}, 625),
     ("a2c", "CartPole-v1"): ({"steps": 1200, "num_envs": 4, "normalize_observation": True, "normalize_reward": True}, 300),
     ("gail", "Maze-v0"): ({"steps": 1500, "num_envs": 5, "rollout_steps": 16, "demonstrations": 50}, 300),
-    ("rejection_sampling", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "group_size": 4, "env_kwargs": {"slip": 0.2}}, 850),
+    ("rejection_sampling", "Maze-v0"): ({"steps": 6000, "num_envs": 8, "group_size": 4, "keep": 1, "env_kwargs": {"slip": 0.2}}, 850),
     ("dagger", "Maze-v0"): ({"steps": 1500, "num_envs": 5, "beta": 0.5, "env_kwargs": {"slip": 0.2}}, 300),
     ("a2c", "Addition-v0"): ({"steps": 150, "num_envs": 8, "eval_every": 70}, 20),
     ("sac", "Pendulum-v1"): (

@@ -3,16 +3,37 @@ its runs, on seeds that chose no setting, and a test of whether chance alone wou
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import fisher_exact, mannwhitneyu
+from scipy.stats import fisher_exact, mannwhitneyu, ttest_ind
 
 import rlbook
+from rlbook.book import imitation_ladder
+from rlbook.book.one_axis import TABLES, learning_curves
 
 FIRST_SEED = 10
 LEVEL = 0.01                                 # as likely as that is a difference this large where there is none
+RESULTS = json.loads((Path(__file__).parents[2] / "docs" / "results.json").read_text())["measurements"]
+
+
+def means(name: str) -> list[float]:
+    """What each seed of a measured result came to; on token tasks, greedily."""
+    return RESULTS[name]["means"]
+
+
+def chance_of_being_above(better: list[float], worse: list[float]) -> float:
+    """The p value of Mann and Whitney's test, one-sided: neither is above the other more often."""
+    return float(mannwhitneyu(better, worse, alternative="greater").pvalue)
+
+
+def difference_holds_0(first: list[float], second: list[float]) -> bool:
+    """Whether Welch's 95 % interval of the difference of the means has 0 in it."""
+    low, high = ttest_ind(first, second, equal_var=False).confidence_interval()
+    return bool(low <= 0 <= high)
 
 
 def seeds_with_the_best_way(algorithm: str, seeds: int, **options: Any) -> int:
@@ -65,3 +86,148 @@ def test_replay_saves_steps_on_the_pendulum() -> None:
     }
     assert mannwhitneyu(means["sac"], means["ppo"], alternative="greater").pvalue < LEVEL, means
     assert np.median(means["ppo"]) < -600, means
+
+
+# What the pages say of results that docs/measure.py has measured with fresh seeds
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        # docs/chapters/language-models.md: PPO, GRPO and DPO on sums
+        ("ppo_addition", "grpo_addition"), ("grpo_addition", "dpo_addition"),
+        # docs/algorithms/rejection_sampling.md: less than GRPO
+        ("grpo_addition", "rejection_sampling_addition"),
+        # docs/chapters/temporal-difference.md: without exploring, Q-learning is better: -13 against -15
+        ("q_learning_cliff", "sarsa_cliff"), ("q_learning_cliff", "expected_sarsa_cliff"),
+        # docs/chapters/imitation.md and offline.md: an expert who is asked, and values of what was not tried held down
+        ("dagger_slippery", "clone_slippery"), ("cql_cliff", "fitted_q_cliff"),
+    ],
+)  # fmt: skip
+def test_what_a_page_calls_better_was_measured_to_be(better: str, worse: str) -> None:
+    assert chance_of_being_above(means(better), means(worse)) < LEVEL, (means(better), means(worse))
+
+
+def test_forgetting_old_returns_finds_the_shortest_way_more_often() -> None:
+    """docs/chapters/monte-carlo.md: three of ten seeds, and all ten."""
+    found = [means(name).count(3.0) for name in ("mc_control_forgetting", "mc_control_maze")]
+    assert found == [10, 3] and chance_of_as_many(*found, 10) < LEVEL
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("dqn_without", "distributional=false"), ("dqn_with", "distributional=true"), ("dqn_repairs", "buffer_size=32")]
+)
+def test_only_one_of_an_ablations_intervals_lies_beside_0(name: str, told: str) -> None:
+    """docs/algorithms/dqn.md and docs/chapters/value-networks.md: of the other parts no effect was seen."""
+    whole, *parts = RESULTS[name]["parts"]
+    assert [part["name"] for part in parts if not difference_holds_0(part["areas"], whole["areas"])] == [told]
+
+
+def test_what_imagining_adds_cannot_be_told() -> None:
+    """docs/algorithms/mbpo.md and docs/chapters/learned-models.md."""
+    assert difference_holds_0(means("mbpo_pendulum"), means("mbpo_without"))
+
+
+def test_grpo_takes_less_time_for_more_tokens_than_ppo() -> None:
+    """docs/chapters/language-models.md; both were timed on one machine, and one has a quarter of the other's seconds."""
+    assert RESULTS["grpo_addition"]["machine"] == RESULTS["ppo_addition"]["machine"]
+    assert RESULTS["grpo_addition"]["seconds"] < RESULTS["ppo_addition"]["seconds"] / 2
+
+
+def test_a_tree_spends_tokens_best_with_a_perfect_judge_and_gains_nothing_with_a_learned_one() -> None:
+    """docs/llm/search.md: by the intervals over prompts that stand in its table."""
+    found = RESULTS["token_search"]["measured"]
+
+    def ends(task: str, who: str) -> tuple[float, float]:
+        share = next(value for name, value in found.items() if name.startswith(f"{task}, {who}, ") and "±" not in name)
+        return share - found[f"{task}, {who}, ±"], share + found[f"{task}, {who}, ±"]
+
+    for task in ("sums", "reasoning"):
+        assert ends(task, "mcts, verifier")[0] > ends(task, "best of n, verifier")[1]
+        assert ends(task, "mcts, value")[0] < ends(task, "greedy")[1]
+        assert ends(task, "best of n, value")[1] < ends(task, "greedy")[0]
+
+
+def test_on_one_axis_a2c_needs_the_most_steps_in_the_maze_and_dqn_comes_near_first_on_the_lake() -> None:
+    """docs/one-axis.md, by the ranges over its seeds: the slowest of one is before the fastest of another."""
+    curves = json.loads((Path(__file__).parents[2] / "docs" / "figures" / "one-axis.json").read_text())
+
+    def range_of(env: str, who: str) -> tuple[float, float]:
+        saved = curves[env][who]
+        near = np.array(saved["distance"]) <= 0.01 * abs(saved["best"])
+        first = np.where(near.any(axis=1), np.array(saved["steps"])[near.argmax(axis=1)], np.inf)
+        return float(first.min()), float(first.max())
+
+    others = [who for who in curves["Maze-v0"] if who != "a2c"]
+    assert range_of("Maze-v0", "a2c")[0] > max(range_of("Maze-v0", who)[1] for who in others)
+    slow = [who for who in curves["FrozenLake-v1"] if who != "dqn"]
+    assert range_of("FrozenLake-v1", "dqn")[1] < min(range_of("FrozenLake-v1", who)[0] for who in slow)
+
+
+# What they say of runs that are made here
+
+
+@pytest.mark.slow
+def test_cells_that_look_alike_mislead_a_table() -> None:
+    """docs/chapters/decision-processes.md: two of ten seeds find the best way by what is around the agent, and all ten by its cell."""
+    found = [seeds_with_the_best_way("q_learning", 10, env_kwargs={"observation": seen}) for seen in ("index", "local")]
+    assert chance_of_as_many(*found, 10) < LEVEL, found
+
+
+@pytest.mark.slow
+def test_without_optimism_nothing_but_the_first_episode_varies() -> None:
+    """docs/chapters/introduction.md: with first values of -200 and no exploration every episode earns -100."""
+    for seed in range(FIRST_SEED, FIRST_SEED + 10):
+        run = rlbook.train("q_learning", "Maze-v0", episodes=500, epsilon=0.0, initial_value=-200.0, seed=seed, eval_every=0)
+        assert set(run.episode_returns[1:]) == {-100.0} and -120 <= run.episode_returns[0] <= -100
+
+
+@pytest.mark.slow
+def test_monte_carlo_earns_more_early_on_and_some_seeds_settle_on_a_way_that_never_arrives() -> None:
+    """docs/chapters/introduction.md: in the first 5 000 steps; 20 seeds."""
+    early: dict[str, list[float]] = {"mc_control": [], "q_learning": []}
+    final: dict[str, list[float]] = {"mc_control": [], "q_learning": []}
+    for name in early:
+        for seed in range(FIRST_SEED, FIRST_SEED + 20):
+            run = rlbook.train(name, "Maze-v0", episodes=500, seed=seed, eval_every=0)
+            returns, steps = np.array(run.episode_returns), np.cumsum(run.episode_lengths)
+            early[name].append(float(returns[steps <= 5_000].mean()))
+            final[name].append(rlbook.evaluate(run, episodes=1).mean)
+    assert chance_of_being_above(early["mc_control"], early["q_learning"]) < LEVEL, early
+    assert final["q_learning"] == [3.0] * 20 and 3 <= final["mc_control"].count(-100.0) <= 17, final
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ["Maze-v0", "Taxi-v4", "CliffWalking-v1"])
+def test_dyna_q_comes_near_the_best_policy_before_the_other_tables(env: str) -> None:
+    """docs/one-axis.md: the fastest table in three worlds."""
+    first = {name: learning_curves(name, env, 10, FIRST_SEED).first_within(0.01).tolist() for name in TABLES}
+    for other in set(TABLES) - {"dyna_q"}:
+        assert chance_of_being_above(first[other], first["dyna_q"]) < LEVEL, first
+
+
+@pytest.mark.slow
+def test_a_bounded_gradient_lets_the_values_of_a_small_network_run_away() -> None:
+    """docs/chapters/value-networks.md: no return is above 33.3; on five seeds `q` is above 1 000 with the Huber loss and
+    at most 21 without it, and in a larger network at most 47."""
+    settings: dict[str, Any] = {
+        "steps": 10_000, "gamma": 0.97, "num_envs": 4, "learning_rate": 1e-3, "hidden_sizes": (64,), "batch_size": 32, "train_every": 32,
+        "gradient_steps": 8, "target_period": 128, "double": False, "learning_starts": 200, "epsilon": "linear(1.0, 0.05, 0.5)",
+        "eval_every": 0,
+    }  # fmt: skip
+    for seed in range(FIRST_SEED, FIRST_SEED + 5):
+        bounded, squared, larger = (
+            rlbook.train("dqn", "CartPole-v1", seed=seed, **settings | change)
+            for change in ({}, {"huber": False}, {"hidden_sizes": (64, 64)})
+        )
+        assert bounded.metrics[-1]["q"] > 10 / 0.03 > 1 / 0.03 > squared.metrics[-1]["q"]
+        assert max(line.get("q") or 0.0 for line in larger.metrics) < 2 / 0.03
+
+
+@pytest.mark.slow
+def test_one_episode_is_too_little_for_a_clone_and_four_are_enough() -> None:
+    """docs/chapters/imitation.md: on the slippery maze, exactly, as the medians of five seeds."""
+    ladder = imitation_ladder.run(5, first=FIRST_SEED, labels=(16, 64))
+    few, more = np.median(ladder.clone, axis=0)
+    assert few < ladder.expert - 5 and more > ladder.expert - 1, ladder
+    assert chance_of_being_above(ladder.dagger[:, 0].tolist(), ladder.clone[:, 0].tolist()) > LEVEL, "DAgger is the better one"
