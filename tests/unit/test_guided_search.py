@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from closeness import near
+from closeness import assert_near, near, widths
 
 import rlbook
 import rlbook.policies.distributions
@@ -23,6 +23,7 @@ from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import play
 from rlbook.llm.choosing import best, most_frequent, written
+from rlbook.llm.likelihood import log_likelihood
 from rlbook.llm.outcome_value import OutcomeValue
 from rlbook.llm.rewards import Completion
 from rlbook.llm.tokenizer import character_codec
@@ -66,6 +67,19 @@ def test_one_sample_needs_no_choice_and_the_verifier_is_the_upper_bound(adder: r
     # the critic reads what the policy has written
     assert eight["critic"].tokens == near(2 * vote.tokens, terms=24)
     assert eight["log_prob"].tokens == vote.tokens
+
+
+def test_the_score_of_a_text_is_the_mean_log_probability_of_its_own_tokens(adder: rlbook.Run) -> None:
+    """Texts that end sooner wait for the others beside them, and what is drawn for them meanwhile does not count."""
+    agent: Any = adder.agent
+    found = written(agent, agent.policy, adder.request.recipe.for_evaluation(), range(6), 4, np.random.default_rng(0))
+    assert len(set(found.written.tolist())) > 1
+    pairs = [
+        (tokens[:prompt], tokens[prompt:length])
+        for tokens, prompt, length in zip(found.tokens, found.prompt, found.length, strict=True)
+    ]  # fmt: skip
+    expected = log_likelihood(agent.policy, pairs) / found.written
+    assert_near(found.log_prob, expected, dtype="float32", terms=widths(agent.policy), size=8.5)      # logits of that size
 
 
 def test_of_equal_scores_and_of_equal_votes_the_first_is_taken() -> None:

@@ -64,6 +64,18 @@ def test_every_measure_is_that_of_the_completions(result: SampledEvaluation) -> 
     assert all(sample.rewards["reward/correct"] == float(bool(sample.right)) for row in result.samples for sample in row)
 
 
+def test_what_does_not_fit_beside_each_other_is_written_in_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of seven completions, the last one of one: each prompt has its own three, and pass@3 although 3 is no power of 2."""
+    monkeypatch.setattr("rlbook.llm.writing.ROWS", 7)
+    found = evaluate_samples(run, 3, prompts=5, seed=1)
+    prompts = [sample.prompt for sample in found.greedy]
+    assert len(set(prompts)) == 5 and [[sample.prompt for sample in row] for row in found.samples] == [[prompt] * 3 for prompt in prompts]
+    right = np.array([[bool(sample.right) for sample in row] for row in found.samples])
+    measures = found.measures()
+    assert {"pass@1", "pass@2", "pass@3", "maj@2", "maj@3", "ties among 3"} <= measures.keys()
+    assert measures["pass@3"].value == near(right.any(1).mean(), terms=5)
+
+
 def test_the_intervals_are_over_prompts(result: SampledEvaluation) -> None:
     means = np.array([np.mean([sample.total for sample in row]) for row in result.samples])
     assert result.confidence_interval == near(t_interval(means), terms=2 * len(means))

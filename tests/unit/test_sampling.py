@@ -75,6 +75,13 @@ def test_each_setting_by_hand() -> None:
     assert Sampling(repetition_penalty=2.0).scores(torch.tensor([[4.0, 4.0, -1.0]]), seen).tolist() == [[2.0, 4.0, -2.0]]
 
 
+def test_padding_does_not_count_as_seen() -> None:
+    """Texts of 2, 0 and 3 tokens in rows of 3: what stands behind a text, token 0, is marked only where the text itself has it."""
+    tokens = np.array([[3, 1, 0], [0, 0, 0], [2, 0, 2]])
+    marked = [np.flatnonzero(row).tolist() for row in seen_in(tokens, np.array([2, 0, 3]), 5)]
+    assert marked == [[1, 3], [], [0, 2]]
+
+
 def test_tokens_come_as_often_as_their_probability_says_and_never_where_it_is_zero() -> None:
     logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log().expand(20_000, 4)
     token, log_prob = Sampling(top_k=2).draw(logits, np.random.default_rng(0))
