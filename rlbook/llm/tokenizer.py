@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from rlbook.data.schemas import Conversation, Message
 from rlbook.llm.conversations import conversation
+from rlbook.llm.memory_limit import memory_limit
 from rlbook.llm.model_folder import folder_settings, read_json
 from rlbook.llm.time_limit import time_limit
 
@@ -36,7 +38,7 @@ CHAT_TEMPLATE = (
 TEMPLATE_LIMIT, RENDERED_LIMIT = 2**16, 2**24          # characters of a chat template, and of what one makes of a chat
 LONGEST = 4096
 """Tokens of a text for a model that states no limit, such as the built-in ones: the memory of attention grows with the square."""
-TEMPLATE_SECONDS = 5.0                                 # for a chat
+TEMPLATE_SECONDS, TEMPLATE_BYTES = 5.0, 2**30          # for a chat
 
 
 def character_backend(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -> Tokenizer:
@@ -236,10 +238,12 @@ def chat_text(
     """What the tokenizer's chat template writes. Raises ValueError with its reason where it refuses."""
     apply: Callable[..., Any] = tokenizer.apply_chat_template
     try:
-        with time_limit(TEMPLATE_SECONDS):
+        with memory_limit(TEMPLATE_BYTES), time_limit(TEMPLATE_SECONDS):
             text = apply(messages, tokenize=False, add_generation_prompt=add_generation_prompt, **arguments)
     except TimeoutError:
         raise ValueError(f"the chat template takes longer than {TEMPLATE_SECONDS:g} s for these messages") from None
+    except MemoryError:
+        raise ValueError(f"the chat template takes more than {TEMPLATE_BYTES / 2**30:g} GiB for these messages") from None
     except Exception as error:               # whatever a stranger's template does
         raise ValueError(f"the chat template refuses these messages ({first_line(error)})") from error
     assert isinstance(text, str)
@@ -249,10 +253,23 @@ def chat_text(
 
 
 def check_template(text: str, name: str) -> str:
-    """A chat template, unless it is too long for one."""
+    """A chat template, unless it is too long for one, or computes powers, which no limit on time can stop."""
     if len(text) > TEMPLATE_LIMIT:
         raise ValueError(f"{name} has {len(text):,} characters, and a chat template may have {TEMPLATE_LIMIT:,}")
+    if has_power(text):
+        raise ValueError(f"{name} has a power (**), and a chat template has no need of numbers that large")
     return text
+
+
+def has_power(template: str) -> bool:
+    """Whether a Jinja template has the operator `**` between two values; before arguments of a call it is something else."""
+    from jinja2 import Environment, TemplateError
+
+    try:
+        tokens = [token for _, kind, token in Environment().lex(template) if kind != "whitespace"]
+    except TemplateError:                    # which whoever renders it will say
+        return False
+    return any(token == "**" and before not in ("(", ",") for before, token in pairwise(tokens))
 
 
 def first_line(error: Exception) -> str:

@@ -426,6 +426,11 @@ def test_long_prompts_are_cut_or_left_out_where_that_is_asked_for(tmp_path: Path
 ENDLESS = "{% for i in range(100000) %}{% for j in range(100000) %}{% set k = j %}{% endfor %}{% endfor %}"
 LONG_WINDED = "{% for i in range(20) %}{{ messages[0].content * 1000000 }}{% endfor %}"
 
+GREEDY = (
+    "{% set x = 'a' * 3000000000 %}", "{{ 'x' | center(3000000000) }}", "{{ '%03000000000d' % 1 }}", "{% set l = [1] * 300000000 %}",
+) if sys.platform == "linux" else ()
+"""Templates of which one call into C asks for gigabytes."""
+
 
 @pytest.mark.parametrize(
     ("template", "sentence"),
@@ -433,6 +438,8 @@ LONG_WINDED = "{% for i in range(20) %}{{ messages[0].content * 1000000 }}{% end
         (ENDLESS, r"the chat template takes longer than 0\.3 s for these messages"),
         (LONG_WINDED, "the chat template makes 20,000,000 characters of these messages, and 16,777,216 are the most"),
         ("x" * 300_000, r"template '.*' has 300,000 characters, and a chat template may have 65,536"),
+        *[(greedy, "the chat template takes more than 1 GiB for these messages") for greedy in GREEDY],
+        ("{% set a = 7 %}{% set b = 10000000 %}{{ (a ** b) % 3 }}", r"template '.*' has a power \(\*\*\), and a chat template has no need"),
     ],
 )
 def test_a_chat_template_has_limits(
@@ -443,6 +450,23 @@ def test_a_chat_template_has_limits(
     with pytest.raises((ValueError, RequestError), match=sentence) as refusal:
         Chat(data=rows(tmp_path / "rows", {"prompt": "a"}, {"prompt": "b"}), model=str(folder), template=str(tmp_path / "own.jinja"))
     assert "\n" not in str(refusal.value)
+
+
+def test_what_is_passed_on_to_a_call_is_no_power() -> None:
+    from rlbook.llm.tokenizer import has_power
+
+    passed_on = "{% macro f() %}{{ kwargs }}{% endmacro %}{{ f(**messages[0]) }}{{ f(1, **messages[0]) }}{# 2 ** 3 #} 2 ** 3"
+    assert not has_power(passed_on) and has_power("{{ 2**3 }}") and has_power("{% if x ** 2 %}{% endif %}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_a_limit_on_memory_ends_with_its_block() -> None:
+    from rlbook.llm.memory_limit import memory_limit
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(MemoryError), memory_limit(2**28):
+        bytearray(2**29)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before and len(bytearray(2**29)) == 2**29
 
 
 def test_a_template_in_a_models_folder_has_the_same_limit(folder: Path, tmp_path: Path) -> None:

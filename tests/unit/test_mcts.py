@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from closeness import near
 from gymnasium import spaces
+from gymnasium.utils import EzPickle
 from gymnasium.wrappers import TransformReward
 
 import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search_tree import SearchTree, back_up, empty_tree, select
-from rlbook.algorithms.planning.simulators import Copies, Fields, Snapshots, TableModel
+from rlbook.algorithms.planning.simulators import Copies, Fields, Snapshots, TableModel, simulator_of
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.fast.compiled import available
@@ -646,3 +647,61 @@ def _fingerprint(env: Any) -> Any:
         return frozen(inner.snapshot())
     held = {key: value for key, value in vars(inner).items() if isinstance(value, int | float | str | tuple | list | np.ndarray | None)}
     return repr(held), repr(_generator(env))
+
+
+class Remade(EzPickle, gymnasium.Env):
+    """Counts its steps, and is copied as gymnasium's Box2D, MuJoCo and Atari are: by its arguments alone."""
+
+    observation_space, action_space = spaces.Discrete(100), spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        EzPickle.__init__(self)
+        self.count = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        return self.count, 1.0, self.count > 50, False, {}
+
+
+class Kept(Remade):
+    """The same, with copies that are where it is."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
+        twin = Kept()
+        twin.count = self.count
+        return twin
+
+
+def test_an_environment_whose_copies_begin_anew_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^Remade cannot be searched: .*, and a copy of it begins anew \(it is an EzPickle\)\.$"):
+        simulator_of(Remade(), None, 2)
+    env = Kept()
+    env.reset()
+    env.step(0)
+    world: Any = simulator_of(env, None, 2)
+    world.prepare(SearchTree(empty_tree(2, 2), 2, "closed"), np.random.default_rng(0))
+    world.to_root()
+    world.step(0)
+    assert world.obs == 2
+
+
+def test_a_search_sees_what_a_part_of_the_environment_shows() -> None:
+    """MiniGrid's planes are shown by a wrapper of `rlbook.envs`, which is not left out as those of a run are."""
+    class Doubled(gymnasium.ObservationWrapper):
+        __module__ = "rlbook.envs.doubled"
+
+        def observation(self, observation: int) -> int:
+            return 2 * observation
+
+    env = Doubled(Kept())
+    env.reset()
+    world: Any = simulator_of(env, None, 2)
+    world.prepare(SearchTree(empty_tree(2, 2), 2, "closed"), np.random.default_rng(0))
+    world.to_root()
+    world.step(0)
+    assert world.obs == 2

@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar, cast
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import EzPickle
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from rlbook.algorithms.planning.search_tree import Met, SearchTree
@@ -227,6 +228,16 @@ class Copies(Simulator[gymnasium.Env]):
 
     saves = False
 
+    def _private_copy(self) -> gymnasium.Env:
+        inner = self.real.unwrapped
+        if isinstance(inner, EzPickle) and not hasattr(inner, "__deepcopy__"):
+            name = type(inner).__name__
+            raise ValueError(
+                f"{name} cannot be searched: it has no snapshot() and restore(), and a copy of it "
+                "begins anew (it is an EzPickle)."
+            )
+        return super()._private_copy()
+
     def _read(self, env: gymnasium.Env) -> gymnasium.Env:
         state = copied(env, {id(env.unwrapped.np_random): self.noise})
         state.unwrapped.render_mode = None
@@ -250,7 +261,7 @@ def simulator_of(
     Raises:
         ValueError: the environment can be neither tabulated nor copied.
     """
-    while type(env).__module__.startswith("rlbook.") and isinstance(env, gymnasium.Wrapper):
+    while isinstance(env, gymnasium.Wrapper) and _is_of_the_run(env):
         env = env.env
     model, inner, shown = _model_of(env), env.unwrapped, env.observation_space
     if model is not None and model.num_actions == num_actions:
@@ -265,6 +276,14 @@ def simulator_of(
     if callable(getattr(inner, "snapshot", None)) and callable(getattr(inner, "restore", None)):
         return Snapshots(inner, act, num_actions)
     return Copies(inner, act, num_actions)
+
+
+def _is_of_the_run(wrapper: gymnasium.Wrapper) -> bool:
+    """Whether a wrapper is how a run steps any environment; one of `rlbook.envs` is a part of an
+    environment, which changes what that shows.
+    """
+    module = type(wrapper).__module__
+    return module.startswith("rlbook.") and not module.startswith("rlbook.envs.")
 
 
 def _failure(error: Exception) -> TrainingError:
