@@ -67,6 +67,7 @@ def test_each_setting_by_hand() -> None:
         Sampling(temperature=0.5): [0.25 / 0.365, 0.09 / 0.365, 0.0225 / 0.365, 0.0025 / 0.365],     # the squares, over their sum .365
         Sampling(top_k=2): [0.5 / 0.8, 0.3 / 0.8, 0, 0],
         Sampling(top_p=0.6): [0.5 / 0.8, 0.3 / 0.8, 0, 0],                                           # .5 is not yet .6, .5 + .3 is
+        Sampling(top_p=1e-9): [1.0, 0, 0, 0],                                                        # one at least
         Sampling(min_p=0.25): [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0],                              # a quarter of .5 is .125
     }
     for sampling, wanted in shares.items():
@@ -115,18 +116,21 @@ def adding() -> LanguageModelPolicy:
     return LanguageModelPolicy(starting_model(AdditionTask(), None, np.random.default_rng(0)))
 
 
-def test_acting_and_generating_write_the_same_tokens(adding: LanguageModelPolicy) -> None:
-    sampling = Sampling(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
+@pytest.mark.parametrize("penalty", [1.2, 4.0])
+def test_acting_and_generating_write_the_same_tokens(adding: LanguageModelPolicy, penalty: float) -> None:
+    """Also where a token is made less likely by one that was written before it."""
+    sampling = Sampling(temperature=0.8, top_p=0.9, repetition_penalty=penalty)
     env: Any = rlbook.make("Addition-v0", split="held_out").unwrapped
-    policy, noise = SamplingPolicy(adding, sampling), np.random.default_rng(3)
-    obs, _ = env.reset(options={"prompt_id": 0})
-    state, over = policy.initial_state(), False
-    while not over:
-        token, _ = policy.act({"tokens": obs["tokens"][None], "length": np.array([obs["length"]])}, noise, state)
-        obs, _, terminated, truncated, _ = env.step(token[0])
-        over = terminated or truncated
-    written = write(adding, env.codec, [env.rules.texts[0]], sampling=sampling, max_new_tokens=env.rules.max_new_tokens, seed=3)
-    assert env.codec.decode(env.rows.completion(0)).removesuffix("<eos>") == written[0]
+    for prompt in range(8):
+        policy, noise = SamplingPolicy(adding, sampling), np.random.default_rng(3)
+        obs, _ = env.reset(options={"prompt_id": prompt})
+        state, over = policy.initial_state(), False
+        while not over:
+            token, _ = policy.act({"tokens": obs["tokens"][None], "length": np.array([obs["length"]])}, noise, state)
+            obs, _, terminated, truncated, _ = env.step(token[0])
+            over = terminated or truncated
+        written = write(adding, env.codec, [env.rules.texts[prompt]], sampling=sampling, max_new_tokens=env.rules.max_new_tokens, seed=3)
+        assert env.codec.decode(env.rows.completion(0)).removesuffix("<eos>") == written[0]
 
 
 def test_a_completion_ends_at_a_stop_text_and_is_cut_before_it(adding: LanguageModelPolicy) -> None:
