@@ -14,7 +14,7 @@ from closeness import assert_near
 
 import rlbook
 from rlbook.cli.main import main
-from rlbook.llm.generation import write
+from rlbook.llm.generation import _stopped, write
 from rlbook.llm.language_model import LanguageModelPolicy
 from rlbook.llm.sampling import NOT_THINKING, THINKING, Sampling, SamplingPolicy, sampled, seen_in
 from rlbook.llm.starting_models import starting_model
@@ -139,6 +139,15 @@ def test_a_completion_ends_at_a_stop_text_and_is_cut_before_it(adding: LanguageM
     stop = whole[0][1]
     cut = write(adding, codec, prompts, seed=None, sampling=Sampling(stop=(stop, "?")))
     assert cut == [text.partition(stop)[0] for text in whole] and cut[0] == whole[0][:1]
+    both = write(adding, codec, prompts[:1], seed=None, sampling=Sampling(stop=(stop, whole[0][:2])))
+    assert both == [""], "two that end together: before the longer one, which begins first"
+
+
+def test_a_stop_text_may_lie_within_a_token() -> None:
+    """The word "1+2" is one token, which neither begins nor ends with the stop text; a row that isn't live is not looked at."""
+    codec = character_codec(words=("1+2",))
+    written = np.array([codec.encode_answer(text)[:2] for text in ("31+2", "312", "31+2")])
+    assert _stopped(written, np.array([True, True, False]), ("+",), codec).tolist() == [True, False, False]
 
 
 def test_the_seed_decides_what_is_written(adding: LanguageModelPolicy) -> None:
