@@ -177,6 +177,41 @@ def test_the_upper_clip_may_be_wider(stage: Make, scripted: Make) -> None:
         assert bool(flat_gradient(theatre.agent.optimizer).any()) == moves
 
 
+@pytest.mark.parametrize("options", [{}, {"clip": 0.05, "clip_high": 0.6}, {"dual_clip": 1.05}], ids=str)
+def test_the_loss_and_its_diagnostics_are_what_they_say(stage: Make, scripted: Make, options: dict[str, Any]) -> None:
+    """With ρ = π / π_old away from 1: KL(π_old ‖ π) is the mean of ρ - 1 - log ρ, and the loss the clipped one, from below too."""
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, **options)
+    theatre.round()
+    batch = with_weight(theatre.agent, theatre.agent.prepare()[0])
+    tilt(theatre.agent)
+    total, parts = theatre.agent.loss(batch)
+    with torch.no_grad():
+        log_ratio = (theatre.agent.policy.evaluate(batch)[0] - batch.log_prob)[batch.mask]
+    ratio, advantage = log_ratio.exp(), batch.advantage[batch.mask]
+    low, high = 1 - options.get("clip", 0.2), 1 + options.get("clip_high", 0.2)
+    gain = torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
+    if "dual_clip" in options:
+        gain = torch.where(advantage < 0, torch.maximum(gain, options["dual_clip"] * advantage), gain)
+        assert (ratio[advantage < 0] > 1.05).any()
+    cut = ((ratio > high) & (advantage > 0)) | ((ratio < low) & (advantage < 0))
+    sums: dict[str, Any] = {"dtype": "float32", "terms": terms_of(theatre.agent, batch), "size": 4.0}
+    assert parts["approx_kl"].item() == near((ratio - 1 - log_ratio).mean().item(), **sums)
+    assert (1 / ratio - 1 + log_ratio).mean() != near((ratio - 1 - log_ratio).mean().item(), **sums), "nor the other way round"
+    assert parts["clip_fraction"].item() == near(cut.float().mean().item(), **sums) and 0 < cut.float().mean() < 1
+    assert total.item() == parts["policy_loss"].item() == near(-gain.mean().item(), **sums)
+
+
+def test_equal_returns_with_another_penalty_are_no_equals(stage: Make, arms: Make) -> None:
+    """The penalty in the reward is part of what a group compares."""
+    shares = []
+    for options in ({"kl_in": "reward"}, {"kl_in": "loss"}):
+        theatre = stage("grpo", arms((1.0, 1.0, 1.0)), num_envs=8, group_size=8, kl_coef=0.5, kl_estimator="k2", **options)
+        tilt(theatre.agent)
+        theatre.round()
+        shares.append(theatre.agent.prepare()[1]["zero_std_groups"])
+    assert shares == [0.0, 1.0]
+
+
 @pytest.mark.parametrize(("epochs", "size", "steps"), [(1, None, 1), (3, None, 3), (2, 3, 2 * 3)])
 def test_a_round_is_so_many_passes_over_its_episodes(stage: Make, scripted: Make, epochs: int, size: int | None, steps: int) -> None:
     theatre = stage("grpo", scripted(), num_envs=8, group_size=4, epochs=epochs, batch_size=size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +69,19 @@ def test_only_the_exact_answer_with_its_ending_is_rewarded() -> None:
 
 def wrote(text: str, answer: str, ended: bool) -> Completion:
     return Completion("11+35=", answer, text, ended)
+
+
+@pytest.mark.parametrize("end", [2, 3])
+def test_every_token_that_ends_a_text_ends_an_answer(end: int, model: str, tmp_path: Path) -> None:
+    """A folder may name several, such as the end of a turn beside the end of a text; neither is part of the answer."""
+    folder = shutil.copytree(model, tmp_path / "model")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 3]}))
+    env = Addition(model=str(folder))
+    env.reset(options={"prompt_id": 0})
+    *answer, _ = env.rules.codec.encode_answer(env.rules.answers[0])
+    for token in answer:
+        assert env.step(token)[1:4] == (0.0, False, False)
+    assert env.step(end)[1:4] == (1.0, True, False)
 
 
 def test_a_reward_is_any_function_of_a_completion_and_its_example() -> None:
