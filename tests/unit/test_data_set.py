@@ -75,6 +75,34 @@ def test_a_saved_position_goes_on_with_the_same_minibatches(cut: int, shuffled: 
     assert done + [numbers(batch) for batch in islice(second.minibatches(3), 12 - cut)] == wanted
 
 
+def test_an_order_that_is_not_drawn_yet_is_drawn_alike_after_saving() -> None:
+    """Saved before the first minibatch: the copy's generator is that of the saved one, and not its own."""
+    data, other, unshuffled = rows(20), rows(20), rows(20)
+    data.shuffle(np.random.default_rng(0))
+    other.shuffle(np.random.default_rng(1))
+    for copy in (other, unshuffled):
+        copy.load_state_dict(data.state_dict())
+    expected = [numbers(batch) for batch in islice(data.minibatches(8), 6)]
+    for copy in (other, unshuffled):
+        assert [numbers(batch) for batch in islice(copy.minibatches(8), 6)] == expected
+
+
+@pytest.mark.parametrize("cut", range(7))
+def test_rows_that_are_held_out_are_in_no_minibatch_also_after_saving(cut: int) -> None:
+    data, other = rows(20), rows(20)
+    held = data.hold_out(0.3, np.random.default_rng(5)).tolist()
+    data.shuffle(np.random.default_rng(0))
+    before = [numbers(batch) for batch in islice(data.minibatches(5), cut)]
+    state, passes = data.state_dict(), data.passes
+    other.load_state_dict(state)
+    assert passes == other.passes == cut // 3 + cut % 3 * 5 / 14
+    assert other.hold_out(0.3, np.random.default_rng(5)).tolist() == held and len(held) == 6
+    after = [numbers(batch) for batch in islice(data.minibatches(5), 6 - cut)]
+    assert [numbers(batch) for batch in islice(other.minibatches(5), 6 - cut)] == after
+    first, second = (list(chain(*(before + after)[start : start + 3])) for start in (0, 3))
+    assert sorted(first) == sorted(second) == sorted(set(range(20)) - set(held)) and first != second != sorted(second)
+
+
 def test_a_position_in_another_data_set_is_refused() -> None:
     with pytest.raises(ValueError, match="has 9 rows, and the saved position is one in 10"):
         rows(9).load_state_dict(rows(10).state_dict())
