@@ -129,6 +129,7 @@ class Experiment:
 
     what: str
     module: str
+    seeds: int = 0                           # how many, from FIRST_SEED on; 0: those that the module was written with, which begin with 0
     arguments: str = ""                      # of no `rlbook train`
 
     def commands(self) -> list[str]:
@@ -140,12 +141,13 @@ class Experiment:
         from rlbook.plots.figure import save_figure
 
         home, picture = importlib.import_module(f"rlbook.book.{self.module}"), HERE / "figures" / f"{self.module.replace('_', '-')}.png"
-        result = home.run()
+        result = home.run(self.seeds, first=FIRST_SEED) if self.seeds else home.run()
         save_figure(home.draw(result), picture)
         shrink(picture)
         numbers = home.measured(result)
         told = "; ".join(f"{name} {value:.4g}".replace("-", "−") for name, value in numbers.items())
-        return {"what": self.what, "result": told, "commands": self.commands(), "measured": numbers}
+        seeds = {"seeds": list(seeds_of(self.seeds))} if self.seeds else {}
+        return {"what": self.what, "result": told, "commands": self.commands(), **seeds, "measured": numbers}
 
 
 @dataclass(frozen=True)
@@ -414,6 +416,17 @@ def untimed_return(runs: list[Training]) -> str:
     return f"mean return {with_interval([run.mean for run in runs])}"
 
 
+def mean_return_and_solved(threshold: float) -> Callable[[list[Training]], str]:
+    """The same, with how many seeds stay above what gymnasium counts as solved: a preset that fails on some says on how many."""
+
+    def tell(runs: list[Training]) -> str:
+        good, told = sum(run.mean >= threshold for run in runs), untimed_return(runs)
+        often = "" if "from each" in told else f" {threshold:g} or more from {good} of {len(runs)} seeds;"
+        return f"{told};{often} {seconds(runs)} of training"
+
+    return tell
+
+
 def mean_return_and_steps(runs: list[Training]) -> str:
     """The same, with the environment steps of training in the place of its time, where it is episodes that are counted."""
     steps = f"{statistics.median(run.facts['steps'] for run in runs):,.0f}".replace(",", " ")
@@ -605,14 +618,17 @@ MEASUREMENTS = {
         "Pendulum-v1, 4 000 steps, nothing imagined", "mbpo Pendulum-v1 --model-ratio 0", mean_return, seeds=5, evaluate="--episodes 50"
     ),
     "model_errors": Experiment(
-        "a pendulum pushed at random: error of a learned model's predictions, in standard deviations of the state; medians of 3 seeds",
-        "model_errors",
+        "a pendulum pushed at random: error of a learned model's predictions, in standard deviations of the state; medians of 5 seeds",
+        "model_errors", seeds=5,
     ),
     "dqn_maze": Measurement("the maze", "dqn Maze-v0", optimal(3.0), seeds=10),
     "dqn_cartpole": Measurement(
-        "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return, seeds=5, evaluate="--checkpoint best --episodes 50"
+        "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return_and_solved(475), seeds=5,
+        evaluate="--checkpoint best --episodes 50",
     ),
-    "dqn_rainbow": Measurement("CartPole-v1, all six parts", f"dqn CartPole-v1 {RAINBOW}", mean_return, seeds=5, evaluate="--episodes 50"),
+    "dqn_rainbow": Measurement(
+        "CartPole-v1, all six parts", f"dqn CartPole-v1 {RAINBOW}", mean_return_and_solved(475), seeds=5, evaluate="--episodes 50"
+    ),
     "dqn_repairs": Ablation(
         "both repairs, and one alone", f"{PLAIN} {SLOWLY} --off buffer_size=32,target_period=1", "dqn-repairs.png", curves=True
     ),
@@ -624,7 +640,7 @@ MEASUREMENTS = {
     "fitted_q_cliff": Measurement(
         "the cliff, from a narrow recording", f"fitted_q {NARROW}", tally, seeds=10, evaluate="--episodes 1", record=NARROWLY
     ),
-    "offline_values": Experiment("the cliff, narrow recordings, medians of 3 seeds", "offline_values"),
+    "offline_values": Experiment("the cliff, narrow recordings, medians of 5 seeds", "offline_values", seeds=5),
     "beam_stages": Experiment("the recipe `beams`, held-out queries, means of 3 seeds", "beam_stages"),
     "credit_assignment": Experiment("the maze with slips, 240 episodes of a policy that has learned half of the way", "credit_assignment"),
     "chat_before": Measurement(
@@ -667,7 +683,9 @@ MEASUREMENTS = {
         evaluate="--episodes 50",
     ),
     "a2c_maze": Measurement("the maze", "a2c Maze-v0", optimal(3.0), seeds=10),
-    "a2c_cartpole": Measurement("CartPole-v1", "a2c CartPole-v1", mean_return, seeds=10, evaluate="--episodes 50"),
+    "a2c_cartpole": Measurement(
+        "CartPole-v1", "a2c CartPole-v1", mean_return_and_solved(475), seeds=10, evaluate="--episodes 50"
+    ),
     "rejection_sampling_maze": Measurement("the maze", "rejection_sampling Maze-v0", optimal(3.0), seeds=10),
     "rejection_sampling_addition": Measurement(
         "two-digit sums", "rejection_sampling Addition-v0", exact_match, seeds=10, evaluate=ADDITION, sampled=True
@@ -711,15 +729,19 @@ MEASUREMENTS = {
         "CartPole-v1, 128 labels", f"dagger CartPole-v1 {FEW_LABELS} --steps 128 --num-envs 4 --rollout-steps 4", untimed_return,
         seeds=10, evaluate="--episodes 50", expert="ppo CartPole-v1 --steps 50000",
     ),
-    "imitation_ladder": Experiment("the slippery maze, medians of 3 seeds, exactly", "imitation_ladder"),
+    "imitation_ladder": Experiment("the slippery maze, medians of 5 seeds, exactly", "imitation_ladder", seeds=5),
     "compounding_errors": Experiment(
-        "a road beside a field, medians of 5 seeds, 4 000 labels each; cost of T steps ~ T^p", "compounding_errors"
+        "a road beside a field, medians of 5 seeds, 4 000 labels each; cost of T steps ~ T^p", "compounding_errors", seeds=5
     ),
     "gail_maze": Measurement("the maze, from one episode", "gail Maze-v0 --demonstrations 8", optimal(3.0), seeds=10),
     "trpo_maze": Measurement("the maze", "trpo Maze-v0", optimal(3.0), seeds=10),
-    "trpo_cartpole": Measurement("CartPole-v1", "trpo CartPole-v1", mean_return, seeds=5, evaluate="--episodes 50"),
+    "trpo_cartpole": Measurement(
+        "CartPole-v1", "trpo CartPole-v1", mean_return_and_solved(475), seeds=5, evaluate="--episodes 50"
+    ),
     "sac_maze": Measurement("the maze", "sac Maze-v0", optimal(3.0), seeds=5),
-    "sac_cartpole": Measurement("CartPole-v1", "sac CartPole-v1", mean_return, seeds=5, evaluate="--episodes 50"),
+    "sac_cartpole": Measurement(
+        "CartPole-v1", "sac CartPole-v1", mean_return_and_solved(475), seeds=5, evaluate="--episodes 50"
+    ),
     "sac_pendulum": Measurement("Pendulum-v1", "sac Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"),
     "sac_car": Measurement(
         "MountainCarContinuous-v0", "sac MountainCarContinuous-v0", mean_return, seeds=5, evaluate="--episodes 50"
@@ -728,10 +750,12 @@ MEASUREMENTS = {
     "ddpg_pendulum": Measurement("Pendulum-v1", "ddpg Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"),
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
-    "ppo_cartpole": Measurement("CartPole-v1", "ppo CartPole-v1", mean_return, seeds=10, evaluate="--episodes 50"),
+    "ppo_cartpole": Measurement(
+        "CartPole-v1", "ppo CartPole-v1", mean_return_and_solved(475), seeds=10, evaluate="--episodes 50"
+    ),
     "ppo_cartpole_wide": Measurement(
         "CartPole-v1, 32 environments", "ppo CartPole-v1 --steps 100000 --num-envs 32 --batch-size 512 --epochs 8 --learning-rate 3e-3 "
-        "--gae-lambda 0.9 --entropy-coef 0", mean_return, seeds=10, evaluate="--episodes 50",
+        "--gae-lambda 0.9 --entropy-coef 0", mean_return_and_solved(475), seeds=10, evaluate="--episodes 50",
     ),
     "ppo_pendulum": Measurement("Pendulum-v1", "ppo Pendulum-v1", mean_return, seeds=10, evaluate="--episodes 50"),
     "ppo_acrobot": Measurement("Acrobot-v1", "ppo Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"),

@@ -120,5 +120,6 @@ def draw(found: Found) -> Figure:
             low, high = curves[name].min(axis=0), curves[name].max(axis=0)
             axes.fill_between(found.minibatch, low, high, color=curve_colour(place), alpha=0.2, linewidth=0)
     shares.set_ylim(0, 1)
-    legend(values, "lower left")
+    values.set_ylim(top=2.5)                 # room for the legend
+    legend(values, "upper right")
     return figure

@@ -152,6 +152,8 @@ def test_figure_12_8_learning_during_the_episode_is_a_little_better() -> None:
     for decay in (0.0, 0.4, 0.8, 0.9):
         assert_less(lowest(online, decay), lowest(offline, decay))
     assert online.errors[0.95][-1].mean() < BEFORE and not sweeps["accumulating"].errors[0.95][-1].mean() < 0.7
+    for sweep in sweeps.values():                            # as the chapter says of every panel
+        assert min(sweep.errors, key=lambda decay: lowest(sweep, decay).mean()) == 0.8
     for traces in ("accumulating", "replacing"):             # without traces all are TD(0)
         assert_near(sweeps[traces].errors[0.0], online.errors[0.0], terms=WALK_STEPS)
     assert_near(online.errors[1.0][0], offline.errors[1.0][0], terms=WALK_STEPS)          # with λ = 1 the two are one
