@@ -8,11 +8,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+import numpy as np
 from gymnasium.spaces import Discrete
 
 from rlbook.agent import EXPECTED, Agent, Planner, Presets, preset_file, read_presets
 from rlbook.checks import did_you_mean, imported
 from rlbook.errors import RequestError
+from rlbook.interaction.action_masks import ACTION_MASK
 from rlbook.interaction.advice import check_advisable, check_comparable
 from rlbook.interaction.environments import Recipe, environments
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
@@ -210,6 +212,8 @@ def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
     """Raises ValueError where an agent that learns from others has nobody to learn from: no data set, no expert, no
     exact answer, no walks of its own."""
     if agent.prefers:
+        if not hasattr(env.unwrapped, "answers"):
+            check_rankable(env)
         return
     if "Steps" in agent.data_kinds:
         if not isinstance(env.action_space, Discrete):
@@ -229,6 +233,29 @@ def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
     except ValueError as error:
         wanted = "an expert (--expert)" if asks else "recorded data or an expert (--data, --expert)"
         raise ValueError(f"it needs {wanted}, since {error}") from None
+
+
+WALKED, WALK = 30_000, 200
+"""Steps in all, and of each walk at most, in which random walks are to have different returns."""
+
+
+def check_rankable(env: gymnasium.Env) -> None:
+    """Raises ValueError where random walks have one and the same return, so that none is better than another."""
+    first, steps, seed = None, 0, 0
+    while steps < WALKED:
+        total, length = 0.0, 0
+        _, info = env.reset(seed=seed)
+        env.action_space.seed(seed)
+        ended, seed = False, seed + 1
+        while not ended and length < WALK:
+            mask = info.get(ACTION_MASK)
+            action = env.action_space.sample(None if mask is None else np.asarray(mask, dtype=np.int8))
+            _, reward, terminated, truncated, info = env.step(action)
+            total, length, ended = total + float(reward), length + 1, bool(terminated or truncated)
+        first, steps = total if first is None else first, steps + max(1, length)
+        if total != first:
+            return
+    raise ValueError(f"it learns from random walks that differ in their return, and here all return {first:g}; give data (--data)")
 
 
 def exact_planner(env: gymnasium.Env) -> tuple[Planner, TabularMDP]:

@@ -25,7 +25,7 @@ from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.threads import single_threaded
 from rlbook.interaction.vector import VectorInteraction
-from rlbook.registry import check_teachable, exact_planner
+from rlbook.registry import WALK, WALKED, check_teachable, exact_planner
 from rlbook.runs.request import Request
 from rlbook.seeding import rng_for
 
@@ -33,8 +33,6 @@ UNIFORM, OPTIMAL = "uniform", "optimal"
 POLICIES = (UNIFORM, OPTIMAL)
 LONGEST = 10_000
 """Steps of an episode that nothing ends."""
-WALK = 200
-"""Steps after which a random walk that is to be ranked is cut."""
 
 
 def sample(space: spaces.Space, action_mask: NDArray[np.bool_] | None) -> Any:
@@ -148,10 +146,7 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
     if parts.expert is None and answers is not None:
         return Episodes([Episode(prompt, answer) for prompt, answer in answers()])
     if parts.expert is None:
-        try:
-            check_teachable(request.agent, request.recipe.make())
-        except ValueError as error:
-            raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from None
+        _check_teachable(request)
     expert = parts.expert or exact_expert(request.recipe)
     steps, episodes, wanted = 0, [], request.config.demonstrations
     raw = request.recipe.make()
@@ -163,6 +158,14 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
             if steps >= wanted:
                 return Episodes(episodes)
     raise AssertionError("recorded() has no end")
+
+
+def _check_teachable(request: Request) -> None:
+    """Raises RequestError for the reason that `rlbook list` states."""
+    try:
+        check_teachable(request.agent, request.recipe.make())
+    except ValueError as error:
+        raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from None
 
 
 def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
@@ -181,7 +184,8 @@ def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
     answers = getattr(env.unwrapped, "answers", None)
     if answers is not None:
         return far_pairs(answers(), rng)
-    return ranked(random_walks(request, env), rng)
+    _check_teachable(request)
+    return ranked(random_walks(request, env, until_they_differ=True), rng)
 
 
 def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
@@ -218,12 +222,24 @@ def far_groups(answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], size:
     return Groups(rows)
 
 
-def random_walks(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Episodes:
-    """`walks` episodes of uniformly random actions, as an agent sees them that was given no data; a row is a whole one."""
+def random_walks(
+    request: Request, env: AdaptedEnv | AdaptedVectorEnv, *, until_they_differ: bool = False
+) -> Episodes:  # fmt: skip
+    """`walks` episodes of uniformly random actions, as an agent sees them that was given no data; a row is a whole one.
+
+    `until_they_differ`: as many more as it takes until one has another return, up to ten times what `check_rankable` allowed.
+    """
     raw = request.recipe.make()
     agent = UniformAgent(AdaptedEnv(raw, adapt_to(UniformAgent, raw, None)))
     with single_threaded():
-        played = islice(recorded(agent, request.recipe, request.seed, longest=WALK), request.config.walks)
+        endless = recorded(agent, request.recipe, request.seed, longest=WALK)
+        played = list(islice(endless, request.config.walks))
+        returns = {float(np.sum(episode.rewards)) for episode in played}
+        left = 10 * WALKED if until_they_differ else 0
+        while left > 0 and len(returns) == 1:
+            played.append(next(endless))
+            returns.add(float(np.sum(played[-1].rewards)))
+            left -= len(played[-1].actions)
         walks = [episode.as_seen(env.adaptation, (raw.observation_space, raw.action_space)) for episode in played]
     return Episodes(walks, unit="episode")
 

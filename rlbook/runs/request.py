@@ -73,7 +73,11 @@ class Request:
         _check_stop(agent, whole := RunOptions(**options))
         _check_workers(agent, whole)
         variant = VARIANTS.get(algorithm, {}) if isinstance(algorithm, str) else {}
-        config = _config(agent, {**settings, **variant, **(hyperparameters or {})})
+        asked_for = {**settings, **variant, **(hyperparameters or {})}
+        config = _config(agent, asked_for)
+        needed = getattr(agent, "walks_needed", None)
+        if needed is not None and whole.steps and "walks" not in asked_for:    # written down: a resumed run has the same data
+            config = dataclasses.replace(config, walks=min(config.walks, needed(config, whole.steps)))
         return cls(agent, recipe, whole, config, _plain(field_values(config)), dict(digests or {}))
 
     @property

@@ -84,6 +84,14 @@ class RCE(PolicyAgent):
         super().__init__(env, config, seed, parts)
         self.config: RCEConfig = config
 
+    @classmethod
+    def walks_needed(cls, config: RCEConfig, minibatches: int) -> int:
+        """Random walks that so many minibatches are made of, each group read as often as in the default
+        budget; at least one minibatch's.
+        """
+        groups = config.batch_size * minibatches // cls.budget["passes"]
+        return config.candidates * max(config.batch_size, groups)
+
     def fit(self, data: Data) -> Iterator[Metrics]:
         for groups in data.minibatches(self.config.batch_size):
             yield self.train_on(groups)

@@ -142,6 +142,14 @@ class RewardModel(Agent):
                 metrics |= {} if accuracy is None else {"held_out_accuracy": accuracy}
             yield metrics
 
+    @classmethod
+    def walks_needed(cls, config: RewardModelConfig, minibatches: int) -> int:
+        """Random walks that so many minibatches are made of, each pair read as often as in the default
+        budget. A walk is in four pairs or more, of which some have equal returns or are held out.
+        """
+        pairs = max(config.batch_size, config.batch_size * minibatches // cls.budget["passes"])
+        return max(2, -(-pairs // 2))
+
     def held_out(self, data: Data) -> NDArray[np.int64]:
         """The rows that are not learned from; the minibatches leave them out from here on."""
         return data.hold_out(self.config.held_out, rng_for(self.seed, "held out"))
