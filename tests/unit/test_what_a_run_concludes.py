@@ -22,9 +22,10 @@ from rlbook.algorithms.value.dqn import _crossed
 from rlbook.data.replay import Transitions
 from rlbook.interaction import playing
 from rlbook.policies.optimizer import Adam, Group, adam
-from rlbook.runs.checkpoints import read_best
+from rlbook.runs.checkpoints import mark_best, read_best
 from rlbook.runs.comparison import compare
 from rlbook.runs.evaluating import evaluated
+from rlbook.runs.state_encoding import encode
 
 
 class Lottery(gymnasium.Env):
@@ -82,9 +83,54 @@ class Pays(gymnasium.Env):
 
 def test_every_episode_of_an_evaluation_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """More episodes than are played side by side: repeated ones would make the interval too narrow."""
-    monkeypatch.setattr(playing, "MAX_ENVS", 4)
     run = rlbook.train(Scripted, Lottery(), steps=8, num_envs=2, eval_every=0)
-    assert len(set(rlbook.evaluate(run, episodes=18).returns.tolist())) == 18
+    beside = rlbook.evaluate(run, episodes=18).returns.tolist()
+    monkeypatch.setattr(playing, "MAX_ENVS", 4)
+    in_turn = rlbook.evaluate(run, episodes=18).returns.tolist()
+    assert len(set(in_turn)) == 18 and in_turn == beside, "in the order of their seeds, also of the last two, which are no whole round"
+
+
+def test_without_a_seed_a_run_is_evaluated_from_its_own(tmp_path: Path) -> None:
+    rlbook.train(Scripted, Lottery(), steps=8, num_envs=2, seed=5, folder=tmp_path / "run", eval_episodes=4)
+    run = rlbook.load(tmp_path / "run", algorithm=Scripted, env=Lottery())
+    own, five, zero = (rlbook.evaluate(run, episodes=4, seed=seed).returns.tolist() for seed in (None, 5, 0))
+    assert own == five != zero
+    assert run.metrics[-1]["eval_return"] == near(np.mean(own), terms=4)
+
+
+class Long(Pays):
+    """An episode takes 100 steps, each of which pays 1."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.left = 100
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        return np.zeros(1, dtype=np.float32), 1.0, self.left == 0, False, {}
+
+
+def test_evaluations_on_the_way_are_shortened_and_the_last_one_is_whole() -> None:
+    """1 000 steps are ten episodes, of the 20 that are usual; a return at which training ends asks for all of them every time."""
+    options: dict[str, Any] = {"steps": 800, "num_envs": 2, "eval_every": 200}
+    *on_the_way, last = [report for report in rlbook.train(Scripted, Long(), **options).metrics if "eval_return" in report]
+    assert len(on_the_way) == 3 and [report.get("eval_episodes") for report in on_the_way] == [10] * 3
+    assert "eval_episodes" not in last and last["eval_return"] == 100.0
+    whole = rlbook.train(Scripted, Long(), **options, stop_at_return=101.0).metrics
+    assert not any("eval_episodes" in report for report in whole)
+    seldom = rlbook.train(Scripted, Long(), **options | {"steps": 1_800, "eval_every": 600}).metrics
+    assert len(seldom) > 10, "four times the 600 steps since the evaluation before, whatever was reported meanwhile, are all 20"
+    assert not any("eval_episodes" in report for report in seldom)
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo"])
+def test_exploring_in_an_evaluation_leaves_the_agents_generators_alone(algorithm: str) -> None:
+    run = rlbook.train(algorithm, "Maze-v0", steps=60, eval_every=0)
+    before = encode(run.agent.state_dict())
+    for explore in (True, False):
+        first, second = (rlbook.evaluate(run, episodes=3, explore=explore).returns.tolist() for _ in range(2))
+        assert first == second
+        assert str(encode(run.agent.state_dict())) == str(before)
 
 
 def test_a_run_is_judged_on_held_out_prompts_by_the_right_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +142,14 @@ def test_a_run_is_judged_on_held_out_prompts_by_the_right_answer(monkeypatch: py
         seen.append(recipe)
         return played(agent, recipe, *arguments, **options)
 
-    monkeypatch.setattr("rlbook.runs.evaluating.play", watched)
+    for place in ("rlbook.runs.evaluating.play", "rlbook.evaluation.play"):
+        monkeypatch.setattr(place, watched)
     kwargs = {"reward": {"length": 1.0}}
     run = rlbook.train("grpo", "Addition-v0", steps=64, num_envs=16, eval_every=64, eval_episodes=8, env_kwargs=kwargs)
-    assert seen and all(recipe.kwargs["split"] == "held_out" for recipe in seen)
+    during = len(seen)
+    asked = rlbook.evaluate(run, episodes=8)
+    assert 0 < during < len(seen) and all(recipe.kwargs["split"] == "held_out" for recipe in seen)
+    assert asked.mean == run.metrics[-1]["eval_return"]
     assert all(recipe.kwargs["reward"] != kwargs["reward"] for recipe in seen)
     assert 0.0 <= run.metrics[-1]["eval_return"] <= 1.0
 
@@ -114,6 +164,34 @@ def test_of_equal_evaluations_the_later_one_is_the_best_and_the_last_one_is_comp
     assert found is not None and tuple(found)[:2] == (best, 3.0)
     (row,) = compare([tmp_path / "run"])
     assert row.scores.tolist() == [2.0], "not the best of 3"
+
+
+def test_a_run_that_goes_on_remembers_its_best(tmp_path: Path) -> None:
+    """It earned 3 before it was cut, and earns 2 afterwards: what is loaded as the best is still the one that earned 3."""
+    options: dict[str, Any] = {"num_envs": 2, "eval_every": 10, "eval_episodes": 2}
+    rlbook.train(Scripted, Pays(), steps=40, folder=tmp_path / "run", **options)
+    before = read_best(tmp_path / "run")
+    run = rlbook.load(tmp_path / "run", algorithm=Scripted, env=Pays()).resume(steps=80)
+    assert run.metrics[-1]["eval_return"] == 2.0
+    best = read_best(tmp_path / "run")
+    assert before is not None and best is not None and before[1] == best[1] == 3.0
+    loaded: Any = rlbook.load(tmp_path / "run", checkpoint="best", algorithm=Scripted, env=Pays())
+    assert loaded.steps == best[0] and rlbook.evaluate(loaded, episodes=2).mean == 3.0
+
+
+@pytest.mark.parametrize("told", ["nothing", "a step that was given up"])
+def test_what_is_known_of_the_best_goes_back_with_the_run(told: str, tmp_path: Path) -> None:
+    """Killed between a checkpoint and the note of which is the best: the checkpoint that it goes on from knows, too."""
+    rlbook.train(Scripted, Pays(), steps=40, num_envs=2, eval_every=10, eval_episodes=2, folder=tmp_path / "run")
+    before = read_best(tmp_path / "run")
+    assert before is not None and before[1] == 3.0
+    if told == "nothing":
+        (tmp_path / "run" / "checkpoints" / "best.json").unlink()
+    else:
+        mark_best(tmp_path / "run", 60, 9.0)
+    rlbook.load(tmp_path / "run", algorithm=Scripted, env=Pays()).resume(steps=80)
+    assert read_best(tmp_path / "run") == before
+    assert rlbook.load(tmp_path / "run", checkpoint="best", algorithm=Scripted, env=Pays()).steps == before[0]
 
 
 def test_an_evaluation_outside_the_agents_bounds_is_not_the_best(tmp_path: Path) -> None:
