@@ -23,7 +23,7 @@ from rlbook.data.replay import Transitions
 from rlbook.interaction import playing
 from rlbook.policies.optimizer import Adam, Group, adam
 from rlbook.runs.checkpoints import mark_best, read_best
-from rlbook.runs.comparison import compare
+from rlbook.runs.comparison import LAST, compare
 from rlbook.runs.evaluating import evaluated
 from rlbook.runs.state_encoding import encode
 
@@ -164,6 +164,14 @@ def test_of_equal_evaluations_the_later_one_is_the_best_and_the_last_one_is_comp
     assert found is not None and tuple(found)[:2] == (best, 3.0)
     (row,) = compare([tmp_path / "run"])
     assert row.scores.tolist() == [2.0], "not the best of 3"
+
+
+def test_without_an_evaluation_the_last_reports_of_training_are_compared(tmp_path: Path) -> None:
+    """It earns 0, 1, 3, 3 and then 2 for the larger part of its training."""
+    run = rlbook.train(Scripted, Pays(), steps=200, num_envs=2, eval_every=0, folder=tmp_path / "run")
+    returns = [report["return"] for report in run.metrics if "return" in report]
+    (row,) = compare([tmp_path / "run"])
+    assert len(returns) > 2 * LAST and row.scores.tolist() == [2.0] and min(returns) == 0.0
 
 
 def test_a_run_that_goes_on_remembers_its_best(tmp_path: Path) -> None:
