@@ -21,9 +21,10 @@ from rlbook.cli import main as cli
 from rlbook.cli.output import aligned
 from rlbook.cli.train import parse_train
 from rlbook.cli.values import convert, scalar
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, TrainingError
 from rlbook.registry import ALGORITHMS
-from rlbook.runs.checkpoints import latest
+from rlbook.runs.checkpoints import CheckpointError, latest
+from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.request import Request
 
 ROOT = Path(rlbook.__file__).parents[1]
@@ -249,6 +250,26 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(trained: Path, capsys: pyt
     assert cli.main(["train", "ppo", "Maze-v0", "--out", str(trained)]) == 2
     assert "--resume" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
+
+
+@pytest.mark.parametrize(("stop", "code"), [
+    (RequestError("no such thing"), 2), (CheckpointError("damaged"), 2), (TrainingError("NaN"), 1), (ZeroDivisionError("by zero"), 1),
+    (KeyboardInterrupt(), 130), (Interrupted(signal.SIGINT), 130), (Interrupted(signal.SIGTERM), 143),
+], ids=repr)  # fmt: skip
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_stops_a_command_has_an_exit_code_of_its_own(
+    stop: BaseException, code: int, as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2 asks for another request, 1 says that it failed, and above 128 stands the signal that ended it; the JSON object has it, too."""
+
+    def stopped(words: object) -> int:
+        raise stop
+
+    monkeypatch.setitem(cli.COMMANDS, "list", stopped)
+    assert cli.main(["list", *(["--json"] if as_json else [])]) == code
+    out, err = capsys.readouterr()
+    assert err.startswith("rlbook: ") and err.count("\n") == 1
+    assert json.loads(out)["exit_code"] == code if as_json else out == ""
 
 
 def test_an_unforeseen_error_is_one_line_and_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
