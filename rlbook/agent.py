@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from rlbook.checks import are_batches, wrong_batch
+from rlbook.checks import are_batches, is_one, wrong_batch, wrong_one
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ class Agent(ABC):
         self.config, self.parts = config, parts
         self.adaptation = getattr(env, "adaptation", None)
         self._row_space = getattr(env, "single_observation_space", None)
+        self._space = getattr(env, "observation_space", None)
 
     @property
     def settled(self) -> bool:
@@ -258,6 +259,16 @@ class Agent(ABC):
         if not are_batches(observations, space):
             adapts = self.adaptation is not None and self.adaptation.observe is not None
             raise ValueError(wrong_batch(observations, space, adapts=adapts))
+
+    def check_one(self, observation: Any) -> None:
+        """What `act` of an agent that is not batched begins with.
+
+        Raises:
+            ValueError: this is not one observation as the agent sees it.
+        """
+        if not is_one(observation, self._space):
+            adapts = self.adaptation is not None and self.adaptation.observe is not None
+            raise ValueError(wrong_one(observation, self._space, adapts=adapts))
 
     def act(self, observation: Any, *, explore: bool = True) -> Any:
         """The action to take. `explore=False` is the greedy action and changes nothing in the agent, its RNGs included.

@@ -11,6 +11,7 @@ import difflib
 import importlib
 import json
 import math
+import operator
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -290,6 +291,39 @@ def wrong_batch(observations: Any, space: Any, *, adapts: bool) -> str:
     if adapts:
         return f"{said}; agent.adapted(observations) makes them of the environment's, [N, ...]"
     return said
+
+
+def is_one(observation: Any, space: Any) -> bool:
+    """Whether this is one observation of a numbered space, or of one of arrays; of other spaces anything is."""
+    shape = getattr(space, "shape", ())
+    if hasattr(space, "n") and not shape:
+        return _is_number(observation, getattr(space, "start", 0), space.n)
+    if not shape or not hasattr(space, "low"):
+        return True
+    return np.shape(observation) == shape and np.asarray(observation).dtype.kind in "fiub"
+
+
+def _is_number(value: Any, start: int, count: int) -> bool:
+    if isinstance(value, bool | str | bytes):
+        return False
+    try:
+        return 0 <= operator.index(value) - start < count
+    except TypeError:                        # no whole number
+        return False
+
+
+def wrong_one(observation: Any, space: Any, *, adapts: bool) -> str:
+    """What to say where this is not one observation of `space`; `adapts` as for `wrong_batch`."""
+    if hasattr(space, "n") and not getattr(space, "shape", ()):
+        start = int(getattr(space, "start", 0))
+        wanted = f"a whole number from {start} to {start + int(space.n) - 1}"
+        number = np.ndim(observation) == 0 and not hasattr(observation, "keys")
+        got = f"{observation!r:.60}" if number else _shapes(observation)
+    else:
+        wanted, got = f"numbers of {_shapes(space)}", _shapes(observation)
+    said = f"act takes one observation, {wanted}, got {got}"
+    hint = "; agent.adapted(observation) makes it of the environment's"
+    return said + hint if adapts else said
 
 
 def _shapes(observations: Any, *leading: str) -> str:

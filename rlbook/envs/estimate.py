@@ -18,7 +18,7 @@ class TransitionCounts:
         P(s', end | s, a) = N(s, a, s', end) / N(s, a),    r(s, a, s', end) = the mean of the rewards seen there
 
     Only what was seen takes memory: K different outcomes. For a pair that was never tried nothing can be counted; `model` is told what
-    such a pair is worth.
+    such a pair is worth. One that an action mask forbids cannot be taken in the model either.
     """
 
     def __init__(self, num_states: int, num_actions: int) -> None:
@@ -33,6 +33,7 @@ class TransitionCounts:
         """[S]: how many episodes began there."""
         self.largest_reward = 0.0
         """The largest reward seen, or 0 where none was above it."""
+        self._allowed: dict[int, np.ndarray] = {}              # state → [A] bool, where a mask was shown
 
     def add(self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, successors: ArrayLike, ended: ArrayLike) -> None:
         """Counts n steps, in their order. All arguments are [n]; `ended` is True where the episode terminated."""
@@ -44,6 +45,16 @@ class TransitionCounts:
         self.counts = np.bincount(place, weights=counts).astype(np.int64)
         self.rewards = np.bincount(place, weights=np.concatenate([self.rewards, rewards]))
         self.largest_reward = max(self.largest_reward, float(rewards.max(initial=0.0)))
+
+    def note_mask(self, state: int, action_mask: np.ndarray) -> None:
+        """What is allowed in a state, [A] bool: the last mask counts."""
+        self._allowed[int(state)] = action_mask
+
+    @property
+    def forbidden_pairs(self) -> np.ndarray:
+        """s · A + a of the pairs that the masks forbid, in order; what was tried all the same is not among them."""
+        pairs = [state * self.num_actions + np.flatnonzero(~mask) for state, mask in self._allowed.items()]
+        return np.setdiff1d(np.concatenate(pairs), self.known_pairs) if pairs else np.zeros(0, dtype=np.int64)
 
     @property
     def known_pairs(self) -> np.ndarray:
@@ -79,13 +90,18 @@ class TransitionCounts:
             np.concatenate([ended, np.ones(len(unseen), dtype=bool)]),
         )  # fmt: skip
         begun = self.starts[states]
-        return from_entries(entries, len(states), self.num_actions, initial=begun / begun.sum() if begun.any() else None)
+        model = from_entries(entries, len(states), self.num_actions, initial=begun / begun.sum() if begun.any() else None)
+        pairs = self.forbidden_pairs
+        shown = np.isin(pairs // self.num_actions, states)
+        state, action = np.divmod(pairs[shown], self.num_actions)
+        model.rewards[np.searchsorted(states, state), action] = -np.inf
+        return model
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that counting on needs."""
         return {
             "keys": self.keys, "counts": self.counts, "rewards": self.rewards, "starts": self.starts.copy(),
-            "largest_reward": self.largest_reward,
+            "largest_reward": self.largest_reward, "forbidden": self.forbidden_pairs,
         }  # fmt: skip
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -94,3 +110,7 @@ class TransitionCounts:
             raise ValueError(f"starts must have shape [{self.num_states}], got {list(snapshot['starts'].shape)}.")
         self.keys, self.counts, self.rewards = snapshot["keys"], snapshot["counts"], snapshot["rewards"]
         self.starts, self.largest_reward = snapshot["starts"].copy(), float(snapshot["largest_reward"])
+        self._allowed = {}
+        for pair in snapshot.get("forbidden", ()):
+            state, action = divmod(int(pair), self.num_actions)
+            self._allowed.setdefault(state, np.ones(self.num_actions, dtype=bool))[action] = False

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import rlbook
 from rlbook.runs.run import Run
@@ -67,3 +68,31 @@ def test_texts_of_any_length_are_read() -> None:
     observation, _ = rlbook.make("Addition-v0").reset(seed=0)
     batch = {"tokens": observation["tokens"][None, :8], "length": np.array([min(observation["length"], 8)])}
     assert len(agent.act(batch, explore=False)) == 1
+
+
+SINGLE = ("q_learning", "td_prediction", "value_iteration", "certainty_equivalence", "mcts", "alphazero", "semi_gradient_sarsa", "lstd")
+
+
+@pytest.mark.parametrize("algorithm", SINGLE)
+def test_an_agent_of_one_environment_says_which_observation_it_takes(algorithm: str) -> None:
+    """A table's among others, to whom the environment's numbers are cells."""
+    few = {"sampled_steps": 20} if algorithm == "value_iteration" else {}
+    agent = rlbook.train(algorithm, "CartPole-v1", steps=20, eval_every=0, **few).agent
+    shown = agent.adaptation
+    assert shown is not None
+    wanted = r"a whole number from 0 to \d+" if isinstance(shown.observation_space, spaces.Discrete) else r"numbers of shape \[4\]"
+    hint = r"; agent\.adapted\(observation\) makes it of the environment's" if shown.observe is not None else ""
+    for wrong in (np.zeros((1, 4), dtype=np.float32), np.zeros(5), "left", [0.0], None, {"a": 1}, np.zeros((0, 4))):
+        with pytest.raises(ValueError, match=rf"^act takes one observation, {wanted}, got .*{hint}$"):
+            agent.act(wrong, explore=False)
+    env = rlbook.make("CartPole-v1")
+    assert agent.act(agent.adapted(env.reset(seed=0)[0]), explore=False) in (0, 1)
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "value_iteration", "mcts"])
+def test_a_state_that_there_is_not_is_refused(algorithm: str) -> None:
+    agent = rlbook.train(algorithm, "Maze-v0", steps=20, eval_every=0).agent
+    for wrong in (-1, 25, 3.5, True, np.nan):
+        with pytest.raises(ValueError, match=r"^act takes one observation, a whole number from 0 to 24, got "):
+            agent.act(wrong)
+    assert agent.act(np.int64(24), explore=False) in range(4)

@@ -9,9 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from masked_doors import OPEN, Doors
+from masked_doors import GAMMA, OPEN, Doors, exact_action_values
 
 import rlbook
+from rlbook.interaction.action_masks import UNUSED
 from rlbook.interaction.action_spaces import adapt_actions, joint_number
 from rlbook.registry import agent_class
 
@@ -114,3 +115,33 @@ def test_an_expert_with_joint_actions_is_followed() -> None:
         [run.agent.act(np.eye(2, dtype=np.float32)[[state]], explore=False)[0] for state in (0, 1)],
         expert.agent.greedy_policy(),  # type: ignore[attr-defined]
     )
+
+
+@pytest.mark.parametrize("unseen", ["zero", "optimistic"])
+def test_certainty_equivalence_plans_with_the_allowed_actions_alone(unseen: str, tmp_path: Path) -> None:
+    """The closed doors are never tried, and worth neither 0 nor the largest reward: the values are the exact ones over the open doors."""
+    settings: dict[str, Any] = {"gamma": GAMMA, "plan_every": 100, "unseen": unseen, "tolerance": 1e-9, "eval_every": 0, "seed": 1}
+    run = rlbook.train("certainty_equivalence", Doors(), steps=2_000, folder=tmp_path / "run", **settings)
+    agent: Any = run.agent
+    exact = exact_action_values()
+    assert UNUSED not in run.notes
+    assert np.abs(agent.values() - exact.max(axis=1))[:4].max() <= agent.config.tolerance
+    assert np.isneginf(agent.action_values()[:4]).tolist() == (~OPEN[:4]).tolist()
+    assert agent.greedy_policy()[:4].tolist() == exact[:4].argmax(axis=1).tolist()
+    assert len(rlbook.evaluate(run, episodes=20).returns) == 20
+    loaded: Any = rlbook.load(tmp_path / "run", env=Doors()).agent
+    np.testing.assert_array_equal(loaded.action_values(), agent.action_values())
+
+
+@pytest.mark.parametrize("method", ["epsilon-greedy", "ucb", "gradient"])
+def test_a_bandit_pulls_the_allowed_arms_alone(method: str) -> None:
+    run = rlbook.train("bandit", OneAllowed(), steps=100, eval_every=0, method=method)
+    assert UNUSED not in run.notes
+    assert len(rlbook.evaluate(run, episodes=5).returns) == 5
+
+
+def test_a_planner_samples_a_model_with_the_allowed_actions_alone() -> None:
+    run = rlbook.train("value_iteration", Doors(), sampled_steps=2_000, gamma=GAMMA, tolerance=1e-9, eval_every=0)
+    agent: Any = run.agent
+    assert np.abs(agent.values() - exact_action_values().max(axis=1))[:4].max() <= agent.config.tolerance
+    assert len(rlbook.evaluate(run, episodes=20).returns) == 20

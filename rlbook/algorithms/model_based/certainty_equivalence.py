@@ -12,7 +12,8 @@ The plan draws everything out of the data that is in them: for a given policy, t
 estimated model are what TD(0) converges to when it replays the same steps for ever. That takes far
 fewer steps than learning from each one once, and far more arithmetic.
 
-What was never tried cannot be counted. `unseen` says what such a pair is worth: "zero", as if one
+Where the environment shows action masks, only allowed actions are taken, and the model has no
+others. What was never tried cannot be counted. `unseen` says what such a pair is worth: "zero", as if one
 stayed there for ever without reward, or "optimistic", the largest reward seen for ever, r_max / (1
 - γ), so that the plan leads to what is unknown (R-max). With "zero" it is the random actions that
 explore.
@@ -32,6 +33,7 @@ from typing import Annotated, Any, ClassVar
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
@@ -109,10 +111,18 @@ class CertaintyEquivalence(Agent):
         self._policy = np.arange(self.num_states) % self.num_actions
         self._told: Metrics = {}                       # of the last plan
 
-    def act(self, observation: int, *, explore: bool = True) -> int:
+    def act(
+        self, observation: int, *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> int:  # fmt: skip
+        self.check_one(observation)
+        allowed = np.arange(self.num_actions) if action_mask is None else action_mask.nonzero()[0]
         if explore and self.rng.random() < self.config.epsilon(self.progress):
-            return int(self.rng.random() * self.num_actions)
-        return int(self._policy[observation])
+            return int(allowed[int(self.rng.random() * len(allowed))])
+        planned = int(self._policy[observation])
+        if action_mask is None or action_mask[planned]:
+            return planned
+        return int(allowed[planned % len(allowed)])            # nothing is planned for this state yet
 
     def begin(self) -> None:
         self._begins = True
@@ -121,6 +131,8 @@ class CertaintyEquivalence(Agent):
         if self._begins:
             self.counts.starts[step.obs] += 1
             self._begins = False
+        if step.action_mask is not None:
+            self.counts.note_mask(step.obs, step.action_mask)
         self._fresh.append((step.obs, step.action, step.reward, step.next_obs, step.terminated))
         if len(self._fresh) >= self.config.plan_every:
             self._plan()
@@ -224,7 +236,16 @@ class CertaintyEquivalence(Agent):
             "rewards": saved_array("rewards", saved["rewards"], np.float64, keys.shape),
             "starts": saved_array("starts", saved["starts"], np.int64, (self.num_states,), low=0),
             "largest_reward": saved_number("largest_reward", saved["largest_reward"]),
+            "forbidden": self._saved_pairs(saved.get("forbidden", np.zeros(0, dtype=np.int64))),
         }
+
+    def _saved_pairs(self, saved: object) -> np.ndarray:
+        """Pairs that masks forbid, s · A + a. Raises ValueError where a state has none left."""
+        size = self.num_states * self.num_actions
+        pairs = saved_array("forbidden", saved, np.int64, low=0, high=size)
+        if (np.bincount(np.unique(pairs) // self.num_actions) >= self.num_actions).any():
+            raise ValueError("the saved forbidden pairs leave a state without an action")
+        return pairs
 
     def _saved_steps(self, rows: object) -> list[tuple[Any, ...]]:
         """The steps since the last plan, from [n, 5] numbers.

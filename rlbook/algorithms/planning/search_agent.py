@@ -143,6 +143,7 @@ class SearchAgent(Agent):
             action_mask: [A], what the environment allows there; None: what its own method
                 `action_mask` says, or everything.
         """
+        self.check_one(observation)
         self._show_mask(observation, action_mask)
         count = self.config.simulations if simulations is None else simulations
         found = self.prepare(rng, kept, room=count)

@@ -193,6 +193,7 @@ class TablePlanner(Planner):
 
     def act(self, observation: int, *, explore: bool = True) -> int:
         """The greedy action; a planner has nothing to explore."""
+        self.check_one(observation)
         return int(self._current_policy()[observation])
 
     def state_dict(self) -> State:

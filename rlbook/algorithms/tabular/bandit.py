@@ -126,12 +126,19 @@ class Bandit(Agent):
         self.memory = empty_memory((arms,), config)
         self.rng = rng_for(seed, "exploration")
 
-    def act(self, observation: object, *, explore: bool = True) -> int:
+    def act(
+        self, observation: object, *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> int:  # fmt: skip
+        """Among the actions that a mask [A] allows, as if there were no others."""
+        allowed = np.arange(len(self.memory.q)) if action_mask is None else action_mask.nonzero()[0]
+        q, counts, preferences, mean_reward = self.memory
+        among = Memory(q[allowed], counts[allowed], preferences[allowed], mean_reward)
         if explore:
             epsilon = self.config.epsilon(self.progress)
-            return int(choose(self.memory, self.config, self.rng, epsilon))
+            return int(allowed[choose(among, self.config, self.rng, epsilon)])
         gradient = self.config.method == "gradient"
-        return int((self.memory.preferences if gradient else self.memory.q).argmax())
+        return int(allowed[(among.preferences if gradient else among.q).argmax()])
 
     def learn(self, step: Step) -> Metrics:
         action = np.asarray(step.action, dtype=np.int64)

@@ -125,6 +125,7 @@ class TableAgent(Agent):
         self, observation: int, *, explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> int:  # fmt: skip
+        self.check_one(observation)
         if not explore:
             return self.greedy_action(observation, action_mask)
         if action_mask is not None:

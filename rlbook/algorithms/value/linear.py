@@ -174,6 +174,7 @@ class LinearPrediction(LinearAgent):
         self, observation: Observation, *, explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> int:  # fmt: skip
+        self.check_one(observation)
         state = int(observation) if isinstance(self.space, Discrete) else 0
         if not explore:
             policy = self._target_policy[state]

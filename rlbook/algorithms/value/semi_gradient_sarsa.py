@@ -83,6 +83,7 @@ class SemiGradientSarsa(SemiGradientAgent):
         self, observation: Observation, *, explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> int:  # fmt: skip
+        self.check_one(observation)
         if explore and self.pending != NONE:
             return self.pending
         features = self.features(observation)
