@@ -1,10 +1,11 @@
 """Which form of a function runs: the plain one that the book shows, or a fast one that a test holds equal to it.
 
-    @has_fast_form("rlbook.fast.networks:forward")
+    @has_fast_form
     def forward(x, weights): ...
 
-The fast form has the same signature. It is loaded at the first call, never where RLBOOK_PLAIN is set, and calls `forward.plain` wherever it
-cannot vouch for the same result: hooks, adapters, another dtype or device.
+`rlbook.fast` has the table of fast forms. One has the signature of the plain form, is loaded at the first call, never where RLBOOK_PLAIN
+is set, and calls `forward.plain` wherever it cannot vouch for the same result: hooks, adapters, another dtype or device. A loss may have
+its gradient written out, which `rlbook.policies.optimizer.gradient_step` tries first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import importlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 PLAIN = "RLBOOK_PLAIN"
 """Environment variable: anything but empty leaves every fast form alone."""
@@ -23,31 +24,46 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _plain_only = bool(os.environ.get(PLAIN))
-_running: set[str] = set()
 
 
-def has_fast_form(where: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorates a plain function; `where` is its fast form as "module:function"."""
+def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
+    """Decorates a plain function that stands in the table of `rlbook.fast`."""
+    fast: Callable[P, T] | None = None
 
-    def decorate(plain: Callable[P, T]) -> Callable[P, T]:
-        fast: Callable[P, T] | None = None
+    @functools.wraps(plain)
+    def either(*args: P.args, **kwargs: P.kwargs) -> T:
+        nonlocal fast
+        if _plain_only:
+            return plain(*args, **kwargs)
+        if fast is None:
+            found: Callable[P, T] = _imported(_table("FORMS")[_name(plain)])
+            fast = found
+        return fast(*args, **kwargs)
 
-        @functools.wraps(plain)
-        def either(*args: P.args, **kwargs: P.kwargs) -> T:
-            nonlocal fast
-            if _plain_only:
-                return plain(*args, **kwargs)
-            if fast is None:
-                module, name = where.split(":")
-                found: Callable[P, T] = getattr(importlib.import_module(module), name)
-                fast = found
-                _running.add(where)
-            return fast(*args, **kwargs)
+    either.plain = plain  # type: ignore[attr-defined]
+    return either
 
-        either.plain = plain  # type: ignore[attr-defined]
-        return either
 
-    return decorate
+def written_gradient(loss: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The gradient step of a loss whose gradient is written out; None for any other loss, and where RLBOOK_PLAIN is set."""
+    name = _name(loss)
+    table = {} if _plain_only else _table("GRADIENTS")
+    return _imported(table[name]) if name in table and _imported(name) is loss else None
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
+
+
+def _table(name: str) -> dict[str, str]:
+    return getattr(importlib.import_module("rlbook.fast"), name)
+
+
+@functools.cache
+def _imported(where: str) -> Any:
+    """What "module:name" stands for."""
+    module, name = where.split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def plain_only() -> bool:
@@ -64,8 +80,3 @@ def plain_forms(plain: bool = True) -> Iterator[None]:
         yield
     finally:
         _plain_only = before
-
-
-def running() -> tuple[str, ...]:
-    """The fast forms that were called so far, as "module:function"."""
-    return tuple(sorted(_running))

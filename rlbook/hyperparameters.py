@@ -13,16 +13,23 @@ what it must be, and what came. Configs that share fields inherit them as a grou
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 from rlbook.checks import Kind, boolean, check, non_negative, one_of, optional, positive
 from rlbook.functional.schedules import Inverse, Schedule, parse_schedule
+
+if TYPE_CHECKING:
+    Rate = Any                               # of a resolved config, a number
+else:
+    Rate = float | Schedule
+"""What moves with training, or may: a number, or a schedule."""
 
 counts_visits = "counts visits"
 """In an annotation: the algorithm counts visits, so that the schedule may follow 1/N."""
@@ -36,6 +43,19 @@ class Hyperparameters:
         for name, rule in _rules(type(self)).items():
             if rule.kind is not None:
                 object.__setattr__(self, name, rule.checked(name, getattr(self, name)))
+
+    def resolved(self, progress: float, **instead: Any) -> Self:
+        """The config at a point of training: each schedule replaced by its value, and the named fields by what is given.
+
+        Args:
+            progress: in [0, 1], the share of the run's budget that is used.
+            instead: fields whose value something else decides, such as a KL penalty that follows its target.
+        """
+        now, schedules = copy.copy(self), typing.get_args(Schedule)
+        values = {name: value(progress) for name, value in vars(self).items() if isinstance(value, schedules)}
+        for name, value in (values | instead).items():
+            object.__setattr__(now, name, value)
+        return now
 
 
 def field_names(config: type) -> list[str]:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rlbook.agent import State, Step
+from rlbook.functional.averages import Average, given
+
+
+class Share(TypedDict, total=False):
+    """The elements of a mean; empty for all alike."""
+
+    mask: Tensor
+    average: Average
 
 
 @dataclasses.dataclass
@@ -34,6 +42,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.action)
+
+    @property
+    def share(self) -> Share:
+        """Which elements count in a mean, and how much: the arguments of `rlbook.functional.averages.averaged` and of losses."""
+        return {} if self.weight is None else {"mask": self.mask, "average": given(self.weight)}
 
     @property
     def real(self) -> Tensor:

@@ -1,0 +1,32 @@
+"""Everything that is there for speed alone. The table below says which form replaces which function, and which losses have their gradient
+written out; a test holds each equal to what it replaces."""
+
+FORMS = {
+    "rlbook.algorithms.planning.mcts:grow": "rlbook.fast.table_search:grow_tree",
+    "rlbook.algorithms.planning.modified_policy_iteration:ModifiedPolicyIteration._sweep":
+        "rlbook.fast.planning:modified_policy_iteration_sweep",
+    "rlbook.algorithms.planning.policy_evaluation:PolicyEvaluation._sweep": "rlbook.fast.planning:policy_evaluation_sweep",
+    "rlbook.algorithms.planning.value_iteration:ValueIteration._sweep": "rlbook.fast.planning:value_iteration_sweep",
+    "rlbook.algorithms.policy.sac:SAC.train_on": "rlbook.fast.sac_step:train_on",
+    "rlbook.algorithms.value.dqn:DQN.train_on": "rlbook.fast.dqn_step:train_on",
+    "rlbook.functional.policy_losses:clipped_surrogate_loss": "rlbook.fast.losses:clipped_surrogate_loss",
+    "rlbook.llm.causal_lm:decoder": "rlbook.fast.llama:decoder",
+    "rlbook.llm.causal_lm:hidden_states": "rlbook.fast.llama:hidden_states",
+    "rlbook.llm.causal_lm:logits": "rlbook.fast.llama:logits",
+    "rlbook.llm.packing:packed_logits": "rlbook.fast.llama:packed_logits",
+    "rlbook.policies.mlp:MLP.forward": "rlbook.fast.mlp:forward",
+    "rlbook.policies.mlp:MLP.hidden": "rlbook.fast.mlp:hidden",
+    "rlbook.policies.mlp:side_by_side": "rlbook.fast.mlp:side_by_side",
+    "rlbook.policies.mlp:with_second_head": "rlbook.fast.mlp:with_second_head",
+    "rlbook.policies.noisy:through": "rlbook.fast.mlp:through",
+    "rlbook.policies.optimizer:adam": "rlbook.fast.flat_adam:adam",
+    "rlbook.policies.optimizer:rmsprop": "rlbook.fast.flat_adam:rmsprop",
+}
+"""Plain function → fast form with the same signature."""
+
+GRADIENTS = {
+    "rlbook.algorithms.policy.a2c:a2c_loss": "rlbook.fast.a2c_step:step",
+    "rlbook.algorithms.policy.ppo:ppo_loss": "rlbook.fast.ppo_step:step",
+}
+"""Loss → a step down it: `step(optimizer, batch, max_grad_norm, *args, **kwargs)`, where the loss is `loss(*args, batch, **kwargs)`; it
+returns the diagnostics, or None, with nothing done, where it cannot vouch for the same result."""

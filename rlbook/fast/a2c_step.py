@@ -5,44 +5,39 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlbook.algorithms.policy.a2c import A2C
+from rlbook.algorithms.policy.a2c import A2CConfig
 from rlbook.data.rollout import Batch
 from rlbook.fast.actor_critic import Numbers, Outputs, descend, logit_slopes, networks_of, outputs_of
-
-
-def train_on(agent: A2C, batch: Batch) -> dict[str, Tensor]:
-    """The fast form of `A2C.train_on`, for two separate MLPs and discrete actions."""
-    own = getattr(agent.loss, "__func__", None) is A2C.loss
-    whole = agent.config.micro_batch_size is None and bool(batch.mask.all())
-    metrics = _step(agent, batch) if own and whole and torch.is_grad_enabled() else None
-    if metrics is None:
-        return A2C.train_on.plain(agent, batch)  # type: ignore[attr-defined]
-    return metrics
+from rlbook.policies.optimizer import Optimizer
+from rlbook.policies.policy import Policy
 
 
 @torch.no_grad()
-def _step(agent: A2C, batch: Batch) -> dict[str, Tensor] | None:
-    """The step; None, and nothing done, where the networks or the rows ask for more than this."""
-    known = networks_of(agent, batch, batch.advantage, batch.target, batch.weight)
+def step(
+    optimizer: Optimizer, batch: Batch, max_grad_norm: float, policy: Policy, *, config: A2CConfig
+) -> dict[str, Tensor] | None:
+    """A step down `a2c_loss`, for two separate MLPs and discrete actions; None, and nothing done, where the networks or the rows ask for
+    more than this."""
+    known = networks_of(policy, optimizer, batch, batch.advantage, batch.target, batch.weight) if batch.mask.all() else None
     if known is None:
         return None
-    outputs = outputs_of(known, batch.action, agent.config.temperature)
-    norm = descend(known, outputs, *_slopes(agent, batch, outputs), agent.config.max_grad_norm)
+    outputs = outputs_of(known, batch.action, config.temperature)
+    norm = descend(known, outputs, *_slopes(config, batch, outputs), max_grad_norm)
     return None if norm is None else _metrics(batch, outputs) | {"grad_norm": norm}
 
 
-def _slopes(agent: A2C, batch: Batch, outputs: Outputs) -> tuple[Numbers, Numbers]:
+def _slopes(config: A2CConfig, batch: Batch, outputs: Outputs) -> tuple[Numbers, Numbers]:
     """∂loss/∂logits [B, A] and ∂loss/∂V [B], where row i has the share w_i in the loss.
 
     ∂L/∂log π(a|s) = -w A;   ∂½(V - y)²/∂V = V - y
     """
     assert batch.advantage is not None and batch.target is not None and batch.weight is not None
-    weight, entropy_coef = batch.weight.numpy(), float(agent.now("entropy_coef"))
+    weight, entropy_coef = batch.weight.numpy(), float(config.entropy_coef)
     for_logits = logit_slopes(
         -weight * batch.advantage.numpy(), outputs.log_probs.numpy(), batch.action.numpy(),
-        entropy=entropy_coef * weight[:, None] if entropy_coef > 0 else 0.0, temperature=agent.config.temperature,
+        entropy=entropy_coef * weight[:, None] if entropy_coef > 0 else 0.0, temperature=config.temperature,
     )  # fmt: skip
-    return for_logits, (outputs.value.numpy() - batch.target.numpy()) * weight * agent.config.value_coef
+    return for_logits, (outputs.value.numpy() - batch.target.numpy()) * weight * config.value_coef
 
 
 def _metrics(batch: Batch, outputs: Outputs) -> dict[str, Tensor]:

@@ -14,13 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
 from rlbook.fast.modules import trains_plainly, untouched
 from rlbook.functional.action_masks import masked_logits
 from rlbook.policies.mlp import MLPPolicy
+from rlbook.policies.optimizer import Optimizer
+from rlbook.policies.policy import Policy
 
 REPLACEABLE = frozenset({"evaluate", "distribution", "distributions", "entropy_of", "_forward", "_distribution", "_input"})
 """Methods of a policy that the plain step calls and this one does not."""
@@ -50,9 +51,8 @@ class Outputs(NamedTuple):
     seen_by_critic: list[Tensor]
 
 
-def networks_of(agent: PolicyAgent, batch: Batch, *rows: Tensor | None) -> Networks | None:
+def networks_of(policy: Policy, optimizer: Optimizer, batch: Batch, *rows: Tensor | None) -> Networks | None:
     """The policy's networks, or None where its modules, its parameters or the batch ask for more. `rows`: what the loss reads, each [B]."""
-    policy, optimizer = agent.policy, agent.optimizer
     if type(policy) is not MLPPolicy or not (type(optimizer) is FlatAdam or type(optimizer) is FlatRMSprop):
         return None                                          # another class may step otherwise
     if policy.critic is None or not policy.discrete or not REPLACEABLE.isdisjoint(policy.__dict__):

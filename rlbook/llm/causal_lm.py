@@ -34,7 +34,7 @@ def _takes(model: nn.Module, name: str) -> bool:
     return name in inspect.signature(model.forward).parameters
 
 
-@has_fast_form("rlbook.fast.llama:logits")
+@has_fast_form
 def logits(model: nn.Module, rows: Rows) -> Tensor:
     """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with gradients, on the model's device."""
     rows = rows.to(module_device(model)).whole()
@@ -44,7 +44,7 @@ def logits(model: nn.Module, rows: Rows) -> Tensor:
     return model(**_inputs(model, rows, tokens), use_cache=False, **keep).logits[:, -columns:]
 
 
-@has_fast_form("rlbook.fast.llama:hidden_states")
+@has_fast_form
 def hidden_states(trunk: nn.Module, rows: Rows) -> Tensor:
     """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with gradients."""
     rows = rows.to(module_device(trunk)).whole()
@@ -53,7 +53,7 @@ def hidden_states(trunk: nn.Module, rows: Rows) -> Tensor:
     return output.last_hidden_state[:, -rows.completion.shape[1] - 1 :]
 
 
-@has_fast_form("rlbook.fast.llama:decoder")
+@has_fast_form
 def decoder(model: LanguageModel) -> Decoder:
     """What computes next-token logits of `model` column by column, on its weights as they are now."""
     return CausalDecoder(model)

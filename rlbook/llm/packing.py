@@ -74,7 +74,7 @@ def _places(lengths: list[int], width: int) -> tuple[Tensor, Tensor]:
     return torch.tensor(row), torch.tensor(start)
 
 
-@has_fast_form("rlbook.fast.llama:packed_logits")
+@has_fast_form
 def packed_logits(model: nn.Module, rows: Packed) -> Tensor:
     """Next-token logits [K, V] where each action was chosen, with gradients, on the model's device."""
     rows = rows.to(module_device(model))

@@ -50,11 +50,11 @@ class MLP(nn.Module):
         """Weight [out, in] and bias [out] of each layer in turn."""
         return [getattr(layer, name) for layer in self.layers for name in ("weight", "bias")]
 
-    @has_fast_form("rlbook.fast.mlp:forward")
+    @has_fast_form
     def forward(self, x: Tensor) -> Tensor:
         return self.layers[-1](self.hidden(x))
 
-    @has_fast_form("rlbook.fast.mlp:hidden")
+    @has_fast_form
     def hidden(self, x: Tensor) -> Tensor:
         """What the last layer sees: [..., in] → [..., H]."""
         phi = torch.tanh if self.activation == "tanh" else torch.relu
@@ -64,13 +64,13 @@ class MLP(nn.Module):
         return x
 
 
-@has_fast_form("rlbook.fast.mlp:side_by_side")
+@has_fast_form
 def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
     """The outputs [..., out] of several networks on the same x [..., in]."""
     return [network(x) for network in networks]
 
 
-@has_fast_form("rlbook.fast.mlp:with_second_head")
+@has_fast_form
 def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
     """The network's output, and that of a head which sees the network's last hidden layer."""
     return network(x), head(network.hidden(x))

@@ -77,7 +77,7 @@ class NoisyMLP(nn.Module):
         return through(weights, x)
 
 
-@has_fast_form("rlbook.fast.mlp:through")
+@has_fast_form
 def through(weights: Sequence[Tensor], x: Tensor) -> Tensor:
     """[..., in] → [..., out] through linear layers with ReLU between them.
 

@@ -14,6 +14,7 @@ Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from rlbook.agent import State
 from rlbook.errors import TrainingError
-from rlbook.fast_forms import has_fast_form
+from rlbook.fast_forms import has_fast_form, written_gradient
 
 
 class LossOutput(NamedTuple):
@@ -79,6 +80,12 @@ def gradient_step(
     Returns:
         The loss's metrics, and "grad_norm", the gradient's L2 norm before clipping.
     """
+    if micro_batch_size is None and isinstance(loss, partial) and torch.is_grad_enabled():
+        written = written_gradient(loss.func)
+        if written is not None:
+            done = written(optimizer, batch, max_grad_norm, *loss.args, **loss.keywords)
+            if done is not None:
+                return done
     metrics: dict[str, Tensor] = {}
 
     def losses() -> Iterable[Tensor]:
@@ -106,7 +113,7 @@ def mean_metrics(several: Sequence[dict[str, Tensor]]) -> dict[str, float]:
     return dict(zip(several[0], torch.stack(rows).mean(0).tolist(), strict=True))
 
 
-@has_fast_form("rlbook.fast.flat_adam:adam")
+@has_fast_form
 def adam(
     groups: Sequence[Group], learning_rate: float, *,
     eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999),
@@ -124,7 +131,7 @@ def adam(
     return Adam(groups, learning_rate, eps=eps, betas=betas)
 
 
-@has_fast_form("rlbook.fast.flat_adam:rmsprop")
+@has_fast_form
 def rmsprop(
     groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-5, decay: float = 0.99
 ) -> Optimizer:

@@ -9,6 +9,7 @@ Shapes: N environments, T time, B minibatch rows, A action components. An MLP's 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from rlbook.agent import Frozen, State
-from rlbook.data.rollout import Batch, Rollout
+from rlbook.data.rollout import Batch, Rollout, as_rows
 from rlbook.policies.distributions import Distribution
 
 Unit = Literal["step", "episode"]
@@ -175,6 +176,12 @@ class Policy(nn.Module):
     @abstractmethod
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         """The rollout as rows: [B, ...] valid steps, or [N, T, ...] episodes with `mask`."""
+
+    def rows(self, rollout: Rollout, **fields: Tensor) -> Batch:
+        """The rollout as rows to train on, with what was computed for each of its steps [T, N]."""
+        mask = rollout.tensor("valid")
+        rows = {name: as_rows(item, mask, self.unit) for name, item in fields.items()}
+        return dataclasses.replace(self.batch(rollout), **rows)
 
     @abstractmethod
     def evaluate(

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 from closeness import assert_near, rounding_bound, widths
+from steps import train_on
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from rlbook.algorithms.policy.a2c import A2C, A2CConfig
-from rlbook.algorithms.policy.ppo import PPO, PPOConfig
+from rlbook.algorithms.policy.ppo import PPO, PPOConfig, ppo_loss
 from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast_forms import plain_forms
@@ -73,9 +74,9 @@ def steps(agent: Any, batch: Batch, count: int = 3) -> tuple[list[dict[str, Tens
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         if isinstance(agent, A2C):
-            metrics = [agent.train_on(batch) for _ in range(count)]
+            metrics = [train_on(agent, batch) for _ in range(count)]
         else:
-            metrics = [agent.train_on(batch, diagnose) for diagnose in [False, *[True] * (count - 1)]]
+            metrics = [train_on(agent, batch, diagnose=diagnose) for diagnose in [False, *[True] * (count - 1)]]
     parameters = torch.cat([p.detach().reshape(-1) for p in agent.policy.parameters()])
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters()]
     return metrics, torch.cat([g.reshape(-1) for g in gradients]), parameters, bool(saved)
@@ -204,7 +205,7 @@ def adapted(agent: Any) -> None:
 
 
 def own_loss(agent: Any) -> None:
-    agent.loss = lambda batch, diagnose=True: PPO.loss(agent, batch, True)  # type: ignore[method-assign]
+    agent.loss = lambda policy, batch, *, config, diagnose=True: ppo_loss(policy, batch, config=config)  # type: ignore[method-assign]
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {
@@ -245,7 +246,7 @@ def test_an_optimiser_of_ones_own_takes_the_step(kind: Any) -> None:
 def test_a_loss_of_ones_own_counts() -> None:
     agent = agent_with()
     own_loss(agent)
-    assert set(agent.train_on(rows(), False)) > {"grad_norm"}
+    assert set(train_on(agent, rows(), diagnose=False)) > {"grad_norm"}
 
 
 @pytest.mark.parametrize("settings", [
@@ -282,4 +283,4 @@ def test_rows_of_another_shape_are_refused() -> None:
     assert batch.advantage is not None
     batch.advantage = batch.advantage[:, None]
     with pytest.raises(ValueError, match="advantage must have the shape of log_prob"):
-        agent.train_on(batch)
+        train_on(agent, batch)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, rounding_bound, widths
+from steps import loss_of
 
 import rlbook
+from rlbook.algorithms.policy.ppo import standardized
 
 Make = Callable[..., Any]
 
@@ -35,8 +37,8 @@ def test_ppos_first_gradient_on_a_rollout_is_a2cs(stage: Make, scripted: Make, o
     ours, theirs = one.agent.prepare()[0], other.agent.prepare()[0]
     terms = len(ours.advantage) + widths(one.agent.policy)
     assert_near(ours.advantage, theirs.advantage, terms=terms)
-    found = gradient(one.agent, one.agent.loss(ours).loss)
-    expected = gradient(other.agent, other.agent.loss(other.agent.weighed(theirs)).loss)
+    found = gradient(one.agent, loss_of(one.agent, ours).loss)
+    expected = gradient(other.agent, loss_of(other.agent, standardized(theirs, other.agent.policy, other.agent.config)).loss)
     size = 2 * ours.advantage.abs().mean().item()
     assert_near(found, expected, terms=terms, size=size)
     assert expected.norm() > 100 * rounding_bound("float32", terms=terms, size=size)
@@ -92,7 +94,7 @@ def test_the_gradient_of_the_loss_is_the_sum_of_its_three_parts(stage: Make, scr
     value = agent.policy.evaluate(batch)[2]
     parts = -(batch.advantage * pi.log_prob(batch.action)).mean(), 0.5 * ((value - batch.target) ** 2).mean(), -pi.entropy().mean()
     total = parts[0] + 0.7 * parts[1] + 0.3 * parts[2]
-    assert_near(agent.loss(batch).loss, total, terms=20 + widths(agent.policy), size=5.0)
+    assert_near(loss_of(agent, batch).loss, total, terms=20 + widths(agent.policy), size=5.0)
 
 
 def test_rows_backpropagated_in_parts_give_the_gradient_of_the_whole(stage: Make, scripted: Make) -> None:

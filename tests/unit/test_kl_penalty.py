@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near
+from steps import loss_of
 
 from rlbook.registry import agent_class
 
@@ -41,7 +42,7 @@ def expected_gradient(theatre: Any, algorithm: str) -> np.ndarray:
     rows = torch.stack([(batch.action.flatten() == arm).nonzero()[0, 0] for arm in range(3)])
     one_each = batch[rows]
     one_each.weight = one_each.log_prob.exp()
-    (gradient,) = torch.autograd.grad(agent.loss(one_each)[0], [agent.policy.actor.weights[-1]])
+    (gradient,) = torch.autograd.grad(loss_of(agent, one_each)[0], [agent.policy.actor.weights[-1]])
     return gradient.double().numpy()
 
 
@@ -117,7 +118,7 @@ def gradient_at(stage: Make, arms: Make, p: np.ndarray, *, where: str = "loss", 
     batch, _ = agent.prepare()
     chance = torch.from_numpy(p[np.array(groups)].prod(1).repeat(G) / G)
     batch.weight = chance.float().reshape(batch.mask.shape)
-    (gradient,) = torch.autograd.grad(agent.loss(batch)[0], [agent.policy.actor.weights[1]])
+    (gradient,) = torch.autograd.grad(loss_of(agent, batch)[0], [agent.policy.actor.weights[1]])
     return gradient.double().numpy()
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from closeness import assert_near, near, widths
 from flat_parameters import flat_gradient
+from steps import loss_of, train_on
 
 Make = Callable[..., Any]
 AGENTS: dict[str, dict[str, Any]] = {
@@ -56,7 +57,7 @@ def test_the_entropy_bonus_descends_minus_its_coefficient_times_the_entropy(stag
     batch.weight = batch.mask / batch.mask.sum()
     if algorithm in ("a2c", "ppo"):
         batch.advantage = torch.zeros_like(batch.advantage)
-    (gradient,) = torch.autograd.grad(theatre.agent.loss(batch)[0], [actor.weights[1]])
+    (gradient,) = torch.autograd.grad(loss_of(theatre.agent, batch)[0], [actor.weights[1]])
     assert np.abs(expected).max() > 0.05
     assert_near(gradient, expected, terms=len(batch) + 3)
 
@@ -70,7 +71,7 @@ def test_a_bad_step_costs_at_most_the_dual_clip(stage: Make, scripted: Make, alg
         theatre.round() if algorithm == "grpo" else theatre.collect(4)
         batch, _ = theatre.agent.prepare()
         batch.log_prob, batch.advantage = batch.log_prob - 2.0, -torch.ones_like(batch.advantage)
-        parts = theatre.agent.train_on(batch)
+        parts = train_on(theatre.agent, batch)
         terms = len(batch) + widths(theatre.agent.policy)
         assert parts["policy_loss"].item() == near(loss, dtype="float32", terms=terms, size=2 * loss)     # ρ = e², to 2 ε
         assert bool(flat_gradient(theatre.agent.optimizer).any()) == (dual_clip is None)

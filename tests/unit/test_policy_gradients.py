@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, rounding_bound
+from steps import loss_of
 
 from rlbook.book.policy_gradients import compare_weights, play
 from rlbook.envs.mdp import TabularMDP
@@ -136,7 +137,7 @@ def test_reinforces_gradient_is_this_estimator(stage: Callable[..., Any], baseli
     theatre = stage("reinforce", TabularEnv(two_states()), num_envs=6, gamma=1.0, baseline=baseline, hidden_sizes=())
     steps = theatre.round()
     agent = theatre.agent
-    (gradient, _) = torch.autograd.grad(agent.loss(agent.prepare()).loss, agent.policy.actor.weights)
+    (gradient, _) = torch.autograd.grad(loss_of(agent, agent.prepare()).loss, agent.policy.actor.weights)
     state = np.stack([step.obs.argmax(axis=1) for step in steps])
     valid, reward = np.stack([step.valid for step in steps]), np.stack([step.reward for step in steps])
     returns = (reward * valid)[::-1].cumsum(axis=0)[::-1]

@@ -11,10 +11,12 @@ import pytest
 import torch
 from closeness import assert_near, near, widths
 from flat_parameters import flat_gradient, flat_weights
+from steps import train_on
 from torch import Tensor
 
 import rlbook
 from rlbook.agent import Step
+from rlbook.algorithms.policy.ppo import standardized
 from rlbook.data.reward_scale import RewardScale
 from rlbook.functional.policy_losses import policy_gradient_loss
 
@@ -165,7 +167,7 @@ def test_micro_batches_do_not_change_the_gradient(
             theatre.agent.policy.actor.weights[-1].copy_(torch.tensor([0.5, 0.0, -0.5]))
         theatre.collect(25)
         batch, _ = theatre.agent.prepare()
-        diagnostics.append(theatre.agent.train_on(theatre.agent.weighed(batch)))
+        diagnostics.append(train_on(theatre.agent, standardized(batch, theatre.agent.policy, theatre.agent.config)))
         gradients.append(flat_gradient(theatre.agent.optimizer))
     terms = len(batch) + widths(theatre.agent.policy)
     assert_near(gradients[0], gradients[1], terms=terms)

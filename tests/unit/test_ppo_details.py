@@ -16,10 +16,12 @@ import pytest
 import torch
 from closeness import assert_near, near, rounding_bound, widths
 from flat_parameters import flat_gradient, flat_weights
+from steps import loss_of, train_on
 
 import rlbook
-from rlbook.algorithms.policy.ppo import PPOConfig
+from rlbook.algorithms.policy.ppo import PPOConfig, ppo_loss
 from rlbook.data.rollout import Batch
+from rlbook.policies.optimizer import LossOutput
 
 Make = Callable[..., Any]
 
@@ -65,7 +67,7 @@ def test_detail_3_adams_epsilon_reaches_adam(ready: Make) -> None:
     for eps in (1e-5, 1.0):
         agent, batch = ready(adam_eps=eps, learning_rate=1e-3, anneal_learning_rate=False)
         before = weights(agent)
-        agent.train_on(batch)
+        train_on(agent, batch)
         g = flat_gradient(agent.optimizer)
         size = float(before.abs().max())                                       # the step is added to weights of this size
         assert_near(weights(agent), before - 1e-3 * g / (g.abs() + eps), terms=8, size=size)
@@ -88,7 +90,7 @@ def test_detail_6_every_epoch_goes_through_all_rows_once_in_a_new_order(ready: M
     agent, batch = ready(batch_size=size, epochs=epochs)
     batch.log_prob = torch.arange(100.0)                                       # a name for each row
     seen: list[list[float]] = []
-    agent.train_on = lambda rows, diagnose=True: (seen.append(rows.log_prob.tolist()), {"policy_loss": torch.zeros(())})[1]
+    agent.loss = lambda policy, rows, **options: (seen.append(rows.log_prob.tolist()), ppo_loss(policy, rows, **options))[1]
     agent.update(batch)
     assert [len(rows) for rows in seen] == ([size] * (100 // size) + [100 % size] * (100 % size > 0) if size <= 100 else [100]) * epochs
     orders = np.array([row for rows in seen for row in rows]).reshape(epochs, 100)
@@ -102,8 +104,7 @@ def test_detail_7_advantages_are_standardised_within_each_minibatch(ready: Make)
         agent, batch = ready(normalize_advantage=switch, batch_size=30, epochs=1)
         batch.advantage = torch.linspace(-5.0, 20.0, 100)
         seen: list[torch.Tensor] = []
-        loss = agent.loss
-        agent.loss = lambda rows, diagnose=True, seen=seen, loss=loss: (seen.append(rows.advantage), loss(rows, diagnose))[1]
+        agent.loss = lambda policy, rows, seen=seen, **options: (seen.append(rows.advantage), ppo_loss(policy, rows, **options))[1]
         agent.update(batch)
         assert [len(part) for part in seen] == [30, 30, 30, 10]
         rounded: Any = {"dtype": "float32", "terms": 30, "size": 25 / 2}        # sums of 25 deviations at most, of size 2
@@ -134,7 +135,7 @@ def test_detail_8_a_ratio_outside_the_clip_gains_nothing_more(ready: Make, shift
         agent, batch = ready(normalize_advantage=False, value_coef=0.0, **options)
         batch.log_prob -= shift
         batch.advantage = torch.full((100,), advantage)
-        agent.train_on(batch)
+        train_on(agent, batch)
         assert bool(flat_gradient(agent.optimizer).any()) == expected
 
 
@@ -145,7 +146,7 @@ def test_the_ratio_is_to_the_policy_that_acted(ready: Make) -> None:
         batch.log_prob -= 0.3
         batch.advantage = torch.ones(100)
         terms = len(batch) + widths(agent.policy)
-        assert agent.loss(batch).metrics["policy_loss"].item() == near(loss, dtype="float32", terms=terms)
+        assert loss_of(agent, batch).metrics["policy_loss"].item() == near(loss, dtype="float32", terms=terms)
 
 
 def test_detail_9_the_value_may_be_held_near_its_old_value(ready: Make) -> None:
@@ -154,14 +155,14 @@ def test_detail_9_the_value_may_be_held_near_its_old_value(ready: Make) -> None:
         agent, batch = ready(clip_value=clip_value, normalize_advantage=False)
         batch.value = batch.value - 1.0
         batch.target, batch.advantage = batch.value + 10.0, torch.zeros(100)
-        agent.train_on(batch)
+        train_on(agent, batch)
         assert bool(flat_gradient(agent.optimizer).any()) == expected
 
 
 def test_detail_10_the_loss_is_policy_plus_value_minus_entropy(ready: Make) -> None:
     for value_coef, entropy_coef in ((1.0, 0.0), (0.5, 0.02), (0.0, 1.0)):
         agent, batch = ready(value_coef=value_coef, entropy_coef=entropy_coef)
-        total, parts = agent.loss(batch)
+        total, parts = loss_of(agent, batch)
         policy_loss, value_loss, entropy = (parts[name].item() for name in ("policy_loss", "value_loss", "entropy"))
         rounded: Any = {"dtype": "float32", "terms": len(batch) + widths(agent.policy)}
         squares = (batch.target.abs() + batch.value.abs()).square().mean().item()
@@ -186,7 +187,7 @@ def test_the_entropy_bonus_raises_the_entropy(ready: Make) -> None:
 def test_detail_11_a_long_gradient_is_cut(ready: Make) -> None:
     for limit in (0.5, 1e9):
         agent, batch = ready(max_grad_norm=limit, value_coef=100.0)
-        reported = agent.train_on(batch)["grad_norm"].item()
+        reported = train_on(agent, batch)["grad_norm"].item()
         assert reported > 1.0
         norm = flat_gradient(agent.optimizer).norm().item()
         assert norm == near(min(limit, reported), dtype="float32", terms=len(weights(agent)))
@@ -197,7 +198,7 @@ def test_detail_12_the_diagnostics_are_what_they_say(ready: Make) -> None:
     all of them above, where the clip holds those with A > 0."""
     agent, batch = ready()
     batch.log_prob = batch.log_prob + torch.tensor([-0.3, 0.1]).repeat(50)
-    _, parts = agent.loss(batch)
+    _, parts = loss_of(agent, batch)
     expected = ((math.exp(0.3) - 1.3) + (math.exp(-0.1) - 0.9)) / 2
     terms = len(batch) + widths(agent.policy)
     assert parts["approx_kl"].item() == near(expected, dtype="float32", terms=terms, size=math.exp(0.3) + 1.3)
@@ -207,8 +208,9 @@ def test_detail_12_the_diagnostics_are_what_they_say(ready: Make) -> None:
 
 def test_an_update_logs_the_mean_of_its_last_epoch(ready: Make) -> None:
     agent, batch = ready(batch_size=50, epochs=3)
-    steps = iter(range(6))
-    agent.train_on = lambda part, diagnose=True: {"value_loss": torch.tensor(float(next(steps)))}
+    steps = range(6)
+    numbered = [LossOutput(torch.zeros((), requires_grad=True), {"value_loss": torch.tensor(float(step))}) for step in steps]
+    agent.loss = lambda policy, rows, **options: numbered.pop(0)
     assert agent.update(batch)["value_loss"] == (4 + 5) / 2
 
 
@@ -228,7 +230,7 @@ def test_detail_13_the_networks_are_separate_or_share_their_layers(ready: Make) 
         batch.advantage = torch.zeros(100)                                     # the value's loss alone
         body = agent.policy.actor.layers[0].weight
         before = body.detach().clone()
-        agent.train_on(batch)
+        train_on(agent, batch)
         assert torch.equal(body, before) == separate
         sizes[separate] = len(flat_weights(agent.optimizer))
     assert sizes[True] - sizes[False] == 3 * 64 + 64 + 64 * 64 + 64

@@ -14,9 +14,11 @@ import torch
 from closeness import assert_near, near, rounding_bound, widths
 from flat_parameters import flat_gradient
 from gymnasium import spaces
+from steps import loss_of
 from torch import Tensor
 
 import rlbook
+from rlbook.algorithms.policy.reinforce import baseline
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.state_encoding import encode
 
@@ -80,7 +82,8 @@ def test_each_step_learns_from_the_discounted_return_that_followed_it(stage: Mak
 def test_the_mean_of_the_others_is_of_the_round_or_of_the_group(stage: Make, group_size: int, others: list[float]) -> None:
     theatre = stage("reinforce", Counting(), num_envs=4, group_size=group_size, baseline="leave-one-out")
     returns = torch.tensor([[1.0, 2.0, 3.0, 7.0], [9.0, 9.0, 9.0, 9.0]])
-    assert_near(theatre.agent.baseline(returns), [others, others], terms=4, size=13.0)
+    agent = theatre.agent
+    assert_near(baseline(agent.policy, agent.rollout_data, returns, agent.config), [others, others], terms=4, size=13.0)
 
 
 def test_a_learned_baseline_is_the_critics_value_and_the_critic_regresses_on_the_return(stage: Make) -> None:
@@ -121,7 +124,7 @@ def test_the_gradient_is_that_of_the_expected_return_by_enumeration(stage: Make,
     for part in range(64):
         rows = batch[(episode // 64) == part]
         rows.weight = rows.weight * 64
-        parts.append(gradient_of(agent, agent.loss(rows).loss if baseline != "learned" else policy_part(agent, rows)))
+        parts.append(gradient_of(agent, loss_of(agent, rows).loss if baseline != "learned" else policy_part(agent, rows)))
     found, error = torch.stack(parts).mean(0), torch.stack(parts).std(0) / 8
     expected = gradient_of(agent, -expected_return(agent))
     assert expected.abs().max() > 0.3
@@ -130,7 +133,7 @@ def test_the_gradient_is_that_of_the_expected_return_by_enumeration(stage: Make,
 
 def policy_part(agent: Any, rows: Any) -> Tensor:
     rows.target = None                                                 # leaves the critic out
-    return agent.loss(rows).loss
+    return loss_of(agent, rows).loss
 
 
 def expected_return(agent: Any) -> Tensor:

@@ -20,12 +20,12 @@ FORMS = pytest.mark.parametrize("plain", [False, True], ids=["fast", "plain"])
 
 
 def weights(agent: Any) -> torch.Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in agent.policy_parameters])
+    return torch.cat([p.detach().reshape(-1) for p in trpo.policy_parameters(agent.policy)])
 
 
 def explicit_fisher(agent: Any, batch: Any) -> torch.Tensor:
     """mean over states of Σ_a π(a|s) ∇log π(a|s) ∇log π(a|s)ᵀ: [P, P], from the definition, one gradient after the other."""
-    matrix, parameters = 0.0, agent.policy_parameters
+    matrix, parameters = 0.0, trpo.policy_parameters(agent.policy)
     for obs in batch.obs:
         log_probs = agent.policy.distribution(obs[None]).log_probs[0]
         scores = torch.stack([flat_gradient(log_prob, parameters) for log_prob in log_probs])
@@ -36,7 +36,7 @@ def explicit_fisher(agent: Any, batch: Any) -> torch.Tensor:
 def kl_gradient(agent: Any, batch: Any) -> torch.Tensor:
     with torch.no_grad():
         old = agent.policy.distributions(batch)
-    return flat_gradient(agent.objective(batch, old)[1], agent.policy_parameters, create_graph=True)
+    return flat_gradient(trpo.trpo_objective(agent.policy, batch, old)[1], trpo.policy_parameters(agent.policy), create_graph=True)
 
 
 def opinionated(theatre: Any) -> Any:
@@ -70,7 +70,7 @@ def test_fisher_vector_products_of_a_network_are_those_of_the_explicit_matrix(
         fisher, gradient = explicit_fisher(agent, batch), kl_gradient(agent, batch)
         for number in range(3):
             vector = torch.randn(len(fisher), generator=torch.Generator().manual_seed(number), dtype=torch.float64)
-            product = fisher_vector_product(gradient, agent.policy_parameters, vector)
+            product = fisher_vector_product(gradient, trpo.policy_parameters(agent.policy), vector)
             size = float((fisher.abs() @ vector.abs()).max())
             assert_near(product, fisher @ vector, dtype="float32", size=size)          # the mean's weights
 
@@ -111,8 +111,8 @@ def test_the_agents_step_is_the_natural_gradient_and_its_predicted_kl_is_max_kl(
         agent = opinionated(stage("trpo", scripted(), rollout_steps=6, hidden_sizes=(), max_kl=0.02, cg_iterations=40, cg_damping=1e-3))
         batch, _ = agent.prepare()
         surrogate = -(batch.advantage * -agent.policy.evaluate(batch)[0]).mean()       # at ρ = 1, ∇ mean ρ A = mean A ∇log π
-        gradient = flat_gradient(surrogate, agent.policy_parameters)
-        step = agent.natural_step(gradient, kl_gradient(agent, batch))
+        gradient = flat_gradient(surrogate, trpo.policy_parameters(agent.policy))
+        step = trpo.natural_step(gradient, kl_gradient(agent, batch), trpo.policy_parameters(agent.policy), agent.config)
     fisher = explicit_fisher(agent, batch) + 1e-3 * torch.eye(len(step), dtype=torch.float64)
     assert float(0.5 * step @ fisher @ step) == near(0.02, dtype="float32", terms=len(step))     # the mean's weights
     image = fisher @ step
@@ -131,7 +131,7 @@ def test_no_update_moves_the_policy_further_than_max_kl(stage: Make, scripted: M
         batch, _ = agent.prepare()
         with torch.no_grad():
             old = agent.policy.distributions(batch)
-        metrics = agent.policy_step(batch)
+        metrics = trpo.trpo_update(agent.policy, batch, agent.config)
         with torch.no_grad():
             kl = old.kl(agent.policy.distributions(batch)).mean().item()
         rounded: Any = {"dtype": "float32", "terms": len(batch) + widths(agent.policy), "size": 1.0}   # of log-probabilities
@@ -149,9 +149,9 @@ def test_a_step_that_helps_nowhere_is_not_taken(stage: Make, scripted: Make) -> 
     agent, (batch, _) = theatre.agent, theatre.agent.prepare()
     with torch.no_grad():
         old = agent.policy.distributions(batch)
-    surrogate, *_ = agent.objective(batch, old)
-    gradient, before = flat_gradient(surrogate, agent.policy_parameters), weights(agent)
-    metrics = agent.line_search(batch, old, -1e-3 * gradient, surrogate.item())
+    surrogate, *_ = trpo.trpo_objective(agent.policy, batch, old)
+    gradient, before = flat_gradient(surrogate, trpo.policy_parameters(agent.policy)), weights(agent)
+    metrics = trpo.line_search(agent.policy, batch, old, -1e-3 * gradient, surrogate.item(), agent.config)
     assert torch.equal(weights(agent), before)
     assert (metrics["step_fraction"], metrics["line_search_steps"]) == (0.0, 5.0)
     nothing = near(0.0, dtype="float32", terms=len(batch) + widths(agent.policy), size=1.0)
@@ -165,13 +165,13 @@ def test_the_line_search_shortens_a_step_until_the_kl_is_within_the_bound(stage:
     agent, (batch, _) = theatre.agent, theatre.agent.prepare()
     with torch.no_grad():
         old = agent.policy.distributions(batch)
-    surrogate, *_ = agent.objective(batch, old)
-    step, before = 100.0 * flat_gradient(surrogate, agent.policy_parameters), weights(agent)
-    metrics = agent.line_search(batch, old, step, surrogate.item())
+    surrogate, *_ = trpo.trpo_objective(agent.policy, batch, old)
+    step, before = 100.0 * flat_gradient(surrogate, trpo.policy_parameters(agent.policy)), weights(agent)
+    metrics = trpo.line_search(agent.policy, batch, old, step, surrogate.item(), agent.config)
     assert 0 < metrics["step_fraction"] == 0.5 ** (metrics["line_search_steps"] - 1) < 1
     assert_near(weights(agent), before + metrics["step_fraction"] * step, terms=2)
-    trpo.set_parameters([p.data for p in agent.policy_parameters], before + 2 * metrics["step_fraction"] * step)
-    doubled, kl, _ = agent.objective(batch, old)
+    trpo.set_parameters([p.data for p in trpo.policy_parameters(agent.policy)], before + 2 * metrics["step_fraction"] * step)
+    doubled, kl, _ = trpo.trpo_objective(agent.policy, batch, old)
     assert kl > 0.01 or doubled < surrogate
 
 
@@ -190,10 +190,10 @@ def test_fitting_v_leaves_the_policy_alone_and_the_policys_step_leaves_v_alone(s
     agent, (batch, _) = theatre.agent, theatre.agent.prepare()
     of_value = lambda: torch.cat([p.detach().reshape(-1) for p in agent.policy.value_parameters()])  # noqa: E731
     policy, value = weights(agent), of_value()
-    agent.policy_step(batch)
+    trpo.trpo_update(agent.policy, batch, agent.config)
     assert not torch.equal(weights(agent), policy) and torch.equal(of_value(), value)
     policy = weights(agent)
-    metrics = agent.fit_value(batch)
+    metrics = trpo.fit_value(agent.policy, agent.optimizer, batch, agent.config, agent.shuffling)
     assert torch.equal(weights(agent), policy) and not torch.equal(of_value(), value)
     assert metrics["value_loss"] < 0.5 * (batch.target**2).mean()
 
@@ -203,7 +203,7 @@ def test_a_gaussian_policys_fisher_matrix_of_its_deviation_is_2(stage: Make, scr
     theatre = stage("trpo", scripted(True), rollout_steps=4)
     agent = opinionated(theatre)
     batch, _ = agent.prepare()
-    parameters = agent.policy_parameters
+    parameters = trpo.policy_parameters(agent.policy)
     vector = torch.cat([torch.full((p.numel(),), float(p is agent.policy.log_std), dtype=torch.float64) for p in parameters])
     product = fisher_vector_product(kl_gradient(agent, batch), parameters, vector)
     assert_near(product, 2.0 * vector, dtype="float32")                                # the mean's weights

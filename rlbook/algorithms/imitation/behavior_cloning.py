@@ -21,29 +21,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from rlbook.agent import Data, Metrics, Parts
+from rlbook.algorithms.policy.options import AverageOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import bound, positive, positive_int, positive_ints
+from rlbook.checks import bound, positive, positive_int
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
-from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class BehaviorCloningConfig(Hyperparameters):
+class BehaviorCloningConfig(PolicyOptions, AverageOptions):
     batch_size: Annotated[int, positive_int] = 64  # rows of a minibatch: steps, or whole texts
     learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
     max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
-    # over all actions alike, or within each row first
-    average: Literal["token", "sequence"] = "token"
     # steps that an expert plays, where no data set is named
     demonstrations: Annotated[int, positive_int] = 4_000
     # tokens of a row into which several texts are laid; none gives each text a row of its own.
@@ -51,10 +49,6 @@ class BehaviorCloningConfig(Hyperparameters):
     packing: Annotated[int, positive_int] | None = None
     # rows backpropagated at once; changes memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
-    # divides the logits of a discrete policy, acting and learning alike, > 0
-    temperature: Annotated[float, positive] = 1.0
-    # units of each hidden layer of an MLP
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
 
 class BehaviorCloning(PolicyAgent):
@@ -86,7 +80,7 @@ class BehaviorCloning(PolicyAgent):
     def train_on(self, batch: Batch) -> Metrics:
         """One gradient step on recorded actions: a batch of steps [B], or of texts [B, T]."""
         rate = self.anneal()
-        batch.weight = self.average()(batch.mask)
+        batch.weight = self.config.averaging()(batch.mask)
         step = gradient_step(
             self.optimizer, self.loss, batch,
             micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,

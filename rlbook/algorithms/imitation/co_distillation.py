@@ -113,7 +113,7 @@ class CoDistillation(BehaviorCloning):
         self, student: Policy, batch: Batch, mine: Tensor, other: Tensor
     ) -> LossOutput:
         """What a student minimises: its own half's labels, and the other's probabilities."""
-        config, mask, average = self.config, batch.mask, self.average()
+        config, mask, average = self.config, batch.mask, self.config.averaging()
         logits = logits_of(student, batch)
         found = Categorical(logits)
         log_prob = found.log_prob(batch.action.where(mask, 0))

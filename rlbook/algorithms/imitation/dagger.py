@@ -33,18 +33,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, State, Step
+from rlbook.algorithms.policy.options import OptimizerOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import bound, positive, positive_int, positive_ints, unit_interval
+from rlbook.checks import bound, positive, positive_int, unit_interval
 from rlbook.data.rollout import Batch
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Linear, Schedule
-from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class DAggerConfig(Hyperparameters):
+class DAggerConfig(PolicyOptions, OptimizerOptions):
     # β, probability that the expert's action is the one taken, in [0, 1]
     beta: Annotated[float | Schedule, unit_interval] = Linear(1.0, 0.0, 0.3)
     rollout_steps: Annotated[int, positive_int] = 32  # T, steps of each environment between fits
@@ -55,10 +55,6 @@ class DAggerConfig(Hyperparameters):
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
     max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
-    # divides the logits of a discrete policy, acting and learning alike, > 0
-    temperature: Annotated[float, positive] = 1.0
-    # units of each hidden layer of an MLP
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
 
 class DAgger(PolicyAgent):

@@ -29,21 +29,21 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from rlbook.agent import Data, Metrics, Parts
+from rlbook.algorithms.policy.options import OptimizerOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import at_least, bound, positive, positive_int, positive_ints
+from rlbook.checks import at_least, bound, positive, positive_int
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given, per_sequence
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.functional.score_weights import score_weights
-from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class RCEConfig(Hyperparameters):
+class RCEConfig(PolicyOptions, OptimizerOptions):
     # τ, in standard deviations of a group's scores, > 0
     score_temperature: Annotated[float | Schedule, positive] = Linear(2.0, 0.5)
     batch_size: Annotated[int, positive_int] = 16  # groups of a minibatch
@@ -57,10 +57,6 @@ class RCEConfig(Hyperparameters):
     max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # episodes backpropagated at once; changes memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
-    # divides the logits of a discrete policy, acting and learning alike, > 0
-    temperature: Annotated[float, positive] = 1.0
-    # units of each hidden layer of an MLP
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
 
 class RCE(PolicyAgent):

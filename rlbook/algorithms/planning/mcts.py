@@ -87,7 +87,7 @@ class MCTSConfig(Hyperparameters):
         return self.rollout_depth if self.leaf == "rollout" else 0
 
 
-@has_fast_form("rlbook.fast.table_search:grow_tree")
+@has_fast_form
 def grow(
     found: SearchTree,
     world: World,

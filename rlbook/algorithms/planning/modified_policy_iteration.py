@@ -70,7 +70,7 @@ class ModifiedPolicyIteration(TablePlanner):
         super().__init__(env, config, seed)
         self._resting: np.ndarray | None = None
 
-    @has_fast_form("rlbook.fast.planning:modified_policy_iteration_sweep")
+    @has_fast_form
     def _sweep(self, model: TabularMDP) -> None:
         V, gamma, m = self._values, self.config.gamma, self.config.evaluation_sweeps
         Q = model.backup(V, gamma)

@@ -100,7 +100,7 @@ class PolicyEvaluation(TablePlanner):
         """The same, of the model that the agent was last given; None before."""
         return None if self._model is None else self.policy(self._model)
 
-    @has_fast_form("rlbook.fast.planning:policy_evaluation_sweep")
+    @has_fast_form
     def _sweep(self, model: TabularMDP) -> None:
         if self.config.method == "linear":
             self._solve(model)

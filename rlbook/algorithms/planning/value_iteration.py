@@ -92,7 +92,7 @@ class ValueIteration(TablePlanner):
         # [S] int, the order of the states in its sweeps in place, where that is chosen
         self._order: np.ndarray | None = None
 
-    @has_fast_form("rlbook.fast.planning:value_iteration_sweep")
+    @has_fast_form
     def _sweep(self, model: TabularMDP) -> None:
         V, gamma = self._values, self.config.gamma
         if self._bound.in_place:

@@ -36,6 +36,7 @@ from torch import Tensor
 
 from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.labelled_episodes import train_on_labelled
+from rlbook.algorithms.policy.options import OptimizerOptions, PolicyOptions
 from rlbook.algorithms.policy.pair_losses import (
     LOSSES,
     REFERENCE_FREE,
@@ -44,7 +45,7 @@ from rlbook.algorithms.policy.pair_losses import (
     pair_loss,
 )
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import at_least, bound, non_negative, non_negative_int, number_in, one_of, positive, positive_int, positive_ints
+from rlbook.checks import at_least, bound, non_negative, non_negative_int, number_in, one_of, positive, positive_int
 from rlbook.data.labelled import Labelled, LabelledBatch
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
@@ -58,14 +59,13 @@ from rlbook.functional.preference_losses import (
     sequence_log_prob,
 )
 from rlbook.functional.schedules import Schedule
-from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
 from rlbook.policies.policy import Policy, whole
 
 
 @dataclass(frozen=True)
-class DPOConfig(Hyperparameters):
+class DPOConfig(PolicyOptions, OptimizerOptions):
     # G, episodes from one start, at least 2; divides num_envs; makes up to G / 2 pairs
     group_size: Annotated[int, at_least(2)] = 2
     # β, how strongly the policy is held to the reference, in nats⁻¹, > 0
@@ -90,10 +90,6 @@ class DPOConfig(Hyperparameters):
     anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
     max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
-    # divides the logits of a discrete policy, always; > 0
-    temperature: Annotated[float, positive] = 1.0
-    # units of each hidden layer of an MLP
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
     # pairs that are backpropagated at once; changes memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
 

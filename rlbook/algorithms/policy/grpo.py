@@ -251,7 +251,7 @@ class GRPO(PolicyAgent):
     def validated(self, groups: RankedBatch) -> Metrics:
         """The same of groups that are not learned from, and their loss."""
         batch, _ = self.recorded(groups)
-        batch.weight = self.average()(batch.mask)
+        batch.weight = self.config.averaging()(batch.mask)
         loss = self.loss(batch).metrics["policy_loss"]
         return {"held_out_loss": float(loss), "held_out_kl": self.moved(batch)["reference_kl"]}
 

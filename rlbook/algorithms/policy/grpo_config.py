@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from rlbook.algorithms.policy.options import MinibatchOptions, PolicyOptions
 from rlbook.checks import (
     at_least,
     bound,
@@ -13,7 +14,6 @@ from rlbook.checks import (
     positive,
     positive_fraction,
     positive_int,
-    positive_ints,
     positive_pair,
     rising_pair,
     share_below_one,
@@ -21,11 +21,11 @@ from rlbook.checks import (
 )
 from rlbook.functional.divergences import check_estimator
 from rlbook.functional.schedules import Schedule
-from rlbook.hyperparameters import Hyperparameters, check_moving
+from rlbook.hyperparameters import check_moving
 
 
 @dataclass(frozen=True)
-class GRPOConfig(Hyperparameters):
+class GRPOConfig(PolicyOptions, MinibatchOptions):
     # G, episodes from one start, at least 2; divides num_envs
     group_size: Annotated[int, at_least(2)] = 8
     # what an episode is worth: none: its return; else how sure the policy was of what it did
@@ -62,10 +62,6 @@ class GRPOConfig(Hyperparameters):
     # by the sampler), above 0; none takes both for equal
     importance_cap: Annotated[float, bound] | None = None
     importance_of: Literal["token", "sequence"] = "token"  # that weight: of each step, or a product
-    # the loss: a mean over steps, over episodes' means, or a sum over a constant
-    average: Literal["token", "sequence", "constant"] = "token"
-    # steps per episode that average = constant divides by
-    average_divisor: Annotated[int, positive_int] = 1
     mask_truncated: bool = False  # leave episodes out of the loss that a limit cut short
     # β, weight of the KL penalty that pulls towards the first policy, or a named reference, in
     # reward units per nat; in the loss and with baseline = mean it acts like β G / (G - 1)
@@ -101,12 +97,6 @@ class GRPOConfig(Hyperparameters):
     held_out: Annotated[float, share_below_one] = 0.0
     # advantages are cut to ± this; none cuts nothing
     advantage_clip: Annotated[float, bound] | None = None
-    # divides the logits of a discrete policy, always; > 0
-    temperature: Annotated[float, positive] = 1.0
-    # units of each hidden layer of an MLP
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
-    # episodes that are backpropagated at once; changes memory, not the gradient
-    micro_batch_size: Annotated[int, positive_int] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

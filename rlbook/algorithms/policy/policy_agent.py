@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import Field
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook.agent import Agent, Frozen, Metrics, Parts, State, Step
+from rlbook.algorithms.policy.options import ScalingOptions
 from rlbook.algorithms.policy.reference import (
     Observations,
     codec_of,
@@ -26,13 +27,11 @@ from rlbook.algorithms.policy.reference import (
 )
 from rlbook.checks import at, check_memory
 from rlbook.data.reward_scale import RewardScale
-from rlbook.data.rollout import Batch, Rollout, as_rows, minibatches
+from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
-from rlbook.functional import averages
 from rlbook.functional.policy_losses import clipped_surrogate_loss
-from rlbook.functional.schedules import Schedule
-from rlbook.policies.build import PolicySettings, build_policy, refuse_idle
+from rlbook.policies.build import build_policy, refuse_idle
 from rlbook.policies.optimizer import (
     Group,
     LossOutput,
@@ -52,32 +51,8 @@ from rlbook.policies.policy import (
 )
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
-surrogate_loss = has_fast_form("rlbook.fast.losses:clipped_surrogate_loss")(clipped_surrogate_loss)
+surrogate_loss = has_fast_form(clipped_surrogate_loss)
 """`rlbook.functional.policy_losses.clipped_surrogate_loss`; equations know of no fast forms."""
-
-AVERAGES = ("token", "sequence", "constant")
-
-
-class PolicyConfig(Protocol):
-    """The hyper-parameters that every agent with a policy has, in a dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    @property
-    def learning_rate(self) -> float | Schedule: ...
-
-    @property
-    def anneal_learning_rate(self) -> bool: ...
-
-    @property
-    def adam_eps(self) -> float: ...
-
-    @property
-    def temperature(self) -> float: ...
-
-    @property
-    def hidden_sizes(self) -> tuple[int, ...]: ...
-
 
 class PolicyAgent(Agent):
     """Acts with `self.policy` and collects into `self.rollout_data`.
@@ -93,20 +68,14 @@ class PolicyAgent(Agent):
     without_reference: str = "where kl_coef is 0; set kl_coef, or leave it out"
 
     def __init__(
-        self, env: VectorEnv, config: PolicyConfig, seed: int = 0, parts: Parts = Parts()
+        self, env: VectorEnv, config: Any, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.group_size, self.codec = getattr(config, "group_size", 1), codec_of(env)
         if env.num_envs % self.group_size:
             refusal = f"group_size must divide num_envs {env.num_envs}, got {self.group_size}"
             raise ValueError(refusal)
-        settings = PolicySettings(
-            critic=self.critic, temperature=config.temperature,
-            hidden_sizes=tuple(config.hidden_sizes),
-            shared=not getattr(config, "separate_networks", True),
-            orthogonal=getattr(config, "orthogonal_init", True),
-            normalize_observation=getattr(config, "normalize_observation", False),
-        )  # fmt: skip
+        settings = config.policy_settings(critic=self.critic)
         rng = rng_for(seed, "initialisation")
         self.policy = build_policy(env, rng, settings, parts.model).to(parts.device)
         refuse_idle(self.policy, config)
@@ -120,8 +89,8 @@ class PolicyAgent(Agent):
         self.shuffling = rng_for(seed, "minibatches")
         self.rollout_data = Rollout(self.policy.stores, parts.device)
         self.reward_scale = None
-        if getattr(config, "normalize_reward", False):
-            self.reward_scale = RewardScale(env.num_envs, getattr(config, "gamma", 1.0))
+        if isinstance(config, ScalingOptions) and config.normalize_reward:
+            self.reward_scale = RewardScale(env.num_envs, self.config.gamma)
         self._log_prob = np.zeros(0, dtype=np.float32)
         self._acting, self._evaluating = self.policy.initial_state(), self.policy.initial_state()
 
@@ -136,9 +105,9 @@ class PolicyAgent(Agent):
         return adam(groups, rate, eps=self.config.adam_eps)
 
     @staticmethod
-    def needs_reference(config: PolicyConfig) -> bool:
+    def needs_reference(config: Any) -> bool:
         """Whether the policy is compared with a reference: a named one, or its first weights."""
-        return getattr(config, "kl_coef", 0.0) != 0.0
+        return False
 
     def make_reference(self) -> Policy:
         """What later policies are compared with: the named reference, or the policy as it is."""
@@ -157,14 +126,6 @@ class PolicyAgent(Agent):
             observation, self.exploration, self._acting, action_mask
         )
         return action
-
-    def critic_value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
-        """V of the environment's observations, for agents with a critic: [N, ...] → [N]."""
-        seen = self.adapted(observations)
-        if isinstance(seen, dict):
-            parts = {name: torch.as_tensor(part) for name, part in seen.items()}
-            return as_array(self.policy.value(parts))
-        return as_array(self.policy.value(torch.as_tensor(seen, dtype=torch.float32)))
 
     @property
     def settled(self) -> bool:
@@ -194,11 +155,6 @@ class PolicyAgent(Agent):
             self.policy.normalizer.update(batch.obs)
         self.rollout_data.clear()
 
-    def as_batch(self, mask: Tensor, **fields: Tensor) -> Batch:
-        """The rollout as rows to train on, with what was computed for each of its steps [T, N]."""
-        rows = {name: as_rows(item, mask, self.policy.unit) for name, item in fields.items()}
-        return dataclasses.replace(self.policy.batch(self.rollout_data), **rows)
-
     def rollout_over(self, step: Step, rollout_steps: int) -> bool:
         """Whether the rollout is complete: so many steps of all environments, or a round."""
         if self.rollout == "episodes":
@@ -213,12 +169,6 @@ class PolicyAgent(Agent):
     def reference_log_prob(self, batch: Batch) -> Tensor | None:
         """log π_ref(a|s), shaped like `batch.mask`, in nats; None where no reference is kept."""
         return None if self.reference is None else self.reference.evaluate(batch, entropy=False)[0]
-
-    def average(self) -> averages.Average:
-        """How this agent's losses become one number."""
-        if self.config.average == "constant":
-            return averages.constant(self.config.average_divisor)
-        return averages.per_sequence if self.config.average == "sequence" else averages.per_token
 
     def epochs_over(self, batch: Batch, train_on: Callable[[Batch], dict[str, Tensor]]) -> Metrics:
         """`epochs` passes over a round, in shuffled minibatches of `batch_size` rows, or of all.
@@ -243,7 +193,7 @@ class PolicyAgent(Agent):
         Returns:
             The diagnostics of the loss, and "grad_norm".
         """
-        batch = dataclasses.replace(batch, weight=self.average()(batch.mask))
+        batch = dataclasses.replace(batch, weight=self.config.averaging()(batch.mask))
         return gradient_step(
             self.optimizer, loss, batch,
             micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
@@ -254,6 +204,11 @@ class PolicyAgent(Agent):
         left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
         self.optimizer.learning_rate = self.now("learning_rate") * left
         return self.optimizer.learning_rate
+
+    @property
+    def settings(self) -> Any:
+        """The config with its schedules at this point of training."""
+        return self.config.resolved(self.progress)
 
     def now(self, name: str) -> float:
         """The value at this point of training of a hyper-parameter that may be a schedule."""
@@ -292,3 +247,41 @@ class PolicyAgent(Agent):
             self._acting.load_state_dict(state["acting"])
         if self.reward_scale is not None:
             self.reward_scale.load_state_dict(state["reward_scale"])
+
+
+class ActorCriticAgent(PolicyAgent):
+    """A policy with a critic, which learn from rollouts of `rollout_steps` steps."""
+
+    critic = True
+
+    def __init__(
+        self, env: VectorEnv, config: Any, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
+        self.rollout = self.policy.rollout
+        self.check_rollout(env, config.rollout_steps)
+
+    def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
+        """V of the environment's observations: [N, ...] → [N], in reward units."""
+        seen = self.adapted(observations)
+        if isinstance(seen, dict):
+            parts = {name: torch.as_tensor(part) for name, part in seen.items()}
+            return as_array(self.policy.value(parts))
+        return as_array(self.policy.value(torch.as_tensor(seen, dtype=torch.float32)))
+
+    def learn(self, step: Step) -> Metrics:
+        self.rollout_data.add(step, self._log_prob)
+        if not self.rollout_over(step, self.config.rollout_steps):
+            return {}
+        batch, metrics = self.prepare()
+        metrics |= self.update(batch)
+        self.end_rollout(batch)
+        return metrics
+
+    @abstractmethod
+    def prepare(self) -> tuple[Batch, Metrics]:
+        """A full rollout as rows to train on, and what they say of the critic."""
+
+    @abstractmethod
+    def update(self, batch: Batch) -> Metrics:
+        """The gradient steps of a rollout; returns the diagnostics."""

@@ -21,33 +21,160 @@ Difference: all values of a rollout are computed once, when it is full.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypedDict
+from functools import partial
+from typing import Annotated, Literal
 
-import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from numpy.typing import ArrayLike, NDArray
+from numpy.random import Generator
 from torch import Tensor
 
-from rlbook.agent import Metrics, Parts, State, Step
-from rlbook.algorithms.policy.policy_agent import PolicyAgent, surrogate_loss
-from rlbook.checks import at, bound, non_negative, number_from, positive, positive_int, positive_ints, unit_interval
-from rlbook.data.rollout import Batch, minibatches
+from rlbook.agent import Metrics, Parts, State
+from rlbook.algorithms.policy.kl_penalty import KLPenalty, loss_penalty
+from rlbook.algorithms.policy.options import MinibatchOptions, NetworkOptions, ReferenceOptions
+from rlbook.algorithms.policy.policy_agent import ActorCriticAgent, surrogate_loss
+from rlbook.checks import bound, non_negative, number_from, positive, positive_int, unit_interval
+from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.errors import RequestError
-from rlbook.fast_forms import has_fast_form
 from rlbook.functional.advantages import explained_variance, gae, normalize, whiten
-from rlbook.functional.averages import Average, averaged, given, per_token
-from rlbook.functional.divergences import ESTIMATORS, adapted_kl_coef, check_estimator, k3
+from rlbook.functional.averages import averaged, per_token
+from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import clip_fraction, regularised_loss
-from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
-from rlbook.hyperparameters import Hyperparameters, check_moving
-from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.hyperparameters import Rate
+from rlbook.policies.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
+from rlbook.policies.policy import Policy
+
+
+@torch.no_grad()
+def ppo_rows(
+    policy: Policy, rollout: Rollout, reward: Tensor, config: PPOConfig, **fields: Tensor
+) -> tuple[Batch, Metrics]:
+    """A full rollout [T, N] as rows to train on, with advantages and value targets.
+
+    Args:
+        policy: its critic values every state and successor once.
+        rollout: T steps of N environments.
+        reward: [T, N], what counts as the reward, in reward units.
+        config: hyper-parameters.
+        fields: what else the rows are to have, [T, N] each.
+    """
+    mask = rollout.tensor("valid")
+    terminated, truncated = rollout.tensor("terminated"), rollout.tensor("truncated")
+    if config.truncation == "terminal":
+        terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
+    reward = whiten(reward, mask, shift=False) if config.whiten_reward else reward
+    value, next_value = policy.values(rollout)
+    advantage = gae(
+        reward, value, next_value, terminated, truncated,
+        gamma=config.gamma, gae_lambda=config.gae_lambda, valid=mask,
+    )  # fmt: skip
+    target = advantage + value
+    metrics = {"explained_variance": explained_variance(advantage, target, mask)}
+    if config.normalize_advantage and config.normalize_over == "rollout":
+        advantage = whiten(advantage, mask)
+    fields |= {"value": value, "advantage": advantage, "target": target}
+    return policy.rows(rollout, **fields), metrics
+
+
+def ppo_update(
+    policy: Policy, optimizer: Optimizer, batch: Batch, config: PPOConfig, rng: Generator,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:  # fmt: skip
+    """K epochs of minibatches over the rows of a rollout.
+
+    Args:
+        policy, optimizer: changed in place.
+        batch: rows, as `ppo_rows` makes them.
+        config: hyper-parameters, each schedule at its value (`Hyperparameters.resolved`).
+        rng: shuffles the rows.
+        loss: of a minibatch; None is `ppo_loss`.
+
+    Returns:
+        The means of the last epoch's diagnostics.
+    """
+    rows: list[Batch] = []
+    metrics: list[dict[str, Tensor]] = []
+    for epoch in range(config.epochs):
+        if epoch == 0 or len(batch) > config.batch_size:       # one minibatch stays what it is
+            shuffled = minibatches(batch, config.batch_size, rng)
+            rows = [standardized(minibatch, policy, config) for minibatch in shuffled]
+        # diagnostics take a tenth of an update: only where somebody looks at them
+        diagnose = epoch == config.epochs - 1 or config.target_kl is not None
+        step_loss = partial(loss or ppo_loss, policy, config=config, diagnose=diagnose)
+        metrics = [
+            gradient_step(
+                optimizer, step_loss, minibatch,
+                micro_batch_size=config.micro_batch_size, max_grad_norm=config.max_grad_norm,
+            )
+            for minibatch in rows
+        ]  # fmt: skip
+        if config.target_kl and mean_metrics(metrics)["approx_kl"] > config.target_kl:
+            break
+    return mean_metrics(metrics)
+
+
+def ppo_loss(
+    policy: Policy, batch: Batch, *, config: PPOConfig, diagnose: bool = True
+) -> LossOutput:
+    """The clipped surrogate, the value loss and the entropy bonus of some rows; lower is better.
+
+    Without `diagnose` only the total is wanted.
+    """
+    assert batch.value is not None and batch.advantage is not None and batch.target is not None
+    log_prob, entropy, value = policy.evaluate(
+        batch, entropy=diagnose or config.entropy_coef > 0,
+        entropy_gradient=config.entropy_coef > 0,
+    )  # fmt: skip
+    assert value is not None
+    policy_loss = surrogate_loss(
+        log_prob, batch.log_prob, batch.advantage, clip=config.clip, clip_high=config.clip_high,
+        dual_clip=config.dual_clip, **batch.share,
+    )  # fmt: skip
+    if config.clip_value is None:
+        value_loss = squared_value_loss(value, batch.target, **batch.share)
+    else:
+        value_loss = clipped_value_loss(
+            value, batch.value, batch.target, clip=config.clip_value, **batch.share
+        )
+    entropy = None if entropy is None else averaged(entropy, **batch.share)
+    total = regularised_loss(
+        policy_loss + config.value_coef * value_loss, entropy, loss_penalty(log_prob, batch, config),
+        entropy_coef=config.entropy_coef, kl_coef=config.kl_coef,
+    )  # fmt: skip
+    if not diagnose or entropy is None:
+        return LossOutput(total, {})
+    parts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    parts = {name: part.detach() for name, part in parts.items()}
+    return LossOutput(total, parts | policy_change(log_prob.detach(), batch, config))
+
+
+def standardized(batch: Batch, policy: Policy, config: PPOConfig) -> Batch:
+    """A minibatch with standardised advantages, and each element's share in the loss."""
+    assert batch.advantage is not None
+    mask = None if policy.unit == "step" else batch.mask
+    if config.normalize_advantage and config.normalize_over == "minibatch":
+        batch.advantage = normalize(batch.advantage, mask)
+    if mask is not None or config.micro_batch_size:
+        batch.weight = (per_token if mask is None else config.averaging())(batch.mask)
+    return batch
+
+
+def policy_change(log_prob: Tensor, batch: Batch, config: PPOConfig) -> dict[str, Tensor]:
+    """How far the policy is from the one that acted. log_prob: shaped like `batch.mask`."""
+    kl = averaged(k3(batch.log_prob, log_prob, batch.share.get("mask")), **batch.share)
+    assert batch.advantage is not None
+    clipped = clip_fraction(
+        log_prob, batch.log_prob, batch.advantage,
+        clip=config.clip, clip_high=config.clip_high, **batch.share,
+    )  # fmt: skip
+    return {"approx_kl": kl, "clip_fraction": clipped}
 
 
 @dataclass(frozen=True)
-class PPOConfig(Hyperparameters):
+class PPOConfig(NetworkOptions, MinibatchOptions, ReferenceOptions):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     # λ of the advantage estimate, in [0, 1]; 0 trusts the critic, 1 the returns (detail 5)
     gae_lambda: Annotated[float, unit_interval] = 0.95
@@ -58,7 +185,7 @@ class PPOConfig(Hyperparameters):
     batch_size: Annotated[int, positive_int] = 256
     epochs: Annotated[int, positive_int] = 4  # K, passes over a rollout
     # ε, how far the probability ratio may move from 1 and still gain, > 0 (detail 8)
-    clip: Annotated[float | Schedule, bound] = 0.2
+    clip: Annotated[Rate, bound] = 0.2
     # ε of the upper side alone; none means the same as clip
     clip_high: Annotated[float, bound] | None = None
     # c, at least 1: where A < 0, a sample's loss is at most -c A; none sets no bound
@@ -66,73 +193,31 @@ class PPOConfig(Hyperparameters):
     # how far V may move from its old value in an update, in reward units; none: no clipping (detail
     # 9)
     clip_value: Annotated[float, bound] | None = None
-    learning_rate: Annotated[float | Schedule, positive] = 2.5e-4  # Adam's step size, > 0
-    anneal_learning_rate: bool = True  # lower the step size linearly to 0 over the run (detail 4)
-    adam_eps: Annotated[float, positive] = 1e-5  # Adam's ε (detail 3)
+    learning_rate: Annotated[Rate, positive] = 2.5e-4  # Adam's step size, > 0
     # c_v, weight of the value loss (½ mean square, detail 10)
     value_coef: Annotated[float, non_negative] = 1.0
     # c_e, weight of the entropy bonus, in reward units per nat (detail 10)
-    entropy_coef: Annotated[float | Schedule, non_negative] = 0.0
-    # the gradient's L2 norm is clipped to this (detail 11)
-    max_grad_norm: Annotated[float, bound] = 0.5
+    entropy_coef: Annotated[Rate, non_negative] = 0.0
     normalize_advantage: bool = True  # standardise advantages (detail 7)
     # over which of them: each minibatch (ε beside the standard deviation), or all of the rollout
     # (whitening, ε under its root, as in TRL and verl); n - 1 in both, unmasked elements alone
     normalize_over: Literal["minibatch", "rollout"] = "minibatch"
-    # orthogonal weights of gain √2, 0.01 for the policy's output and 1 for the value's (detail 2)
-    orthogonal_init: bool = True
-    # a network of its own for V; false makes it a second head on the policy's (detail 13)
-    separate_networks: bool = True
     # stop an update's epochs when the policy has moved this far, in nats (diagnostics: detail 12)
     target_kl: Annotated[float, positive] | None = None
-    # standardise observations by running statistics, clipped to ±10
-    normalize_observation: bool = False
-    # divide rewards by the running standard deviation of the discounted return, clipped to ±10
-    normalize_reward: bool = False
     # scale the rollout's rewards, KL penalty included, to unit variance and leave their mean
     whiten_reward: bool = False
     # a language model's critic: the policy's trunk with a head of 0, or the reward model's weights
     critic_start: Literal["policy", "reward_model"] = "policy"
-    # units of each hidden layer of an MLP
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
-    # divides the logits of a discrete policy, acting and learning alike, > 0
-    temperature: Annotated[float, positive] = 1.0
-    # a time limit: V goes on behind it, or it ends the task (a token budget)
+    # a time limit: bootstrap from V at the truncation, or treat it as terminal (a token budget)
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
-    # β, weight of the KL penalty towards the first policy, or a named reference, in reward units
-    # per nat
-    kl_coef: Annotated[float | Schedule, non_negative] = 0.0
-    # the KL per step, in nats, towards which β is changed after each rollout; none leaves β alone
-    kl_target: Annotated[float, positive] | None = None
-    # rows (steps, or episodes for a sequence model) in which β changes by a fifth at most
-    kl_horizon: Annotated[int, positive_int] = 10_000
-    # what β cannot fall below, where kl_target changes it
-    kl_coef_min: Annotated[float, positive] = 1e-4
-    # what β cannot rise above, where kl_target changes it
-    kl_coef_max: Annotated[float, positive] = 10.0
-    kl_in: Literal["reward", "loss"] = "reward"  # where the penalty goes
-    # of the KL; + has k2's gradient; k1 not in the loss
-    kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k1"
-    # what the loss of an episode batch is a mean over
-    average: Literal["token", "sequence", "constant"] = "token"
-    # elements per episode that average = constant divides by
-    average_divisor: Annotated[int, positive_int] = 1
-    # rows that are backpropagated at once; changes memory, not the gradient
-    micro_batch_size: Annotated[int, positive_int] | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_estimator(self.kl_estimator, self.kl_in)
-        needs = ("kl_horizon", "kl_coef_min", "kl_coef_max")
-        check_moving(self, "kl_coef", "kl_target", needs)
 
 
-class PPO(PolicyAgent):
+class PPO(ActorCriticAgent):
     """Proximal policy optimisation; see the module docstring."""
 
     Config = PPOConfig
-    uses = ("reference", "reward_model", *PolicyAgent.uses)
-    critic = True
+    uses = ("reference", "reward_model", *ActorCriticAgent.uses)
+    loss = staticmethod(ppo_loss)
     METRICS = {
         "policy_loss": "clipped surrogate, minimised; its size means little, "
         "since advantages are standardised",
@@ -154,170 +239,39 @@ class PPO(PolicyAgent):
         self, env: VectorEnv, config: PPOConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         super().__init__(env, config, seed, parts)
-        self.config: PPOConfig = config
-        self.rollout = self.policy.rollout
-        self.kl_coef = at(config.kl_coef, 0.0)                # changed by `adapt_kl_coef` alone
+        self.penalty = KLPenalty(config)
         if config.critic_start == "reward_model":
             if parts.reward_model is None:
                 lacking = "needs a reward_model, and none is named"
                 raise RequestError(f"critic_start 'reward_model' {lacking}")
             self.policy.start_critic(parts.reward_model.network)  # type: ignore[attr-defined]
-        self.check_rollout(env, config.rollout_steps)
 
-    def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
-        """V of the environment's observations: [N, ...] → [N], in reward units."""
-        return self.critic_value(observations)
+    @staticmethod
+    def needs_reference(config: PPOConfig) -> bool:
+        return config.kl_coef != 0.0
 
-    def learn(self, step: Step) -> Metrics:
-        self.rollout_data.add(step, self._log_prob)
-        if not self.rollout_over(step, self.config.rollout_steps):
-            return {}
-        batch, metrics = self.prepare()
-        metrics |= self.update(batch)
-        if self.config.kl_target is not None:
-            metrics["kl_coef"] = self.kl_coef
-            self.adapt_kl_coef(metrics["reference_kl"], len(batch))
-        self.end_rollout(batch)
-        return metrics
+    @property
+    def settings(self) -> PPOConfig:
+        return self.config.resolved(self.progress, kl_coef=self.penalty.coef_at(self.progress))
 
-    def now(self, name: str) -> float:
-        adapts = name == "kl_coef" and self.config.kl_target is not None
-        return self.kl_coef if adapts else super().now(name)
-
-    def adapt_kl_coef(self, kl: float, rows: int) -> None:
-        """Moves β after a rollout of so many rows, in which the KL was `kl` per step."""
-        config = self.config
-        assert config.kl_target is not None
-        self.kl_coef = adapted_kl_coef(
-            self.kl_coef, kl, target=config.kl_target, share=rows / config.kl_horizon,
-            low=config.kl_coef_min, high=config.kl_coef_max,
-        )  # fmt: skip
-
-    @torch.no_grad()
     def prepare(self) -> tuple[Batch, Metrics]:
-        """Advantages and value targets for everything in the rollout, as rows to train on."""
-        data, config = self.rollout_data, self.config
-        reward, mask = self.rewards(), data.tensor("valid")                            # [T, N]
-        terminated, truncated = data.tensor("terminated"), data.tensor("truncated")
-        reference_log_prob, metrics = None, {}
+        reward, data, metrics, fields = self.rewards(), self.rollout_data, {}, {}
         if self.reference is not None:
-            episodes = self.policy.batch(data, "episode")
-            reference_log_prob = self.reference.evaluate(episodes, entropy=False)[0].T  # [T, N]
-            kl = ESTIMATORS[config.kl_estimator](episodes.log_prob.T, reference_log_prob, mask)
-            metrics["reference_kl"] = float(averaged(kl, mask))
-            reward = reward - self.now("kl_coef") * kl if config.kl_in == "reward" else reward
-        reward = whiten(reward, mask, shift=False) if config.whiten_reward else reward
-        value, next_value = self.policy.values(data)
-        if config.truncation == "terminal":
-            terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
-        advantage = gae(
-            reward, value, next_value, terminated, truncated,
-            gamma=config.gamma, gae_lambda=config.gae_lambda, valid=mask,
-        )  # fmt: skip
-        target = advantage + value
-        metrics["explained_variance"] = explained_variance(advantage, target, mask)
-        if config.normalize_advantage and config.normalize_over == "rollout":
-            advantage = whiten(advantage, mask)
-        fields = {"value": value, "advantage": advantage, "target": target}
-        if reference_log_prob is not None:
-            fields["reference_log_prob"] = reference_log_prob
-        return self.as_batch(mask, **fields), metrics
+            reward, fields["reference_log_prob"] = self.penalty.penalize(
+                reward, self.policy, self.reference, data, self.settings.kl_coef
+            )
+            metrics["reference_kl"] = self.penalty.kl
+        batch, rest = ppo_rows(self.policy, data, reward, self.config, **fields)
+        return batch, metrics | rest
 
     def update(self, batch: Batch) -> Metrics:
-        """K epochs of minibatches; returns the means of the last one's diagnostics."""
-        rate, config = self.anneal(), self.config
-        metrics: list[dict[str, Tensor]] = []
-        for epoch in range(config.epochs):
-            if epoch == 0 or len(batch) > config.batch_size:   # one minibatch stays what it is
-                rows = minibatches(batch, config.batch_size, self.shuffling)
-                shuffled = [self.weighed(minibatch) for minibatch in rows]
-            # diagnostics take a tenth of an update: only where somebody looks at them
-            diagnose = epoch == config.epochs - 1 or config.target_kl is not None
-            metrics = [self.train_on(minibatch, diagnose) for minibatch in shuffled]
-            if config.target_kl and mean_metrics(metrics)["approx_kl"] > config.target_kl:
-                break
-        return mean_metrics(metrics) | {"learning_rate": rate}
-
-    def weighed(self, batch: Batch) -> Batch:
-        """A minibatch with standardised advantages, and each element's share in the loss."""
-        assert batch.advantage is not None
-        mask = None if self.policy.unit == "step" else batch.mask
-        if self.config.normalize_advantage and self.config.normalize_over == "minibatch":
-            batch.advantage = normalize(batch.advantage, mask)
-        if mask is not None or self.config.micro_batch_size:
-            batch.weight = (per_token if mask is None else self.average())(batch.mask)
-        return batch
-
-    @has_fast_form("rlbook.fast.ppo_step:train_on")
-    def train_on(self, batch: Batch, diagnose: bool = True) -> dict[str, Tensor]:
-        """One gradient step on a minibatch.
-
-        Returns "grad_norm" and, where asked for, the other diagnostics.
-        """
-        config = self.config
-        return gradient_step(
-            self.optimizer, lambda rows: self.loss(rows, diagnose), batch,
-            micro_batch_size=config.micro_batch_size, max_grad_norm=config.max_grad_norm,
-        )  # fmt: skip
-
-    def loss(self, batch: Batch, diagnose: bool = True) -> LossOutput:
-        """The total loss of some rows and, where asked for, what it is made of."""
-        config, over = self.config, _share(batch)
-        assert batch.value is not None and batch.advantage is not None and batch.target is not None
-        entropy_coef, kl_coef = self.now("entropy_coef"), self.now("kl_coef")
-        log_prob, entropy, value = self.policy.evaluate(
-            batch, entropy=diagnose or entropy_coef > 0, entropy_gradient=entropy_coef > 0
-        )
-        assert value is not None
-        policy_loss = surrogate_loss(
-            log_prob, batch.log_prob, batch.advantage,
-            clip=self.now("clip"), clip_high=config.clip_high, dual_clip=config.dual_clip, **over,
-        )  # fmt: skip
-        if config.clip_value is None:
-            value_loss = squared_value_loss(value, batch.target, **over)
-        else:
-            value_loss = clipped_value_loss(
-                value, batch.value, batch.target, clip=config.clip_value, **over
-            )
-        entropy = None if entropy is None else averaged(entropy, **over)
-        kl = None
-        if batch.reference_log_prob is not None and config.kl_in == "loss":
-            estimate = ESTIMATORS[config.kl_estimator]
-            kl = averaged(estimate(log_prob, batch.reference_log_prob, over.get("mask")), **over)
-        total = regularised_loss(
-            policy_loss + config.value_coef * value_loss, entropy, kl,
-            entropy_coef=entropy_coef, kl_coef=kl_coef,
-        )  # fmt: skip
-        if not diagnose or entropy is None:
-            return LossOutput(total, {})
-        parts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        parts = {name: part.detach() for name, part in parts.items()}
-        return LossOutput(total, parts | self.movement(log_prob.detach(), batch))
+        rate, config = self.anneal(), self.settings
+        found = ppo_update(self.policy, self.optimizer, batch, config, self.shuffling, self.loss)
+        return found | {"learning_rate": rate} | self.penalty.adapt(len(batch))
 
     def state_dict(self) -> State:
-        return super().state_dict() | {"kl_coef": self.kl_coef}
+        return super().state_dict() | {"kl_coef": self.penalty.coef}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self.kl_coef = state["kl_coef"]
-
-    def movement(self, log_prob: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """How far the policy is from the one that acted. log_prob: shaped like `batch.mask`."""
-        over = _share(batch)
-        kl = averaged(k3(batch.log_prob, log_prob, over.get("mask")), **over)
-        clips = {"clip": self.now("clip"), "clip_high": self.config.clip_high}
-        clipped = clip_fraction(log_prob, batch.log_prob, batch.advantage, **clips, **over)
-        return {"approx_kl": kl, "clip_fraction": clipped}
-
-
-class Share(TypedDict, total=False):
-    """Which elements count in a mean, and how much; empty for all alike."""
-
-    mask: Tensor
-    average: Average
-
-
-def _share(batch: Batch) -> Share:
-    if batch.weight is None:
-        return {}
-    return {"mask": batch.mask, "average": given(batch.weight)}
+        self.penalty.coef = state["kl_coef"]

@@ -142,7 +142,7 @@ class SAC(ReplayAgent):
         noise = torch.from_numpy(ndtri(uniform)).to(pi.before.mean)
         return as_array(pi.transform(noise)[0])
 
-    @has_fast_form("rlbook.fast.sac_step:train_on")
+    @has_fast_form
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         """A step down the critics' loss, one down the policy's, and the target network behind."""
         critics = self.critic_loss(batch)

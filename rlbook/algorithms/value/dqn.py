@@ -165,7 +165,7 @@ class DQN(Agent):
         form = network.log_prob if self.config.distributional else network
         return form(obs, self.noise)
 
-    @has_fast_form("rlbook.fast.dqn_step:train_on")
+    @has_fast_form
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         """One gradient step on a minibatch. Returns what `loss` tells, and "grad_norm"."""
         limit = self.config.max_grad_norm

@@ -1,0 +1,74 @@
+"""The KL penalty of PPO: its weight β, which may follow a target, and where it is charged."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlbook.agent import Metrics
+from rlbook.algorithms.policy.options import ReferenceOptions
+from rlbook.checks import at
+from rlbook.data.rollout import Batch, Rollout
+from rlbook.functional.averages import averaged
+from rlbook.functional.divergences import ESTIMATORS, adapted_kl_coef
+from rlbook.policies.policy import Policy
+
+
+class KLPenalty:
+    """β KL(π ‖ π_ref), with β fixed, scheduled, or adapted towards `kl_target`.
+
+    Attributes:
+        coef: β where `kl_target` changes it, in reward units per nat.
+        kl: the KL per step of the last rollout, in nats.
+    """
+
+    def __init__(self, config: ReferenceOptions) -> None:
+        self.config, self.coef, self.kl = config, at(config.kl_coef, 0.0), 0.0
+
+    def coef_at(self, progress: float) -> float:
+        """β at a point of training in [0, 1]."""
+        return at(self.config.kl_coef, progress) if self.config.kl_target is None else self.coef
+
+    @torch.no_grad()
+    def penalize(
+        self, reward: Tensor, policy: Policy, reference: Policy, rollout: Rollout, kl_coef: float
+    ) -> tuple[Tensor, Tensor]:
+        """The reward less the penalty, r - β (log π - log π_ref), where the penalty goes there.
+
+        Args:
+            reward: [T, N], in reward units.
+            policy, reference: π and π_ref.
+            rollout: T steps of N environments, drawn by π.
+            kl_coef: β.
+
+        Returns:
+            The reward [T, N], and log π_ref(a|s) [T, N] in nats.
+        """
+        mask, episodes = rollout.tensor("valid"), policy.batch(rollout, "episode")
+        reference_log_prob = reference.evaluate(episodes, entropy=False)[0].T
+        estimate = ESTIMATORS[self.config.kl_estimator]
+        kl = estimate(episodes.log_prob.T, reference_log_prob, mask)
+        self.kl = float(averaged(kl, mask))
+        if self.config.kl_in == "reward":
+            reward = reward - kl_coef * kl
+        return reward, reference_log_prob
+
+    def adapt(self, rows: int) -> Metrics:
+        """Moves β after the update with a rollout of so many rows; returns what it was there."""
+        config, used = self.config, self.coef
+        if config.kl_target is None:
+            return {}
+        self.coef = adapted_kl_coef(
+            used, self.kl, target=config.kl_target, share=rows / config.kl_horizon,
+            low=config.kl_coef_min, high=config.kl_coef_max,
+        )  # fmt: skip
+        return {"kl_coef": used}
+
+
+def loss_penalty(log_prob: Tensor, batch: Batch, config: ReferenceOptions) -> Tensor | None:
+    """KL(π ‖ π_ref) per step, in nats, where the penalty is part of the loss; None elsewhere."""
+    if batch.reference_log_prob is None or config.kl_in != "loss":
+        return None
+    estimate = ESTIMATORS[config.kl_estimator]
+    kl = estimate(log_prob, batch.reference_log_prob, batch.share.get("mask"))
+    return averaged(kl, **batch.share)

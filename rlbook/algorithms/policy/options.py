@@ -1,0 +1,129 @@
+"""Groups of hyper-parameters that several agents with a policy share; a config inherits the groups that it uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from rlbook.checks import bound, non_negative, positive, positive_int, positive_ints
+from rlbook.functional import averages
+from rlbook.functional.divergences import check_estimator
+from rlbook.hyperparameters import Hyperparameters, Rate, check_moving
+from rlbook.policies.build import PolicySettings
+
+
+@dataclass(frozen=True)
+class PolicyOptions(Hyperparameters):
+    """A policy network."""
+
+    # units of each hidden layer of an MLP
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
+    # divides the logits of a discrete policy, acting and learning alike, > 0
+    temperature: Annotated[float, positive] = 1.0
+
+    def policy_settings(self, *, critic: bool) -> PolicySettings:
+        """How the networks are built."""
+        return PolicySettings(
+            critic=critic, hidden_sizes=tuple(self.hidden_sizes), temperature=self.temperature
+        )
+
+
+@dataclass(frozen=True)
+class ScalingOptions(PolicyOptions):
+    """A policy network whose inputs and rewards may be scaled."""
+
+    # standardise observations by running statistics, clipped to ±10
+    normalize_observation: bool = False
+    # divide rewards by the running standard deviation of the discounted return, clipped to ±10
+    normalize_reward: bool = False
+
+    def policy_settings(self, *, critic: bool) -> PolicySettings:
+        settings = super().policy_settings(critic=critic)
+        return replace(settings, normalize_observation=self.normalize_observation)
+
+
+@dataclass(frozen=True)
+class SeparateNetworkOptions(ScalingOptions):
+    """A policy network and a value network."""
+
+    # orthogonal weights of gain √2, 0.01 for the policy's output and 1 for the value's (detail 2)
+    orthogonal_init: bool = True
+
+    def policy_settings(self, *, critic: bool) -> PolicySettings:
+        return replace(super().policy_settings(critic=critic), orthogonal=self.orthogonal_init)
+
+
+@dataclass(frozen=True)
+class NetworkOptions(SeparateNetworkOptions):
+    """An actor and a critic, in two networks or in one."""
+
+    # a network of its own for V; false makes it a second head on the policy's (detail 13)
+    separate_networks: bool = True
+
+    def policy_settings(self, *, critic: bool) -> PolicySettings:
+        return replace(super().policy_settings(critic=critic), shared=not self.separate_networks)
+
+
+@dataclass(frozen=True)
+class OptimizerOptions(Hyperparameters):
+    """What a gradient step needs."""
+
+    # lower the step size linearly to 0 over the run (detail 4)
+    anneal_learning_rate: bool = True
+    adam_eps: Annotated[float, positive] = 1e-5  # the optimiser's ε (detail 3)
+    # the gradient's L2 norm is clipped to this (detail 11)
+    max_grad_norm: Annotated[float, bound] = 0.5
+
+
+@dataclass(frozen=True)
+class AverageOptions(OptimizerOptions):
+    """How the losses of a batch of episodes become one number."""
+
+    # what the loss of an episode batch is a mean over
+    average: Literal["token", "sequence"] = "token"
+
+    def averaging(self) -> averages.Average:
+        """The weights of the elements."""
+        return averages.per_sequence if self.average == "sequence" else averages.per_token
+
+
+@dataclass(frozen=True)
+class MinibatchOptions(AverageOptions):
+    """How a minibatch becomes one number and one gradient."""
+
+    # what the loss of an episode batch is a mean over
+    average: Literal["token", "sequence", "constant"] = "token"  # type: ignore[assignment]
+    # elements per episode that average = constant divides by
+    average_divisor: Annotated[int, positive_int] = 1
+    # rows that are backpropagated at once; changes memory, not the gradient
+    micro_batch_size: Annotated[int, positive_int] | None = None
+
+    def averaging(self) -> averages.Average:
+        if self.average == "constant":
+            return averages.constant(self.average_divisor)
+        return super().averaging()
+
+
+@dataclass(frozen=True)
+class ReferenceOptions(Hyperparameters):
+    """The KL penalty towards a reference policy."""
+
+    # β, weight of the KL penalty towards the first policy, or a named reference, in reward units
+    # per nat
+    kl_coef: Annotated[Rate, non_negative] = 0.0
+    # the KL per step, in nats, towards which β is changed after each rollout; none leaves β alone
+    kl_target: Annotated[float, positive] | None = None
+    # rows (steps, or episodes for a sequence model) in which β changes by a fifth at most
+    kl_horizon: Annotated[int, positive_int] = 10_000
+    # what β cannot fall below, where kl_target changes it
+    kl_coef_min: Annotated[float, positive] = 1e-4
+    # what β cannot rise above, where kl_target changes it
+    kl_coef_max: Annotated[float, positive] = 10.0
+    kl_in: Literal["reward", "loss"] = "reward"  # where the penalty goes
+    # of the KL; + has k2's gradient; k1 not in the loss
+    kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k1"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_estimator(self.kl_estimator, self.kl_in)
+        check_moving(self, "kl_coef", "kl_target", ("kl_horizon", "kl_coef_min", "kl_coef_max"))
