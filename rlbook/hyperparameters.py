@@ -44,7 +44,7 @@ class Hyperparameters:
             if rule.kind is not None:
                 object.__setattr__(self, name, rule.checked(name, getattr(self, name)))
 
-    def resolved(self, progress: float, **instead: Any) -> Self:
+    def resolved(self, progress: float, **instead: object) -> Self:
         """The config at a point of training: each schedule replaced by its value, and the named fields by what is given.
 
         Args:
@@ -65,7 +65,7 @@ def field_names(config: type) -> list[str]:
     return [name for name in dict.fromkeys(own) if name in fields]
 
 
-def field_values(config: Any) -> dict[str, Any]:
+def field_values(config: object) -> dict[str, Any]:
     """Field → value, in the order of `field_names`."""
     return {name: getattr(config, name) for name in field_names(type(config))}
 
@@ -78,7 +78,7 @@ class _Rule:
     schedule: Literal["never", "may", "always"]
     counts_visits: bool = False
 
-    def checked(self, name: str, value: Any) -> Any:
+    def checked(self, name: str, value: object) -> object:
         """The value as the config holds it. Raises ValueError with one sentence where it is not allowed."""
         assert self.kind is not None
         if self.schedule == "never" or value is None:
@@ -121,7 +121,7 @@ def _rules(config: type) -> dict[str, _Rule]:
     return {item.name: rules[item.name] for item in dataclasses.fields(config)}
 
 
-def _rule(hint: Any) -> _Rule:
+def _rule(hint: object) -> _Rule:
     parts = list(_members(hint))
     may_be_none = type(None) in parts
     extras = [extra for part in parts if typing.get_origin(part) is Annotated for extra in part.__metadata__]
@@ -139,7 +139,7 @@ def _rule(hint: Any) -> _Rule:
     return _Rule(kind, schedule, counts_visits in extras)
 
 
-def _members(hint: Any) -> Iterator[Any]:
+def _members(hint: object) -> Iterator[Any]:
     """The parts of a union; anything else by itself."""
     yield from typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
 

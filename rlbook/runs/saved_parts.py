@@ -30,7 +30,7 @@ _FLAGS = ("terminated", "truncated", "valid", "mask", "written")
 _LOG_PROBS = ("log_prob", "reference_log_prob")
 
 
-def check_parts(value: Any, where: str, observation: Space | None, action: Space | None) -> None:
+def check_parts(value: object, where: str, observation: Space | None, action: Space | None) -> None:
     """Raises StateError where a saved value holds a part that nobody could go on with.
 
     Args:
@@ -90,13 +90,13 @@ def _check_rollout(value: dict[str, Any], where: str) -> None:
 
 
 def _check_log_prob(
-    value: Any, where: str, action: Space | None, shape: Sequence[int] | None = None
+    value: object, where: str, action: Space | None, shape: Sequence[int] | None = None
 ) -> None:  # fmt: skip
     """`shape`: what it must have; None leaves that open."""
     if _kind(value) != "f" or (shape is not None and _shape(value) != tuple(shape)):
         raise StateError(f"{where} are no log-probabilities of these actions")
     most = LARGEST_LOG_PROB * max(1, math.prod(getattr(action, "shape", None) or ()))
-    if _size(value) and not -most <= float(value.min()) <= float(value.max()) <= most:
+    if _size(value) and not -most <= float(_least(value)) <= float(_most(value)) <= most:
         raise StateError(f"{where} holds a log-probability that no action that was drawn has")
 
 
@@ -121,7 +121,7 @@ def _check_steps(value: dict[str, Any], where: str, observation: Space, action: 
             raise StateError(f"{where}/{name} are no booleans, one for each action")
 
 
-def _check_actions(value: Any, space: Space, where: str) -> None:
+def _check_actions(value: object, space: Space, where: str) -> None:
     shape, trailing = _shape(value), space.shape or ()
     fits = len(shape) >= len(trailing) and shape[len(shape) - len(trailing) :] == tuple(trailing)
     if isinstance(space, spaces.Discrete):
@@ -134,7 +134,7 @@ def _check_actions(value: Any, space: Space, where: str) -> None:
         raise StateError(f"{where} holds what is no action of {str(space)[:80]}")
 
 
-def _check_observations(value: Any, space: Space, where: str, lead: tuple[int, ...]) -> None:
+def _check_observations(value: object, space: Space, where: str, lead: tuple[int, ...]) -> None:
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping) or set(value) != set(space.spaces):
             raise StateError(f"{where} is no observation of {str(space)[:80]}")
@@ -163,11 +163,11 @@ def _check_observations(value: Any, space: Space, where: str, lead: tuple[int, .
 # ---- arrays, tensors and numbers alike
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape(value: object) -> tuple[int, ...]:
     return tuple(getattr(value, "shape", ()))
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     return math.prod(_shape(value))
 
 
@@ -179,7 +179,7 @@ def _most(value: Any) -> float:
     return value.max() if hasattr(value, "max") else value
 
 
-def _dtype(value: Any) -> np.dtype | None:
+def _dtype(value: object) -> np.dtype | None:
     """That of an array, a tensor or a numpy scalar; None of anything else."""
     name = str(getattr(value, "dtype", "")).removeprefix("torch.")
     try:
@@ -188,7 +188,7 @@ def _dtype(value: Any) -> np.dtype | None:
         return None
 
 
-def _kind(value: Any) -> str | type:
+def _kind(value: object) -> str | type:
     """"f", "i", "b" of an array, a tensor or a numpy scalar; the type of anything else."""
     dtype = _dtype(value)
     return type(value) if dtype is None else dtype.kind

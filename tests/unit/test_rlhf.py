@@ -13,7 +13,8 @@ from closeness import assert_near, near, widths
 from gymnasium.vector import SyncVectorEnv
 
 import rlbook
-from rlbook.algorithms.policy.ppo import PPOConfig
+from rlbook.algorithms.policy import ppo
+from rlbook.algorithms.policy.ppo import PPOConfig, standardized
 from rlbook.errors import RequestError
 from rlbook.functional.advantages import whiten
 from rlbook.functional.divergences import adapted_kl_coef
@@ -46,13 +47,19 @@ def test_whitening_is_trls() -> None:
 
 
 @pytest.mark.parametrize("env", ["Maze-v0", "Addition-v0"])
-def test_the_rollouts_advantages_are_whitened_once_and_the_minibatches_are_left_alone(env: str) -> None:
+def test_the_rollouts_advantages_are_whitened_once_and_the_minibatches_are_left_alone(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     run = Run(Request.build("ppo", env, hyperparameters={"normalize_over": "rollout", "batch_size": 8, "epochs": 1}, **FAST))
     agent: Any = run.agent
-    update, weighed = agent.update, agent.weighed
+    update = agent.update
     agent.update = lambda batch: (seen.append(batch.advantage[batch.mask]), update(batch))[1]
-    agent.weighed = lambda rows: (before := rows.advantage.clone(), weighed(rows), seen.append((rows.advantage - before).abs().sum()))[1]
+
+    def counted(rows: Any, policy: Any, config: Any) -> Any:
+        before, after = rows.advantage.clone(), standardized(rows, policy, config)
+        seen.append((after.advantage - before).abs().sum())
+        return after
+
+    monkeypatch.setattr(ppo, "standardized", counted)
     source: Any = run._source
     source.interaction.start()
     agent.begin()
@@ -99,7 +106,7 @@ def test_the_penalty_follows_its_target_and_a_cut_run_goes_on_bit_for_bit(env: s
         assert logged[1][0] == near(expected, terms=4)
     rlbook.train("ppo", env, steps=steps // 2, anneal_learning_rate=False, folder=tmp_path / "run", **options)
     cut: Any = rlbook.load(tmp_path / "run").resume(steps=steps)
-    assert cut.agent.kl_coef == whole.agent.kl_coef != 0.1  # type: ignore[attr-defined]
+    assert cut.agent.penalty.coef == whole.agent.penalty.coef != 0.1  # type: ignore[attr-defined]
     assert arrays_of(cut) == arrays_of(whole)
 
 

@@ -38,7 +38,15 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Agent, Data, Metrics, Parts, State
-from rlbook.checks import at_least, bound, non_negative, positive, positive_int, positive_ints, unit_interval
+from rlbook.checks import (
+    at_least,
+    bound,
+    non_negative,
+    positive,
+    positive_int,
+    positive_ints,
+    unit_interval,
+)
 from rlbook.data.episodes import PairedBatch, RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import Average, given, per_token

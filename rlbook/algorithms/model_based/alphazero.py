@@ -57,7 +57,17 @@ from rlbook.algorithms.planning.search_tree import (
 )
 from rlbook.algorithms.planning.simulators import Snapshots
 from rlbook.algorithms.planning.table_model import TERMINATED, TableModel
-from rlbook.checks import at, at_least, bound, non_negative, one_of, positive, positive_int, positive_ints, unit_interval
+from rlbook.checks import (
+    at,
+    at_least,
+    bound,
+    non_negative,
+    one_of,
+    positive,
+    positive_int,
+    positive_ints,
+    unit_interval,
+)
 from rlbook.data.positions import Positions
 from rlbook.functional.policy_losses import cross_entropy_loss
 from rlbook.functional.schedules import Schedule

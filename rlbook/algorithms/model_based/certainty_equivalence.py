@@ -39,7 +39,15 @@ from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.algorithms.tabular.tabular_agent import table_shape
-from rlbook.checks import at_least, one_of, positive, positive_int, saved_array, saved_number, unit_interval
+from rlbook.checks import (
+    at_least,
+    one_of,
+    positive,
+    positive_int,
+    saved_array,
+    saved_number,
+    unit_interval,
+)
 from rlbook.envs.estimate import TransitionCounts
 from rlbook.envs.mdp import TabularMDP
 from rlbook.errors import TrainingError

@@ -45,7 +45,16 @@ from rlbook.algorithms.policy.pair_losses import (
     pair_loss,
 )
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import at_least, bound, non_negative, non_negative_int, number_in, one_of, positive, positive_int
+from rlbook.checks import (
+    at_least,
+    bound,
+    non_negative,
+    non_negative_int,
+    number_in,
+    one_of,
+    positive,
+    positive_int,
+)
 from rlbook.data.labelled import Labelled, LabelledBatch
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError

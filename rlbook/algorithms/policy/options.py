@@ -1,4 +1,6 @@
-"""Groups of hyper-parameters that several agents with a policy share; a config inherits the groups that it uses."""
+"""Groups of hyper-parameters that several agents with a policy share; a config inherits those that
+it uses.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook.agent import Agent, Frozen, Metrics, Parts, State, Step
-from rlbook.algorithms.policy.options import ScalingOptions
+from rlbook.algorithms.policy.options import PolicyOptions, ScalingOptions
 from rlbook.algorithms.policy.reference import (
     Observations,
     codec_of,
@@ -68,7 +68,7 @@ class PolicyAgent(Agent):
     without_reference: str = "where kl_coef is 0; set kl_coef, or leave it out"
 
     def __init__(
-        self, env: VectorEnv, config: Any, seed: int = 0, parts: Parts = Parts()
+        self, env: VectorEnv, config: PolicyOptions, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.group_size, self.codec = getattr(config, "group_size", 1), codec_of(env)
@@ -84,7 +84,8 @@ class PolicyAgent(Agent):
         self.reference = self.make_reference() if self.needs_reference(config) else None
         if parts.reference is not None and self.reference is None:
             raise RequestError(f"reference has no effect {self.without_reference}")
-        self.optimizer = self.make_optimizer([Group([self.policy])], at(config.learning_rate, 0.0))
+        rate = at(self.config.learning_rate, 0.0)
+        self.optimizer = self.make_optimizer([Group([self.policy])], rate)
         self.exploration = rng_for(seed, "exploration")
         self.shuffling = rng_for(seed, "minibatches")
         self.rollout_data = Rollout(self.policy.stores, parts.device)
@@ -105,7 +106,7 @@ class PolicyAgent(Agent):
         return adam(groups, rate, eps=self.config.adam_eps)
 
     @staticmethod
-    def needs_reference(config: Any) -> bool:
+    def needs_reference(config: PolicyOptions) -> bool:
         """Whether the policy is compared with a reference: a named one, or its first weights."""
         return False
 
@@ -255,11 +256,11 @@ class ActorCriticAgent(PolicyAgent):
     critic = True
 
     def __init__(
-        self, env: VectorEnv, config: Any, seed: int = 0, parts: Parts = Parts()
+        self, env: VectorEnv, config: PolicyOptions, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.rollout = self.policy.rollout
-        self.check_rollout(env, config.rollout_steps)
+        self.check_rollout(env, self.config.rollout_steps)
 
     def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
         """V of the environment's observations: [N, ...] → [N], in reward units."""

@@ -140,8 +140,9 @@ def ppo_loss(
             value, batch.value, batch.target, clip=config.clip_value, **batch.share
         )
     entropy = None if entropy is None else averaged(entropy, **batch.share)
+    kl = loss_penalty(log_prob, batch, config)
     total = regularised_loss(
-        policy_loss + config.value_coef * value_loss, entropy, loss_penalty(log_prob, batch, config),
+        policy_loss + config.value_coef * value_loss, entropy, kl,
         entropy_coef=config.entropy_coef, kl_coef=config.kl_coef,
     )  # fmt: skip
     if not diagnose or entropy is None:

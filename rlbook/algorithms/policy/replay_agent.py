@@ -24,7 +24,15 @@ from torch import Tensor, nn
 
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, Parts, State, Step
-from rlbook.checks import at, non_negative_int, positive, positive_fraction, positive_int, positive_ints, unit_interval
+from rlbook.checks import (
+    at,
+    non_negative_int,
+    positive,
+    positive_fraction,
+    positive_int,
+    positive_ints,
+    unit_interval,
+)
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.schedules import Schedule
 from rlbook.hyperparameters import Hyperparameters

@@ -67,7 +67,8 @@ def trpo_update(policy: Policy, batch: Batch, config: TRPOConfig) -> Metrics:
         old = policy.distributions(batch)
     surrogate, kl, _ = trpo_objective(policy, batch, old)
     gradient = flat_gradient(surrogate, parameters)
-    step = natural_step(gradient, flat_gradient(kl, parameters, create_graph=True), parameters, config)
+    kl_gradient = flat_gradient(kl, parameters, create_graph=True)
+    step = natural_step(gradient, kl_gradient, parameters, config)
     predicted = {"predicted_improvement": float(gradient @ step)}
     return predicted | line_search(policy, batch, old, step, float(surrogate.detach()), config)
 
@@ -90,9 +91,7 @@ def natural_step(
     gradient: Tensor, kl_gradient: Tensor, parameters: Sequence[Tensor], config: TRPOConfig
 ) -> Tensor:
     """d: the step along F⁻¹ g whose predicted KL is `max_kl`; [P] and [P] → [P]."""
-    product = partial(
-        fisher_vector_product, kl_gradient, parameters, damping=config.cg_damping
-    )
+    product = partial(fisher_vector_product, kl_gradient, parameters, damping=config.cg_damping)
     direction = conjugate_gradient(product, gradient, iterations=config.cg_iterations)
     return trust_region_step(direction, product(direction), config.max_kl)
 

@@ -39,7 +39,17 @@ from rlbook.algorithms.tabular.exploration import (
     settled,
 )
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Memory, Settings
-from rlbook.checks import ENDLESS, at_least, finite, non_negative, one_of, positive, positive_fraction, saved_array, unit_interval
+from rlbook.checks import (
+    ENDLESS,
+    at_least,
+    finite,
+    non_negative,
+    one_of,
+    positive,
+    positive_fraction,
+    saved_array,
+    unit_interval,
+)
 from rlbook.errors import TrainingError
 from rlbook.functional.schedules import Constant, Inverse, Linear, Schedule
 from rlbook.hyperparameters import Hyperparameters, counts_visits

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from rlbook.checks import at_least, bound, finite, non_negative, non_negative_int, positive, positive_int, positive_ints, unit_interval
+from rlbook.checks import (
+    at_least,
+    bound,
+    finite,
+    non_negative,
+    non_negative_int,
+    positive,
+    positive_int,
+    positive_ints,
+    unit_interval,
+)
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.hyperparameters import Hyperparameters
 
