@@ -134,7 +134,7 @@ def test_the_model_is_trained_before_the_first_update_and_then_every_so_often() 
 
 def test_an_agent_that_was_saved_trains_its_model_when_the_first_one_does() -> None:
     """At step 41 for the first time and again at 71, which is 30 later: a copy made in between isn't due either."""
-    agent, other = agent_in(steps=50), agent_in(steps=41, seed=1)
+    agent, other = agent_in(steps=50), agent_in(steps=20, seed=1)
     other.load_state_dict(agent.state_dict())
     for one in (agent, other):
         assert one.fitted_at == 41

@@ -112,6 +112,16 @@ def test_detail_7_advantages_are_standardised_within_each_minibatch(ready: Make)
         assert all(standard) if switch else not any(standard)
 
 
+def test_whitened_rewards_keep_their_mean(stage: Make, scripted: Make) -> None:
+    """With γ = 0 the critic's target is the reward: its distance from the mean divided by its deviation, and the mean as it was."""
+    theatre = stage("ppo", scripted(), whiten_reward=True, rollout_steps=12, gamma=0.0)
+    reward = np.concatenate([step.reward for step in theatre.collect(12)])
+    batch, _ = theatre.agent.prepare()
+    expected = (reward - reward.mean()) / np.sqrt(reward.var(ddof=1) + 1e-8) + reward.mean()
+    assert abs(reward.mean()) > 0.01
+    assert_near(batch.target, expected, dtype="float32", terms=reward.size, size=10.0)
+
+
 def test_the_critic_learns_returns_where_advantages_are_standardised_over_the_rollout(ready: Make) -> None:
     """The targets are advantage + value before the advantages are divided by their deviation."""
     raw, standardised = (ready(normalize_over=over)[1] for over in ("minibatch", "rollout"))
