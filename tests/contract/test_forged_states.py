@@ -31,6 +31,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": ("CartPole-v1", {"steps": 120, "num_envs": 2, "rollout_steps": 50}),
     "grpo": ("Addition-v0", {"steps": 20, "num_envs": 8, "group_size": 4, "model": {"hidden_size": 8, "intermediate_size": 8}}),
     "dyna_q": ("TicTacToe-v0", {"steps": 30}),
+    "alphazero": ("Maze-v0", {"steps": 120, "simulations": 2, "greedy_simulations": 2}),
 }  # fmt: skip
 
 
@@ -162,6 +163,10 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("source/env/rows/prompt", filled(10**9), "prompt must be in"),
         ("source/env/rows/lengths", filled(-1), "lengths must be in"),
         ("source/env/rng/0/uinteger", -1, "random generator"),
+    ],
+    "alphazero": [
+        ("agent/kept/obs", lambda kept: kept[:0], "an observation, a target and an outcome each"),
+        ("agent/optimizer/steps", filled(-5.0), "no number of steps"),
     ],
     "dyna_q": [
         ("source/rng/state/state", 1.5, "random generator"),

@@ -82,8 +82,8 @@ class RCE(PolicyAgent):
 
     @classmethod
     def walks_needed(cls, config: RCEConfig, minibatches: int) -> int:
-        """Random walks that so many minibatches are made of, each group read as often as in the default
-        budget; at least one minibatch's.
+        """Random walks that so many minibatches are made of, each group read as often as in the
+        default budget; at least one minibatch's.
         """
         groups = config.batch_size * minibatches // cls.budget["passes"]
         return config.candidates * max(config.batch_size, groups)

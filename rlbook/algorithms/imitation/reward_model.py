@@ -152,8 +152,8 @@ class RewardModel(Agent):
 
     @classmethod
     def walks_needed(cls, config: RewardModelConfig, minibatches: int) -> int:
-        """Random walks that so many minibatches are made of, each pair read as often as in the default
-        budget. A walk is in four pairs or more, of which some have equal returns or are held out.
+        """Random walks that so many minibatches are made of, each pair read as often as in the
+        default budget. A walk is in four pairs or more; some have equal returns or are held out.
         """
         pairs = max(config.batch_size, config.batch_size * minibatches // cls.budget["passes"])
         return max(2, -(-pairs // 2))
