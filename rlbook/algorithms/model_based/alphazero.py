@@ -286,7 +286,8 @@ class AlphaZero(SearchAgent):
         self.optimizer.load_state_dict(state["optimizer"])
         self.kept, self._random = Positions(**state["kept"]), bool(state["random"])
         if {len(rows) for rows in self.kept} != {len(self.kept.obs)}:
-            raise ValueError("the kept positions must have an observation, a target and an outcome each")
+            needed = "an observation, a target and an outcome each"
+            raise ValueError(f"the kept positions must have {needed}")
         self.estimates.center, self.estimates.deviation = state["standard"]
         self.episodes = state["episodes"]
         for rng, saved in zip((self.rng, self.sampling), state["rngs"], strict=True):
