@@ -4,8 +4,9 @@ beside the defaults that change a step."""
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -25,6 +26,7 @@ from rlbook.policies.optimizer import Adam, Group, adam
 from rlbook.runs.checkpoints import mark_best, read_best
 from rlbook.runs.comparison import LAST, compare
 from rlbook.runs.evaluating import evaluated
+from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.state_encoding import encode
 
 
@@ -185,6 +187,33 @@ def test_a_run_that_goes_on_remembers_its_best(tmp_path: Path) -> None:
     assert before is not None and best is not None and before[1] == best[1] == 3.0
     loaded: Any = rlbook.load(tmp_path / "run", checkpoint="best", algorithm=Scripted, env=Pays())
     assert loaded.steps == best[0] and rlbook.evaluate(loaded, episodes=2).mean == 3.0
+
+
+class Counting(Scripted):
+    """Logs how many steps it has seen; ends its run by a signal where it has seen `stop_at`."""
+
+    METRICS: ClassVar[dict[str, str]] = {"seen": "steps that it has seen"}
+    stop_at: ClassVar[int] = 0
+
+    def learn(self, step: Step) -> Metrics:
+        super().learn(step)
+        if self.seen == self.stop_at:
+            signal.raise_signal(signal.SIGINT)
+        return {"seen": float(self.seen)}
+
+
+def test_a_run_that_is_cut_between_two_reports_keeps_what_the_next_one_is_the_mean_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report every ten steps, five of them vector steps; the run is cut after the third of some."""
+    options: dict[str, Any] = {"steps": 1_000, "num_envs": 2, "eval_every": 0}
+    whole = rlbook.train(Counting, Pays(), **options)
+    monkeypatch.setattr(Counting, "stop_at", 26)
+    with pytest.raises(Interrupted):
+        rlbook.train(Counting, Pays(), folder=tmp_path / "run", **options)
+    run = rlbook.load(tmp_path / "run", algorithm=Counting, env=Pays()).resume()
+    assert [report["seen"] for report in run.metrics] == [report["seen"] for report in whole.metrics]
+    assert whole.metrics[2]["step"] == 30 and whole.metrics[2]["seen"] == 26.0, "(22 + 24 + 26 + 28 + 30) / 5"
 
 
 @pytest.mark.parametrize("told", ["nothing", "a step that was given up"])
