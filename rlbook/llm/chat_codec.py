@@ -71,7 +71,7 @@ class ChatCodec(Codec):
             self.check_text(message["content"])
         template = partial(self.template, **self.arguments)
         own = len(messages) - (messages[0]["role"] == "system")
-        return conversation(self.backend, template, self.ends, whole, first=len(whole) - own)
+        return conversation(self.backend, template, self.ends, whole, first=len(whole) - own, limit=self.limit)
 
 
 def chat_codec(

@@ -18,8 +18,9 @@ from rlbook.data.schemas import Conversation, Message
 
 
 def conversation(
-    backend: Any, template: Callable[..., str], ends: Sequence[int], messages: Sequence[Message], *, first: int = 0
-) -> Conversation:
+    backend: Any, template: Callable[..., str], ends: Sequence[int], messages: Sequence[Message], *, first: int = 0,
+    limit: int | None = None,
+) -> Conversation:  # fmt: skip
     """The ids of a chat, and which of them are the assistant's.
 
     Args:
@@ -28,12 +29,17 @@ def conversation(
         ends: ids that end a completion.
         messages: the chat; its last one is the assistant's.
         first: the message from which on answers count; those before are worked examples.
+        limit: tokens that a chat may have; None for any number. A longer one is not rendered turn by turn, which takes the square of its
+            length.
 
     Raises:
-        ValueError: the template writes an earlier turn otherwise than the last one, so that no part of the text is what was answered.
+        ValueError: more tokens than `limit`; or the template writes an earlier turn otherwise than the last one, so that no part of the
+            text is what was answered.
     """
     whole = template(list(messages), add_generation_prompt=False)
     encoding = backend.encode(whole, add_special_tokens=False)
+    if limit is not None and len(encoding.ids) > limit:
+        raise ValueError(f"the prompt and its answer have {len(encoding.ids)} tokens, and the model reads {limit}")
     counts = [False] * len(encoding.ids)
     for number, message in enumerate(messages):
         if message["role"] != "assistant" or number < first:

@@ -129,7 +129,7 @@ class Codec:
             return None
         for message in messages:
             self.check_text(message["content"])
-        return conversation(self.backend, self.template, self.ends, messages)
+        return conversation(self.backend, self.template, self.ends, messages, limit=self.limit)
 
     def check_text(self, text: str) -> None:
         """Raises ValueError where there is no token for a character of `text`."""

@@ -76,7 +76,9 @@ class Request:
         asked_for = {**settings, **variant, **(hyperparameters or {})}
         config = _config(agent, asked_for)
         needed = getattr(agent, "walks_needed", None)
-        if needed is not None and whole.steps and "walks" not in asked_for:    # written down: a resumed run has the same data
+        walks = whole.steps and asked.data is None and "walks" not in asked_for
+        if needed is not None and walks and not hasattr(recipe.make().unwrapped, "policy_kind"):     # of texts there are no walks
+            # written down: a resumed run has the same data
             config = dataclasses.replace(config, walks=min(config.walks, needed(config, whole.steps)))
         return cls(agent, recipe, whole, config, _plain(field_values(config)), dict(digests or {}))
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from closeness import assert_near, rounding_bound, widths
 
+import rlbook
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.data import Episode, Episodes, load
 from rlbook.data.episodes import collate
@@ -58,6 +59,26 @@ def test_the_mask_is_that_of_transformers_where_a_template_marks_its_turns() -> 
     found = conversation(codec.backend, template, codec.ends, CHAT)
     assert found.ids == told["input_ids"] and [int(own) for own in found.counts] == told["assistant_masks"]
     assert 0 < sum(found.counts) == len("2") + len("15") + 2
+
+
+def test_a_chat_that_is_too_long_is_rendered_once() -> None:
+    """Turn by turn would take the square of its length: hours for a row of 40 000 turns."""
+    codec, rendered = character_codec(), []
+
+    def template(messages: list[dict[str, str]], *, add_generation_prompt: bool = True) -> str:
+        rendered.append(len(messages))
+        return "1" * len(messages)
+
+    with pytest.raises(ValueError, match=r"^the prompt and its answer have 40000 tokens, and the model reads 4096$"):
+        conversation(codec.backend, template, codec.ends, CHAT * 10_000, limit=codec.limit)
+    assert rendered == [40_000]
+
+
+def test_a_file_with_a_chat_of_many_turns_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps({"messages": turns}) for turns in (CHAT, CHAT * 5_000)))
+    with pytest.raises(RequestError, match=r"rows\.jsonl, line 2: the prompt and its answer have \d+ tokens, and the model reads 4096$"):
+        rlbook.train("sft", "Addition-v0", data=str(path), steps=4)
 
 
 @pytest.mark.parametrize("system", [False, True])

@@ -462,3 +462,13 @@ def test_ppo_reaches_the_optimum_with_a_reward_learned_from_500_ranked_walks() -
 def test_far_pairs_are_told_apart_and_near_misses_are_not() -> None:
     run = rlbook.train("reward_model", "Addition-v0")
     assert next(report["held_out_accuracy"] for report in reversed(run.metrics) if "held_out_accuracy" in report) >= 0.9
+
+
+def test_a_budget_of_steps_is_no_number_of_walks_where_there_are_none(tmp_path: Path) -> None:
+    """Texts are not walked through, and recorded pairs are there already: `walks` is as it was, and so it is not refused."""
+    run = rlbook.train("reward_model", "Addition-v0", steps=2, eval_every=0)
+    assert run.steps == 2 and run.request.config.walks == RewardModel.Config().walks
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": "1+1=", "chosen": "2", "rejected": wrong}) for wrong in "3456789"))
+    run = rlbook.train("reward_model", "Addition-v0", data=str(path), steps=2, eval_every=0, batch_size=2)
+    assert run.steps == 2 and run.request.config.walks == RewardModel.Config().walks
