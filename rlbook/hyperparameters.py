@@ -144,7 +144,7 @@ def _members(hint: object) -> Iterator[Any]:
     yield from typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def check_moving(config: Any, name: str, switch: str, needs: Sequence[str]) -> None:
+def check_moving(config: object, name: str, switch: str, needs: Sequence[str]) -> None:
     """Checks a hyper-parameter that moves between `name`_min and `name`_max while `switch` is set.
 
     Args:
