@@ -293,7 +293,7 @@ def wrong_batch(observations: Any, space: Any, *, adapts: bool) -> str:
     return said
 
 
-def is_one(observation: Any, space: Any) -> bool:
+def is_one(observation: object, space: Any) -> bool:
     """Whether this is one observation of a numbered space, or of one of arrays; of other spaces anything is."""
     shape = getattr(space, "shape", ())
     if hasattr(space, "n") and not shape:
@@ -312,7 +312,7 @@ def _is_number(value: Any, start: int, count: int) -> bool:
         return False
 
 
-def wrong_one(observation: Any, space: Any, *, adapts: bool) -> str:
+def wrong_one(observation: object, space: Any, *, adapts: bool) -> str:
     """What to say where this is not one observation of `space`; `adapts` as for `wrong_batch`."""
     if hasattr(space, "n") and not getattr(space, "shape", ()):
         start = int(getattr(space, "start", 0))

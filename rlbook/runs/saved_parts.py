@@ -171,12 +171,12 @@ def _size(value: object) -> int:
     return math.prod(_shape(value))
 
 
-def _least(value: Any) -> float:
-    return value.min() if hasattr(value, "min") else value
+def _least(value: object) -> Any:
+    return getattr(value, "min", lambda: value)()
 
 
-def _most(value: Any) -> float:
-    return value.max() if hasattr(value, "max") else value
+def _most(value: object) -> Any:
+    return getattr(value, "max", lambda: value)()
 
 
 def _dtype(value: object) -> np.dtype | None:

@@ -13,8 +13,8 @@ estimated model are what TD(0) converges to when it replays the same steps for e
 fewer steps than learning from each one once, and far more arithmetic.
 
 Where the environment shows action masks, only allowed actions are taken, and the model has no
-others. What was never tried cannot be counted. `unseen` says what such a pair is worth: "zero", as if one
-stayed there for ever without reward, or "optimistic", the largest reward seen for ever, r_max / (1
+others. What was never tried cannot be counted. `unseen` says what such a pair is worth: "zero", as
+if one stayed there for ever without reward, or "optimistic", the largest reward seen for ever, r_max / (1
 - γ), so that the plan leads to what is unknown (R-max). With "zero" it is the random actions that
 explore.
 
@@ -130,7 +130,7 @@ class CertaintyEquivalence(Agent):
         planned = int(self._policy[observation])
         if action_mask is None or action_mask[planned]:
             return planned
-        return int(allowed[planned % len(allowed)])            # nothing is planned for this state yet
+        return int(allowed[planned % len(allowed)])       # nothing is planned for this state yet
 
     def begin(self) -> None:
         self._begins = True
