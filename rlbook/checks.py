@@ -19,7 +19,7 @@ from numbers import Integral, Real
 from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from rlbook.errors import RequestError
 from rlbook.functional.schedules import Schedule
@@ -293,7 +293,7 @@ def wrong_batch(observations: Any, space: Any, *, adapts: bool) -> str:
     return said
 
 
-def is_one(observation: object, space: Any) -> bool:
+def is_one(observation: ArrayLike, space: Any) -> bool:
     """Whether this is one observation of a numbered space, or of one of arrays; of other spaces anything is."""
     shape = getattr(space, "shape", ())
     if hasattr(space, "n") and not shape:
@@ -303,16 +303,16 @@ def is_one(observation: object, space: Any) -> bool:
     return np.shape(observation) == shape and np.asarray(observation).dtype.kind in "fiub"
 
 
-def _is_number(value: Any, start: int, count: int) -> bool:
+def _is_number(value: object, start: int, count: int) -> bool:
     if isinstance(value, bool | str | bytes):
         return False
     try:
-        return 0 <= operator.index(value) - start < count
+        return 0 <= operator.index(value) - start < count  # type: ignore[arg-type]
     except TypeError:                        # no whole number
         return False
 
 
-def wrong_one(observation: object, space: Any, *, adapts: bool) -> str:
+def wrong_one(observation: ArrayLike, space: Any, *, adapts: bool) -> str:
     """What to say where this is not one observation of `space`; `adapts` as for `wrong_batch`."""
     if hasattr(space, "n") and not getattr(space, "shape", ()):
         start = int(getattr(space, "start", 0))

@@ -14,9 +14,9 @@ fewer steps than learning from each one once, and far more arithmetic.
 
 Where the environment shows action masks, only allowed actions are taken, and the model has no
 others. What was never tried cannot be counted. `unseen` says what such a pair is worth: "zero", as
-if one stayed there for ever without reward, or "optimistic", the largest reward seen for ever, r_max / (1
-- γ), so that the plan leads to what is unknown (R-max). With "zero" it is the random actions that
-explore.
+if one stayed there for ever without reward, or "optimistic", the largest reward seen for ever,
+r_max / (1 - γ), so that the plan leads to what is unknown (R-max). With "zero" it is the random
+actions that explore.
 
 This is also how a planner works where an environment has no model: see
 `rlbook.runs.planning_models`.
