@@ -78,7 +78,7 @@ class _Rule:
     schedule: Literal["never", "may", "always"]
     counts_visits: bool = False
 
-    def checked(self, name: str, value: object) -> object:
+    def checked(self, name: str, value: float | str | Schedule | None) -> object:
         """The value as the config holds it. Raises ValueError with one sentence where it is not allowed."""
         assert self.kind is not None
         if self.schedule == "never" or value is None:
@@ -94,7 +94,7 @@ class _Rule:
         check(name, value, self.kind)
         return value
 
-    def _schedule(self, name: str, value: Any, kind: Kind) -> Schedule:
+    def _schedule(self, name: str, value: float | str | Schedule, kind: Kind) -> Schedule:
         """The number, text or schedule as a schedule, all of whose values are of this kind."""
         try:
             schedule = parse_schedule(value)
