@@ -123,6 +123,13 @@ def test_only_one_of_an_ablations_intervals_lies_beside_0(name: str, told: str) 
     assert [part["name"] for part in parts if not difference_holds_0(part["areas"], whole["areas"])] == [told]
 
 
+def test_a_learned_baseline_keeps_what_was_learned_more_often() -> None:
+    """docs/ladder.md: of five seeds three end at 250 to 360 without a baseline, and none below 490 with it."""
+    with_it, without = means("reinforce_learned"), means("reinforce_plain")
+    assert min(with_it) > 490 and sum(mean < 365 for mean in without) == 3
+    assert chance_of_being_above(with_it, without) < 0.05
+
+
 def test_ten_seeds_do_not_settle_whether_random_actions_make_a_better_recording() -> None:
     """docs/chapters/imitation.md: nine clones and five keep the pole up for 475 steps, which chance alone shows one time in seven."""
     found = [sum(mean >= 475 for mean in means(name)) for name in ("clone_cartpole", "clone_cartpole_greedy")]
