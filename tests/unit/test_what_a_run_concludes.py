@@ -23,7 +23,7 @@ from rlbook.algorithms.value.dqn import _crossed
 from rlbook.data.replay import Transitions
 from rlbook.interaction import playing
 from rlbook.policies.optimizer import Adam, Group, adam
-from rlbook.runs.checkpoints import mark_best, read_best
+from rlbook.runs.checkpoints import mark_best, read_best, read_best_file
 from rlbook.runs.comparison import LAST, compare
 from rlbook.runs.evaluating import evaluated
 from rlbook.runs.interrupts import Interrupted
@@ -227,7 +227,7 @@ def test_what_is_known_of_the_best_goes_back_with_the_run(told: str, tmp_path: P
     else:
         mark_best(tmp_path / "run", 60, 9.0)
     rlbook.load(tmp_path / "run", algorithm=Scripted, env=Pays()).resume(steps=80)
-    assert read_best(tmp_path / "run") == before
+    assert read_best(tmp_path / "run") == read_best_file(tmp_path / "run") == before
     assert rlbook.load(tmp_path / "run", checkpoint="best", algorithm=Scripted, env=Pays()).steps == before[0]
 
 
