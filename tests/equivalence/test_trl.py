@@ -58,7 +58,7 @@ def ours(log_prob: Tensor, old: Tensor, reference: Tensor, advantage: Tensor, im
     rows = advantage[:, None].expand(MASK.shape)
     held = reference if agent.config.kl_coef else None
     batch = Batch({}, torch.zeros(MASK.shape), old, MASK, advantage=rows, reference_log_prob=held, importance=importance)
-    batch.weight = agent.average()(MASK)
+    batch.weight = agent.config.averaging()(MASK)
     return agent.loss(batch).loss
 
 

@@ -13,6 +13,7 @@ from flat_parameters import flat_gradient
 from torch import Tensor
 
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
+from rlbook.algorithms.policy.ppo import PPO
 from rlbook.data.episodes import Episode, Groups
 from rlbook.data.refill import SpreadFilter, differ
 from rlbook.registry import VARIANTS
@@ -138,8 +139,13 @@ def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> 
     )
 
 
+def loss_of(agent: Any, batch: Any) -> Any:
+    """PPO's is a function of the policy, GRPO's a method."""
+    return agent.loss(agent.policy, batch, config=agent.settings) if isinstance(agent, PPO) else agent.loss(batch)
+
+
 def with_weight(agent: Any, batch: Any) -> Any:
-    batch.weight = agent.average()(batch.mask)
+    batch.weight = agent.config.averaging()(batch.mask)
     return batch
 
 
@@ -250,7 +256,7 @@ def test_the_penalty_in_the_loss_adds_its_own_gradient(stage: Make, scripted: Ma
         tilt(agent)
         theatre.round() if algorithm == "grpo" else theatre.collect(10)
         batch = with_weight(agent, agent.prepare()[0])
-        gradients[coef] = torch.autograd.grad(agent.loss(batch)[0], agent.policy.actor.weights)
+        gradients[coef] = torch.autograd.grad(loss_of(agent, batch)[0], agent.policy.actor.weights)
         x = agent.policy.evaluate(batch)[0] - batch.reference_log_prob
         k = torch.exp(-x) - 1 + x if estimator == "k3" else x**2 / 2                 # what has the gradient
         penalty = torch.autograd.grad(0.5 * k[batch.mask].mean(), agent.policy.actor.weights)
@@ -268,7 +274,7 @@ def test_the_penalty_in_the_reward_is_not_in_the_loss_as_well(stage: Make, scrip
     theatre = stage(algorithm, scripted(), num_envs=8, kl_coef=0.5, kl_in="reward", kl_estimator="k2", **options)
     tilt(theatre.agent)
     theatre.round() if algorithm == "grpo" else theatre.collect(10)
-    total, parts = theatre.agent.loss(with_weight(theatre.agent, theatre.agent.prepare()[0]))
+    total, parts = loss_of(theatre.agent, with_weight(theatre.agent, theatre.agent.prepare()[0]))
     assert total.item() == parts["policy_loss"].item()
 
 

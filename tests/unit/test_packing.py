@@ -50,7 +50,7 @@ def agent_for(**settings: Any) -> BehaviorCloning:
 
 def loss_and_gradients(agent: BehaviorCloning) -> tuple[torch.Tensor, list[torch.Tensor]]:
     batch = Episodes(TEXTS)[np.arange(5)]
-    batch.weight = agent.average()(batch.mask)
+    batch.weight = agent.config.averaging()(batch.mask)
     loss = agent.loss(batch).loss
     loss.backward()
     return loss.detach(), [parameter.grad for parameter in agent.policy.parameters() if parameter.grad is not None]

@@ -18,11 +18,13 @@ from torch import nn
 
 import rlbook
 from rlbook.agent import Agent, Metrics, State, Step
+from rlbook.algorithms.policy.ppo import ppo_loss
 from rlbook.algorithms.value.cql import conservative_gap
 from rlbook.algorithms.value.dqn import _crossed
 from rlbook.data.replay import Transitions
 from rlbook.interaction import playing
-from rlbook.policies.optimizer import Adam, Group, adam
+from rlbook.policies.optimizer import Adam, Group, LossOutput, adam
+from rlbook.registry import agent_class
 from rlbook.runs.checkpoints import mark_best, read_best, read_best_file
 from rlbook.runs.comparison import LAST, compare
 from rlbook.runs.evaluating import evaluated
@@ -263,15 +265,21 @@ def test_rmsprop_of_a2c_has_the_epsilon_that_is_named() -> None:
 
 
 @pytest.mark.parametrize(("kl", "epochs"), [(0.02, 4), (0.0201, 1), (0.025, 1)])
-def test_ppo_stops_as_soon_as_the_kl_is_above_its_target(kl: float, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent: Any = rlbook.train("ppo", "CartPole-v1", steps=64, num_envs=2, rollout_steps=8, eval_every=0, epochs=4, target_kl=0.02).agent
-    done: list[object] = []
-    one: dict[str, torch.Tensor] = {"approx_kl": torch.tensor(kl, dtype=torch.float64)}
-    monkeypatch.setattr(agent, "train_on", lambda minibatch, diagnose: done.append(minibatch) or one)
-    monkeypatch.setattr("rlbook.algorithms.policy.ppo.minibatches", lambda batch, size, rng: [batch])
-    monkeypatch.setattr(agent, "weighed", lambda minibatch: minibatch)
-    agent.update(range(10))
-    assert len(done) == epochs
+def test_ppo_stops_as_soon_as_the_kl_is_above_its_target(kl: float, epochs: int) -> None:
+    """Two minibatches an epoch, of which each says that the policy has moved so far."""
+    made = agent_class("ppo")
+    done: list[int] = []
+
+    class Told(made):  # type: ignore[misc, valid-type]
+        @staticmethod
+        def loss(policy: Any, batch: Any, **options: Any) -> LossOutput:
+            done.append(len(batch))
+            total, _ = ppo_loss(policy, batch, **options)
+            return LossOutput(total, {"approx_kl": torch.tensor(kl, dtype=torch.float64)})
+
+    options: dict[str, Any] = {"steps": 16, "num_envs": 2, "rollout_steps": 8, "batch_size": 8, "epochs": 4, "target_kl": 0.02}
+    rlbook.train(Told, "CartPole-v1", eval_every=0, **options)
+    assert done == [8] * (2 * epochs)
 
 
 @pytest.mark.parametrize(("train_every", "num_envs", "updates"), [(4, 3, 7), (5, 3, 6), (2, 3, 10)])
