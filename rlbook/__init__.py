@@ -64,14 +64,19 @@ class _AfterGymnasium:
 
     @classmethod
     def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """gymnasium as any other finder has it, once; None, as not found, for other modules."""
+        """gymnasium as any other finder has it; None, as not found, for other modules.
+
+        Whoever asks may only want to know whether it is installed, so this stays in place until
+        gymnasium has been imported.
+        """
         if fullname != "gymnasium":
             return None
-        sys.meta_path.remove(cls)  # type: ignore[arg-type]
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None:
-            _import_envs_after(spec.loader)
-        return spec
+        for finder in sys.meta_path:
+            spec = None if finder is cls else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                _import_envs_after(spec.loader)
+                return spec
+        return None
 
 
 def _import_envs_after(loader: Any) -> None:
@@ -79,6 +84,8 @@ def _import_envs_after(loader: Any) -> None:
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
+        if _AfterGymnasium in sys.meta_path:
+            sys.meta_path.remove(_AfterGymnasium)  # type: ignore[arg-type]
         importlib.import_module("rlbook.envs")
 
     loader.exec_module = exec_module

@@ -172,7 +172,8 @@ def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
         dims = len(space.shape)
         if dims != 1:
             notes.append(f"observation: an array of shape {space.shape}, read as one vector")
-        return math.prod(space.shape), lambda x: _flat(x, dims).astype(np.float32, copy=False)
+        narrows = space.dtype is not None and space.dtype.kind == "f" and space.dtype.itemsize > 4
+        return math.prod(space.shape), lambda x: _narrowed(_flat(x, dims)) if narrows else _flat(x, dims).astype(np.float32, copy=False)
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = [(key, *_vector(part, notes)) for key, part in _parts(space)]
         notes.append("observation: its parts joined into one vector")
@@ -187,6 +188,15 @@ def _parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, spaces.Space]]:
 def _flat(x: ArrayLike, dims: int) -> np.ndarray:
     x = np.asarray(x)
     return x.reshape(*x.shape[: x.ndim - dims], -1)
+
+
+def _narrowed(x: np.ndarray) -> np.ndarray:
+    """float64 → float32. Raises FloatingPointError at a number that is too large for it."""
+    with np.errstate(over="ignore"):
+        out = x.astype(np.float32)
+    if not np.isfinite(out).all():
+        raise FloatingPointError("observation", x[~np.isfinite(out)].flat[0])
+    return out
 
 
 def _one_hot(index: np.ndarray, radix: np.ndarray) -> np.ndarray:

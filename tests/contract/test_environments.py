@@ -343,9 +343,10 @@ def command(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "rlbook", *words], capture_output=True, text=True, check=False, **options)
 
 
-@pytest.mark.parametrize(
-    "imports", ["import gymnasium, rlbook", "import rlbook, gymnasium", "import rlbook, gymnasium.envs", "import rlbook.agent, gymnasium"]
-)
+@pytest.mark.parametrize("imports", [
+    "import gymnasium, rlbook", "import rlbook, gymnasium", "import rlbook, gymnasium.envs", "import rlbook.agent, gymnasium",
+    "import rlbook, importlib.util as i; i.find_spec('gymnasium'); i.find_spec('gymnasium'); import gymnasium",
+])  # fmt: skip
 def test_gymnasium_knows_the_ids_once_rlbook_is_imported(imports: str, tmp_path: Path) -> None:
     code = imports + (
         "; import sys; print(gymnasium.make('rlbook/Maze-v0').spec.id, {'torch', 'transformers'} & set(sys.modules));"

@@ -295,3 +295,26 @@ def test_a_subclass_that_changes_step_is_not_sampled_from_the_model_of_its_base(
     for env in (Doubled(), replaced):
         run = rlbook.train("q_learning", env, steps=60, eval_every=0)
         assert not any("model's tables" in note for note in run.notes)
+
+
+class Wide(gymnasium.Env):
+    """Shows float64, at the fifth step a number that float32 does not have."""
+
+    observation_space, action_space = spaces.Box(-1.0, 1.0, (2,), np.float64), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(2), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        return np.array([0.0, 1e300 if self.count == 5 else 0.5]), 1.0, self.count == 9, False, {}
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "alphazero"])
+def test_a_number_too_large_for_the_network_is_named(algorithm: str) -> None:
+    """It would be infinite there, and training would be said to have diverged many steps later."""
+    options = {"simulations": 3} if algorithm == "alphazero" else {"num_envs": 2}
+    with pytest.raises(rlbook.TrainingError, match=r"is not finite: 1e\+300$"):
+        rlbook.train(algorithm, Wide(), steps=100, eval_every=0, **options)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook.algorithms.planning.simulators import content
+from rlbook.errors import TrainingError
 from rlbook.functional.bandits import softmax
 from rlbook.policies.policy_value_network import PolicyValueNetwork
 
@@ -61,8 +62,21 @@ class NetworkEstimates:
         return self.center + self.deviation * value.numpy()
 
     def vector(self, observation: object) -> Tensor:
-        """As the network sees it: float32 [..., O]."""
-        return torch.from_numpy(np.asarray(self._encode(observation), dtype=np.float32))
+        """As the network sees it: float32 [..., O].
+
+        Raises:
+            TrainingError: a number is not finite, or is not in float32. What is shown in a
+                simulation has been seen by nobody else.
+        """
+        try:
+            seen = np.asarray(self._encode(observation), dtype=np.float32)
+            if not np.isfinite(seen).all():
+                raise FloatingPointError("observation", seen[~np.isfinite(seen)].flat[0])
+        except FloatingPointError as error:
+            raise TrainingError(
+                f"the observation of a simulated step is not finite: {error.args[1]}"
+            ) from None
+        return torch.from_numpy(seen)
 
     def standardise(self, returns: Tensor) -> None:
         """From now on the network learns returns by their mean and deviation among these."""
