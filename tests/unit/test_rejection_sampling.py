@@ -50,7 +50,7 @@ def test_with_rewards_of_0_and_1_it_is_reinforce_without_a_baseline() -> None:
     episodes = Episodes([Episode(states[i : i + 3], np.array([i % 4, 1, 2])) for i in range(4)], unit="episode")
     batch, returns = episodes[np.arange(4)], torch.tensor([1.0, 0.0, 1.0, 0.0])
     right = batch[kept(returns, 2, keep=None, least=1.0)]
-    right.weight = agent.average()(right.mask)
+    right.weight = agent.config.averaging()(right.mask)
     log_prob, _, _ = agent.policy.evaluate(batch, entropy=False)
     gradient = policy_gradient_loss(log_prob, returns[:, None].expand(4, 3), mask=batch.mask)
     assert_near(agent.loss(right).loss, 2 * gradient, terms=4 * 3 + widths(agent.policy))
