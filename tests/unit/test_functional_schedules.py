@@ -7,7 +7,7 @@ from closeness import near, rounding_bound
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlbook.functional.schedules import Constant, Cosine, Exponential, Linear, parse_schedule
+from rlbook.functional.schedules import Constant, Cosine, Exponential, Inverse, Linear, parse_schedule, scheduled
 
 number = st.floats(-1e6, 1e6)
 positive = st.floats(1e-6, 1e6)
@@ -73,3 +73,11 @@ def test_anything_else_is_refused_in_one_sentence(bad):
     with pytest.raises(ValueError, match="schedule must be") as refusal:
         parse_schedule(bad)
     assert "\n" not in str(refusal.value) and "got" in str(refusal.value)
+
+
+@pytest.mark.parametrize(("power", "count", "value"), [(1.0, 1, 2.0), (1.0, 4, 0.5), (0.5, 1, 2.0), (0.5, 4, 1.0), (0.75, 16, 0.25)])
+def test_an_inverse_schedule_falls_by_its_power(power: float, count: int, value: float) -> None:
+    """2 / N^p: of N = 4 the root is 2; of N = 16 the fourth root is 2, and its third power 8."""
+    found = parse_schedule(f"inverse(2.0, {power})")
+    assert isinstance(found, Inverse)
+    assert found(0.3, count) == scheduled(found.numbers, 0.9, count) == near(value)

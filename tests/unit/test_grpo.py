@@ -10,10 +10,10 @@ import pytest
 import torch
 from closeness import assert_near, near, rounding_bound, widths
 from flat_parameters import flat_gradient
+from steps import loss_of
 from torch import Tensor
 
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
-from rlbook.algorithms.policy.ppo import PPO
 from rlbook.data.episodes import Episode, Groups
 from rlbook.data.refill import SpreadFilter, differ
 from rlbook.registry import VARIANTS
@@ -137,11 +137,6 @@ def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> 
     assert_near(
         gradient, gradient_of(theatre.agent, again), terms=terms, size=gradient.norm().item()
     )
-
-
-def loss_of(agent: Any, batch: Any) -> Any:
-    """PPO's is a function of the policy, GRPO's a method."""
-    return agent.loss(agent.policy, batch, config=agent.settings) if isinstance(agent, PPO) else agent.loss(batch)
 
 
 def with_weight(agent: Any, batch: Any) -> Any:

@@ -13,6 +13,8 @@ from closeness import assert_near, near, widths
 from flat_parameters import flat_gradient
 from steps import loss_of, train_on
 
+from rlbook.seeding import rng_state
+
 Make = Callable[..., Any]
 AGENTS: dict[str, dict[str, Any]] = {
     "reinforce": {},
@@ -75,3 +77,14 @@ def test_a_bad_step_costs_at_most_the_dual_clip(stage: Make, scripted: Make, alg
         terms = len(batch) + widths(theatre.agent.policy)
         assert parts["policy_loss"].item() == near(loss, dtype="float32", terms=terms, size=2 * loss)     # ρ = e², to 2 ε
         assert bool(flat_gradient(theatre.agent.optimizer).any()) == (dual_clip is None)
+
+
+@pytest.mark.parametrize("algorithm", AGENTS)
+def test_a_saved_agents_generators_are_those_of_the_copy(stage: Make, scripted: Make, algorithm: str) -> None:
+    """What acts, and what shuffles; they are not the same."""
+    agent, other = (stage(algorithm, scripted(), num_envs=8, seed=seed, **AGENTS[algorithm]) for seed in (0, 1))
+    agent.learn(2)
+    other.agent.load_state_dict(agent.agent.state_dict())
+    for name in ("exploration", "shuffling"):
+        assert rng_state(getattr(other.agent, name)) == rng_state(getattr(agent.agent, name)), name
+    assert rng_state(agent.agent.exploration) != rng_state(agent.agent.shuffling)
