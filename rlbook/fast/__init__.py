@@ -8,7 +8,6 @@ FORMS = {
     "rlbook.algorithms.planning.policy_evaluation:PolicyEvaluation._sweep": "rlbook.fast.planning:policy_evaluation_sweep",
     "rlbook.algorithms.planning.value_iteration:ValueIteration._sweep": "rlbook.fast.planning:value_iteration_sweep",
     "rlbook.algorithms.policy.sac:SAC.train_on": "rlbook.fast.sac_step:train_on",
-    "rlbook.algorithms.value.dqn:DQN.train_on": "rlbook.fast.dqn_step:train_on",
     "rlbook.functional.policy_losses:clipped_surrogate_loss": "rlbook.fast.losses:clipped_surrogate_loss",
     "rlbook.llm.causal_lm:decoder": "rlbook.fast.llama:decoder",
     "rlbook.llm.causal_lm:hidden_states": "rlbook.fast.llama:hidden_states",
@@ -27,6 +26,7 @@ FORMS = {
 GRADIENTS = {
     "rlbook.algorithms.policy.a2c:a2c_loss": "rlbook.fast.a2c_step:step",
     "rlbook.algorithms.policy.ppo:ppo_loss": "rlbook.fast.ppo_step:step",
+    "rlbook.algorithms.value.dqn:dqn_loss": "rlbook.fast.dqn_step:step",
 }
 """Loss → a step down it: `step(optimizer, batch, max_grad_norm, *args, **kwargs)`, where the loss is `loss(*args, batch, **kwargs)`; it
 returns the diagnostics, or None, with nothing done, where it cannot vouch for the same result."""

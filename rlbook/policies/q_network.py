@@ -19,6 +19,7 @@ from rlbook.policies.image import ConvolutionalNetwork
 from rlbook.policies.mlp import MLP
 from rlbook.policies.noisy import NoisyMLP
 from rlbook.policies.policy import full_precision
+from rlbook.policies.values import ActionValue
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,13 @@ class QNetwork(nn.Module):
 
 def _through(layers: MLP | NoisyMLP, x: Tensor, rng: np.random.Generator | None) -> Tensor:
     return layers(x) if isinstance(layers, MLP) else layers(x, rng)
+
+
+def predict(network: ActionValue, obs: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+    """Q(s, ·) [B, A], or where a network has atoms their log-probabilities [B, A, K].
+
+    With a generator, a noisy network is under fresh noise.
+    """
+    if not isinstance(network, QNetwork):
+        return network(obs)
+    return (network if network.settings.support is None else network.log_prob)(obs, rng)

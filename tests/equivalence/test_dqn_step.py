@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 import torch
 from closeness import largest, rounding_bound
+from steps import train_on
 from torch import Tensor
 from torch.testing import assert_close
 
 from rlbook.agent import Step
-from rlbook.algorithms.value.dqn import DQN, DQNConfig
+from rlbook.algorithms.value.dqn import DQN, DQNConfig, dqn_loss
 from rlbook.data.rainbow_replay import Minibatch
 from rlbook.data.replay import Transitions
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
-from rlbook.policies.optimizer import Group, adam
+from rlbook.policies.optimizer import Group, LossOutput, adam
 
 pytestmark = pytest.mark.fast_form
 
@@ -31,10 +32,10 @@ RATE, EPS = 1e-2, 1e-3
 ROUNDING = rounding_bound("float64", terms=ROWS + 2 * (4 + 7 + 5), size=100.0) * RATE / EPS
 
 
-def agent_with(**settings: Any) -> Any:
+def agent_with(kind: type[DQN] = DQN, **settings: Any) -> Any:
     chosen: dict[str, Any] = {"hidden_sizes": (7, 5)} | settings
     config = DQNConfig(**chosen)
-    agent: Any = DQN(adapted_vector(DQN, Recipe.of("CartPole-v1"), 1, config), config, seed=1)
+    agent: Any = kind(adapted_vector(kind, Recipe.of("CartPole-v1"), 1, config), config, seed=1)
     agent.q.double()
     return with_optimizer(agent)
 
@@ -65,7 +66,7 @@ def steps(agent: Any, batch: Minibatch, count: int = 3) -> tuple[list[dict[str, 
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        metrics = [agent.train_on(batch) for _ in range(count)]
+        metrics = [train_on(agent, batch) for _ in range(count)]
     return metrics, torch.cat([p.detach().reshape(-1) for p in agent.q.parameters()]), bool(saved)
 
 
@@ -144,10 +145,20 @@ def test_what_is_put_into_the_network_counts(change: str) -> None:
 
 
 def test_a_loss_of_ones_own_counts() -> None:
-    agent, calls = agent_with(), []
-    agent.loss = lambda batch: (calls.append(len(batch)), DQN.loss(agent, batch))[1]
-    agent.train_on(minibatch())
-    assert calls == [ROWS]
+    calls: list[int] = []
+
+    def counting(q: Any, batch: Minibatch, **options: Any) -> LossOutput:
+        calls.append(len(batch))
+        return dqn_loss(q, batch, **options)
+
+    for kind in (DQN, type("OwnLoss", (DQN,), {"loss": staticmethod(counting)})):
+        agent = agent_with(kind)
+        agent.target.double()
+        if kind is DQN:
+            agent.loss = counting
+        agent.minibatches = lambda count: [minibatch()] * count
+        agent.update()
+    assert calls == [ROWS] * 2
 
 
 def test_a_row_that_is_not_finite_is_left_to_the_book() -> None:

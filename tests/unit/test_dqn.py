@@ -11,6 +11,7 @@ import pytest
 import torch
 from closeness import assert_near, near, widths
 from flat_parameters import flat_gradient, flat_weights
+from steps import train_on
 
 from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig
@@ -48,10 +49,10 @@ def transitions(size: int, rows: list[tuple[int, int, float, int, bool]]) -> Tra
     return Transitions(eye[list(s)], torch.tensor(a), torch.tensor(r, dtype=torch.float32), eye[list(s2)], torch.tensor(over))
 
 
-def train_on(agent: Any, batch: Transitions) -> list[float]:
+def train_on_rows(agent: Any, batch: Transitions) -> list[float]:
     agent.replay.sample = lambda size, rng: batch
     (minibatch,) = agent.minibatches(1)
-    metrics = agent.train_on(minibatch)
+    metrics = train_on(agent, minibatch)
     return [float(metrics[name]) for name in ("td_loss", "q", "grad_norm")]
 
 
@@ -63,7 +64,7 @@ def test_the_loss_is_the_hand_computed_one(fixtures: Any, double: bool, huber: b
     case = fixtures["losses"]["dqn"]
     agent = linear(case["q"] + case["q_online_next"], case["q"] + case["q_target_next"], gamma=case["gamma"], double=double, huber=huber)
     rows = [(i, case["a"][i], case["r"][i], 3 + i, bool(case["terminated"][i])) for i in range(3)]
-    loss, q, _ = train_on(agent, transitions(6, rows))
+    loss, q, _ = train_on_rows(agent, transitions(6, rows))
     half = 0.5 if name == "mse" else 1.0  # as Huber's
     assert loss == near(case[name] * half, dtype="float32", terms=6, size=40.0)
     assert q == near((2.0 + 0.5 + 3.0) / 3, dtype="float32", terms=3)
@@ -79,7 +80,7 @@ def test_one_hot_states_without_hidden_layers_are_a_table(fixtures: Any) -> None
     table = np.array(script["init_Q"])
     for s, a, r, s2, _, over in script["transitions(s,a,r,s',a',terminated)"]:
         before = agent.q.weights[0].detach().clone()
-        train_on(agent, transitions(3, [(s, a, r, s2, over)]))
+        train_on_rows(agent, transitions(3, [(s, a, r, s2, over)]))
         gradient = flat_gradient(agent.optimizer)[:6].view(2, 3)                              # ∂L/∂W
         error = r + (0.0 if over else script["gamma"] * table[s2].max()) - table[s, a]
         expected = np.zeros((2, 3))
@@ -101,7 +102,7 @@ def test_only_termination_stops_the_bootstrap(terminated: bool, truncated: bool,
     agent = linear([[0.0, 0.0], [3.0, 4.0]], gamma=0.9, huber=False, batch_size=1, learning_starts=100)
     one, two = np.array([[1.0, 0.0]], np.float32), np.array([[0.0, 1.0]], np.float32)
     agent.learn(Step(one, np.array([0]), np.ones(1, np.float32), two, np.array([terminated]), np.array([truncated]), np.array([True])))
-    loss = float(agent.train_on(next(agent.minibatches(1)))["td_loss"])
+    loss = float(train_on(agent, next(agent.minibatches(1)))["td_loss"])
     assert loss == near(0.5 * target**2, dtype="float32", terms=3)
 
 
@@ -209,7 +210,7 @@ def test_double_takes_the_online_networks_choice_at_the_target_networks_price() 
     """Online prefers action 0, worth 1 to the target network; the target network's own best is worth 10."""
     for double, target in ((True, 0.5 * 1.0), (False, 0.5 * 10.0)):
         agent = linear([[0.0, 0.0], [2.0, 1.0]], [[0.0, 0.0], [1.0, 10.0]], gamma=0.5, double=double, huber=False)
-        assert train_on(agent, transitions(2, [(0, 0, 0.0, 1, False)]))[0] == near(
+        assert train_on_rows(agent, transitions(2, [(0, 0, 0.0, 1, False)]))[0] == near(
             0.5 * target**2, dtype="float32", terms=2
         )
 
@@ -218,7 +219,7 @@ def test_no_gradient_flows_into_the_target() -> None:
     """The successor's own values stay, however much they would lower the loss."""
     for double in (True, False):
         agent = linear([[0.0, 0.0], [2.0, 1.0]], gamma=0.9, double=double)
-        train_on(agent, transitions(2, [(0, 0, 1.0, 1, False)]))
+        train_on_rows(agent, transitions(2, [(0, 0, 1.0, 1, False)]))
         gradient = flat_gradient(agent.optimizer)[:4].view(2, 2)
         assert gradient[0, 0] != 0 and not gradient[:, 1].any()
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 from closeness import assert_near, near
 from masked_doors import ENDS, GAMMA, LEADS_TO, OPEN, PAYS, Doors, exact_action_values
+from steps import loss_of
 
 from rlbook.agent import Step
 from rlbook.algorithms.model_based.cross_entropy import CategoricalPlans
-from rlbook.algorithms.value.dqn import DQN, DQNConfig
+from rlbook.algorithms.value.dqn import DQN, DQNConfig, dqn_target
 from rlbook.algorithms.value.gradient_td import GradientTD
 from rlbook.algorithms.value.semi_gradient_sarsa import SemiGradientSarsa, SemiGradientSarsaConfig
 from rlbook.data.rainbow_replay import Minibatch, RainbowReplay
@@ -22,6 +23,7 @@ from rlbook.functional.rainbow import best_next_distribution
 from rlbook.functional.schedules import Constant
 from rlbook.functional.value_losses import double_q_target, q_target
 from rlbook.interaction.action_masks import nth_allowed
+from rlbook.policies.q_network import predict
 
 MASK = torch.tensor([[True, False, True]])
 NEXT_Q, ONLINE = torch.tensor([[1.0, 5.0, 2.0]]), torch.tensor([[4.0, 9.0, 3.0]])
@@ -74,26 +76,28 @@ def doors(double: bool, distributional: bool = False) -> tuple[Any, Transitions]
 @pytest.mark.parametrize("double", [False, True])
 def test_the_exact_action_values_are_the_targets_fixed_point(double: bool) -> None:
     agent, rows = doors(double)
-    batch = Minibatch(rows, agent.predict(agent.target, rows.next_obs).detach())
+    batch = Minibatch(rows, predict(agent.target, rows.next_obs).detach())
     exact = exact_action_values()[ROOM, DOOR]
-    assert_near(agent.target_of(batch), exact, dtype="float32", terms=len(OPEN) + 2, size=BOTTOMLESS)
-    assert float(agent.loss(batch).metrics["td_loss"]) == near(0.0, dtype="float32", terms=len(OPEN) + 2, size=BOTTOMLESS)
+    assert_near(dqn_target(agent.q, batch, config=agent.config), exact, dtype="float32", terms=len(OPEN) + 2, size=BOTTOMLESS)
+    assert float(loss_of(agent, batch).metrics["td_loss"]) == near(0.0, dtype="float32", terms=len(OPEN) + 2, size=BOTTOMLESS)
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_a_distributional_target_does_not_depend_on_what_is_said_of_closed_doors(double: bool) -> None:
+def test_a_distributional_target_does_not_depend_on_what_is_said_of_closed_doors(
+    double: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent, rows = doors(double, distributional=True)
     closed = torch.tensor(~OPEN | ~OPEN.any(axis=1, keepdims=True))
 
     def loss(push: float) -> float:
         """`push`: what is added to the logits of the largest atom of closed doors."""
-        def pushed(network: Any, obs: torch.Tensor) -> torch.Tensor:
+        def pushed(network: Any, obs: torch.Tensor, rng: None = None) -> torch.Tensor:
             logits = network.log_prob(obs).clone()
             logits[..., -1] += push * closed[obs.argmax(-1)]
             return logits.log_softmax(-1)
 
-        agent.predict = pushed
-        return float(agent.loss(Minibatch(rows, pushed(agent.target, rows.next_obs).detach())).loss.detach())
+        monkeypatch.setattr("rlbook.algorithms.value.distributional_error.predict", pushed)
+        return float(loss_of(agent, Minibatch(rows, pushed(agent.target, rows.next_obs).detach())).loss.detach())
 
     assert loss(0.0) == loss(30.0)
 

@@ -14,9 +14,10 @@ import torch
 from closeness import assert_near, near, widths
 from gymnasium import spaces
 from scipy import stats
+from steps import loss_of
 
 from rlbook.agent import Step
-from rlbook.algorithms.value.dqn import DQN, DQNConfig
+from rlbook.algorithms.value.dqn import DQN, DQNConfig, dqn_loss, dqn_target
 from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.rainbow_replay import RainbowReplay
 from rlbook.errors import TrainingError
@@ -31,7 +32,7 @@ from rlbook.functional.rainbow import (
     n_step_reward,
 )
 from rlbook.policies.noisy import NoisyLinear, NoisyMLP
-from rlbook.policies.q_network import QNetwork, QSettings
+from rlbook.policies.q_network import QNetwork, QSettings, predict
 from rlbook.seeding import rng_for
 
 ALL: dict[str, Any] = {
@@ -178,7 +179,7 @@ def test_the_loss_weighs_its_rows() -> None:
     with torch.no_grad():
         q = agent.q(batch.rows.obs)[:, 0]
         target = batch.rows.reward + 0.99 * batch.next_q.amax(1)
-    output = agent.loss(replace(batch, weight=weight))
+    output = loss_of(agent, replace(batch, weight=weight))
     terms, size = len(batch) + widths(agent.q), float((q.abs() + target.abs()).max())
     assert_near(output.loss, (weight * 0.5 * (q - target) ** 2).sum() / len(batch), terms=terms, size=size**2)
     assert_near(output.metrics["error"], (q - target).abs(), terms=terms, size=size)
@@ -256,7 +257,7 @@ def test_the_target_of_three_steps(terminated: bool, truncated: bool, target: fl
     rows, discount = agent.replay.ahead.rows_at(np.array([0]))
     (batch,) = agent.minibatches(1)
     batch = replace(batch, rows=rows, discount=discount, next_q=torch.stack([rows.next_obs[:, 0] - 1, rows.next_obs[:, 0]], 1))
-    assert agent.target_of(batch).item() == near(target, dtype="float32", terms=4)
+    assert dqn_target(agent.q, batch, config=agent.config).item() == near(target, dtype="float32", terms=4)
 
 
 def test_one_step_is_the_ring_itself() -> None:
@@ -324,7 +325,12 @@ def test_every_pass_draws_noise_of_its_own() -> None:
     noise, batches = agent.noise, agent.minibatches(2)
     states = [noise.bit_generator.state]
     first = next(batches)
-    for pass_of in (lambda: None, lambda: agent.target_of(first), lambda: agent.predict(agent.q, first.rows.obs), lambda: next(batches)):
+    passes = (
+        lambda: dqn_target(agent.q, first, config=agent.config, noise=noise), lambda: predict(agent.q, first.rows.obs, noise),
+        lambda: dqn_loss(agent.q, first, config=agent.config, noise=noise), lambda: next(batches),
+    )  # fmt: skip
+    states.append(noise.bit_generator.state)
+    for pass_of in passes:
         pass_of()
         states.append(noise.bit_generator.state)
     assert all(left != right for left, right in pairwise(states))

@@ -30,29 +30,95 @@ as Stable-Baselines3's zoo trains CartPole; one draw of the noise serves all env
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import VectorEnv
+from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook.agent import Agent, Metrics, Parts, State, Step
+from rlbook.algorithms.value.distributional_error import distributional_error
 from rlbook.algorithms.value.dqn_config import DQNConfig
 from rlbook.checks import at
+from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.rainbow_replay import Minibatch, RainbowReplay
-from rlbook.fast_forms import has_fast_form
-from rlbook.functional import rainbow, value_losses
 from rlbook.functional.averages import averaged
+from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.policies.build import build_action_value
-from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.policies.optimizer import (
+    Group,
+    LossOutput,
+    Optimizer,
+    adam,
+    gradient_step,
+    mean_metrics,
+)
 from rlbook.policies.policy import as_array, full_precision
-from rlbook.policies.q_network import QNetwork, QSettings
+from rlbook.policies.q_network import QSettings, predict
 from rlbook.policies.values import ActionValue, greedy_actions
 from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+
+def dqn_update(
+    q: ActionValue, optimizer: Optimizer, batches: Iterable[Minibatch], config: DQNConfig, *,
+    noise: Generator | None = None, priorities: Priorities | None = None,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:  # fmt: skip
+    """A gradient step with each minibatch; returns the diagnostics of the last one.
+
+    Args:
+        q, optimizer: changed in place.
+        batches: drawn one after the other where priorities or noise change in between.
+        config: hyper-parameters.
+        noise: of the weights; None where they have none.
+        priorities: become the rows' errors; None where rows are drawn uniformly.
+        loss: of a minibatch, with "error" [B] for the priorities; None is `dqn_loss`.
+    """
+    step_loss = partial(loss or dqn_loss, q, config=config, noise=noise)
+    for batch in batches:
+        metrics = gradient_step(optimizer, step_loss, batch, max_grad_norm=config.max_grad_norm)
+        if priorities is not None and batch.places is not None:
+            priorities.update(batch.places, as_array(metrics.pop("error")))
+    return mean_metrics([metrics])
+
+
+@torch.no_grad()
+def dqn_target(
+    q: ActionValue, batch: Minibatch, *, config: DQNConfig, noise: Generator | None = None
+) -> Tensor:
+    """y of every transition: [B], in reward units."""
+    rows, gamma = batch.rows, config.gamma if batch.discount is None else batch.discount
+    reward, terminated, mask = rows.reward, rows.terminated, rows.next_action_mask
+    if not config.double:
+        return q_target(reward, terminated, batch.next_q, gamma, mask)
+    online = predict(q, rows.next_obs, noise)                                          # [B, A]
+    return double_q_target(reward, terminated, batch.next_q, online, gamma, mask)
+
+
+def dqn_loss(
+    q: ActionValue, batch: Minibatch, *, config: DQNConfig, noise: Generator | None = None
+) -> LossOutput:
+    """How far Q(s, a) of some rows is from its target; lower is better."""
+    if config.distributional:
+        value, error, metrics = distributional_error(q, batch, config=config, noise=noise)
+        loss = averaged(error, average=batch.average)
+    else:
+        values = full_precision(predict(q, batch.rows.obs, noise))                     # [B, A]
+        value = values.gather(1, batch.rows.action[:, None]).squeeze(1)                # [B]
+        target = dqn_target(q, batch, config=config, noise=noise)
+        value_loss = huber_loss if config.huber else squared_value_loss
+        loss = value_loss(value, target, average=batch.average)
+        error, metrics = (value - target).abs(), {}
+    metrics = {"td_loss": loss.detach(), "q": value.detach().mean(), **metrics}
+    if config.prioritized:
+        metrics["error"] = error.detach()                                              # [B]
+    return LossOutput(loss, metrics)
 
 
 class DQN(Agent):
@@ -64,6 +130,7 @@ class DQN(Agent):
     observations = "network"
     actions = "discrete"
     uses = ("model", "device")
+    loss = staticmethod(dqn_loss)
     METRICS = {
         "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, or with "
         "`distributional` the divergence in nats, last minibatch of the update",
@@ -142,85 +209,21 @@ class DQN(Agent):
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
         left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
         self.optimizer.learning_rate = at(self.config.learning_rate, self.progress) * left
-        for batch in self.minibatches(self.config.gradient_steps):
-            metrics = self.train_on(batch)
-            if self.replay.priorities is not None and batch.places is not None:
-                self.replay.priorities.update(batch.places, as_array(metrics.pop("error")))
+        metrics = dqn_update(
+            self.q, self.optimizer, self.minibatches(self.config.gradient_steps), self.config,
+            noise=self.noise, priorities=self.replay.priorities, loss=self.loss,
+        )  # fmt: skip
         epsilon = 0.0 if self.config.noisy else self.config.epsilon(self.progress)
-        return mean_metrics([metrics]) | {"epsilon": epsilon}
+        return metrics | {"epsilon": epsilon}
 
     def minibatches(self, count: int) -> Iterator[Minibatch]:
         """Random minibatches, one after the other where priorities or noise change in between."""
         config = self.config
         return self.replay.minibatches(
-            count, config.batch_size, lambda obs: self.predict(self.target, obs), self.sampling,
+            count, config.batch_size, partial(predict, self.target, rng=self.noise), self.sampling,
             beta=config.importance_exponent(self.progress),
             together=1 if config.prioritized or config.noisy else 64,
         )  # fmt: skip
-
-    def predict(self, network: ActionValue, obs: Tensor) -> Tensor:
-        """Q(s, ·) [B, A], or log-probabilities of returns [B, A, K]; under fresh noise, if any."""
-        if not isinstance(network, QNetwork):
-            return network(obs)
-        form = network.log_prob if self.config.distributional else network
-        return form(obs, self.noise)
-
-    @has_fast_form
-    def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
-        """One gradient step on a minibatch. Returns what `loss` tells, and "grad_norm"."""
-        limit = self.config.max_grad_norm
-        return gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit)
-
-    def loss(self, batch: Minibatch) -> LossOutput:
-        """How far Q(s, a) is from its target."""
-        if self.config.distributional:
-            return self.distributional_loss(batch)
-        values = full_precision(self.predict(self.q, batch.rows.obs))                  # [B, A]
-        q = values.gather(1, batch.rows.action[:, None]).squeeze(1)                    # [B]
-        target = self.target_of(batch)
-        form = value_losses.huber_loss if self.config.huber else value_losses.squared_value_loss
-        return self.told(form(q, target, average=batch.average), q, (q - target).abs())
-
-    def target_of(self, batch: Minibatch) -> Tensor:
-        """y of every transition: [B], in reward units."""
-        rows, gamma = batch.rows, self.config.gamma if batch.discount is None else batch.discount
-        if not self.config.double:
-            return value_losses.q_target(
-                rows.reward, rows.terminated, batch.next_q, gamma, rows.next_action_mask
-            )
-        with torch.no_grad():
-            online = self.predict(self.q, rows.next_obs)                               # [B, A]
-        return value_losses.double_q_target(
-            rows.reward, rows.terminated, batch.next_q, online, gamma, rows.next_action_mask
-        )
-
-    def distributional_loss(self, batch: Minibatch) -> LossOutput:
-        """How far the distribution of (s, a)'s return is from its target, in nats."""
-        assert isinstance(self.q, QNetwork)
-        rows, support = batch.rows, self.q.support
-        every = torch.arange(len(batch), device=rows.action.device)
-        log_prob = self.predict(self.q, rows.obs)[every, rows.action]                  # [B, K]
-        with torch.no_grad():
-            chooser = self.predict(self.q, rows.next_obs) if self.config.double else batch.next_q
-        chooser = rainbow.categorical_mean(chooser, support)                           # [B, A]
-        prob = rainbow.best_next_distribution(
-            batch.next_q, chooser, rows.next_action_mask
-        )                                                                              # [B, K]
-        gamma = self.config.gamma if batch.discount is None else batch.discount
-        successor = prob, rows.reward, rows.terminated, gamma, support
-        target = rainbow.categorical_projection(*successor)                            # [B, K]
-        error = rainbow.categorical_divergence(log_prob, target)                       # [B]
-        loss = averaged(error, average=batch.average)
-        told = self.told(loss, rainbow.categorical_mean(log_prob, support), error)
-        told.metrics["clipped_mass"] = rainbow.clipped_mass(*successor)
-        return told
-
-    def told(self, loss: Tensor, q: Tensor, error: Tensor) -> LossOutput:
-        """A loss, and of its rows [B] Q(s, a) and how far off each is, for the priorities."""
-        metrics = {"td_loss": loss.detach(), "q": q.detach().mean()}
-        if self.config.prioritized:
-            metrics["error"] = error.detach()
-        return LossOutput(loss, metrics)
 
     def state_dict(self) -> State:
         return {

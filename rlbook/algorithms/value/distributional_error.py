@@ -1,0 +1,53 @@
+"""The error of a distribution of returns, where DQN learns one in place of its mean.
+
+    log p(z | s, a) for K atoms z;   the target moves those of (s', a'), z → r + γ z, and shares
+    each out between the atoms beside it;   the error is KL(target ‖ p)
+
+Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, algorithm 1.
+"""
+
+from __future__ import annotations
+
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+from rlbook.algorithms.value.dqn_config import DQNConfig
+from rlbook.data.rainbow_replay import Minibatch
+from rlbook.functional.rainbow import (
+    best_next_distribution,
+    categorical_divergence,
+    categorical_mean,
+    categorical_projection,
+    clipped_mass,
+)
+from rlbook.policies.q_network import QNetwork, predict
+from rlbook.policies.values import ActionValue
+
+
+def distributional_error(
+    q: ActionValue, batch: Minibatch, *, config: DQNConfig, noise: Generator | None = None
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """How far the distribution of (s, a)'s return is from its target.
+
+    Args:
+        q: a `QNetwork` with atoms.
+        batch: B rows, with the log-probabilities of the target network.
+        config: hyper-parameters.
+        noise: of the weights; None where they have none.
+
+    Returns:
+        Q(s, a) [B], in reward units; the errors [B], in nats; and diagnostics.
+    """
+    assert isinstance(q, QNetwork)
+    rows, support = batch.rows, q.support
+    every = torch.arange(len(batch), device=rows.action.device)
+    log_prob = predict(q, rows.obs, noise)[every, rows.action]                         # [B, K]
+    with torch.no_grad():
+        chooser = predict(q, rows.next_obs, noise) if config.double else batch.next_q
+    chooser = categorical_mean(chooser, support)                                       # [B, A]
+    prob = best_next_distribution(batch.next_q, chooser, rows.next_action_mask)        # [B, K]
+    gamma = config.gamma if batch.discount is None else batch.discount
+    successor = prob, rows.reward, rows.terminated, gamma, support
+    error = categorical_divergence(log_prob, categorical_projection(*successor))       # [B]
+    return categorical_mean(log_prob, support), error, {"clipped_mass": clipped_mass(*successor)}
