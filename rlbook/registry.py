@@ -14,7 +14,7 @@ from gymnasium.spaces import Discrete
 from rlbook.agent import EXPECTED, Agent, Planner, Presets, preset_file, read_presets
 from rlbook.checks import did_you_mean, imported
 from rlbook.errors import RequestError
-from rlbook.interaction.action_masks import ACTION_MASK
+from rlbook.interaction.action_masks import ACTION_MASK, mask_table
 from rlbook.interaction.advice import check_advisable, check_comparable
 from rlbook.interaction.environments import Recipe, environments
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
@@ -269,10 +269,17 @@ def exact_planner(env: gymnasium.Env) -> tuple[Planner, TabularMDP]:
 
 
 def model_of(env: gymnasium.Env) -> TabularMDP:
-    """An environment's finite model. Raises NoModel where there is none, and ValueError where finding it would take more than seconds."""
+    """An environment's finite model, in which only the actions can be taken that the environment's own method `action_mask` allows.
+
+    Raises NoModel where there is none, and ValueError where finding it would take more than seconds.
+    """
     from rlbook.envs.mdp import TabularMDP
 
-    return TabularMDP.from_env(env, max_transitions=ENUMERATED)
+    model, shown = TabularMDP.from_env(env, max_transitions=ENUMERATED), env.observation_space
+    if not isinstance(shown, Discrete) or not model.observable or model.num_states != shown.n:
+        return model
+    allowed = mask_table(env, range(int(shown.start), int(shown.start + shown.n)))
+    return model if allowed is None or allowed.all() else model.with_actions(allowed)
 
 
 def table() -> dict[str, dict[str, str | None]]:

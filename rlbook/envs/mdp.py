@@ -196,6 +196,14 @@ class TabularMDP:
             observable=self.observable, entries=self._entries,
         )  # fmt: skip
 
+    def with_actions(self, allowed: np.ndarray) -> TabularMDP:
+        """The same model, of which only the `allowed` [S, A] bool actions can be taken; in terminal states, where nothing acts, all."""
+        rewards = np.where(allowed | self.terminal[:, None], self.rewards, -np.inf)
+        return TabularMDP(
+            self.transitions, rewards, self._continuing, self.initial, self.terminal,
+            observable=self.observable, entries=self._entries,
+        )  # fmt: skip
+
     def __deepcopy__(self, memo: dict[int, object]) -> TabularMDP:
         """The model itself: nothing changes it once it is made."""
         return self

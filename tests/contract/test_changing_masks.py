@@ -8,10 +8,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from closeness import rounding_bound
 from gymnasium import spaces
-from masked_doors import GAMMA, OPEN, Doors, exact_action_values
+from masked_doors import GAMMA, OPEN, Doors, DoorsTable, exact_action_values
 
 import rlbook
+from rlbook.algorithms.planning.value_iteration import ValueIteration
+from rlbook.envs.mdp import TabularMDP
 from rlbook.interaction.action_masks import UNUSED
 from rlbook.interaction.action_spaces import adapt_actions, joint_number
 from rlbook.registry import agent_class
@@ -145,3 +148,30 @@ def test_a_planner_samples_a_model_with_the_allowed_actions_alone() -> None:
     agent: Any = run.agent
     assert np.abs(agent.values() - exact_action_values().max(axis=1))[:4].max() <= agent.config.tolerance
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
+
+
+@pytest.mark.parametrize(
+    "name", ["value_iteration", "policy_iteration", "modified_policy_iteration", "prioritized_sweeping", "policy_evaluation"],
+)
+def test_planners_plan_with_what_the_environments_own_method_allows(name: str) -> None:
+    """A closed door pays best in the table."""
+    agent: Any = rlbook.train(name, DoorsTable(), eval_every=0, gamma=GAMMA).agent
+    if name != "policy_evaluation":          # policy iteration solves 6 equations with numbers up to 9, the others stop at their tolerance
+        bound = rounding_bound("float64", terms=36, size=9.0 / (1.0 - GAMMA)) if name == "policy_iteration" else agent.config.tolerance
+        assert np.abs(agent.values() - exact_action_values().max(axis=1))[:4].max() <= bound
+    assert np.isneginf(agent.action_values()[:4]).tolist() == (~OPEN[:4]).tolist()
+    assert OPEN[range(4), agent.greedy_policy()[:4]].all()
+
+
+def test_the_values_of_the_taxi_do_not_depend_on_its_masks() -> None:
+    """They forbid only what is never best: driving into walls, and calls for nobody."""
+    planned: Any = rlbook.train("value_iteration", "Taxi-v4", eval_every=0).agent
+    free = ValueIteration.solve(TabularMDP.from_env(rlbook.make("Taxi-v4")), gamma=planned.config.gamma)
+    assert np.abs(planned.values() - free.values()).max() <= 2 * planned.config.tolerance
+    assert np.isneginf(planned.action_values()).any() and np.isfinite(free.action_values()).all()
+
+
+@pytest.mark.parametrize("name", ["value_iteration", "policy_evaluation"])
+def test_a_planner_keeps_to_masks_that_it_could_not_plan_with(name: str) -> None:
+    run = rlbook.train(name, OneAllowed(), sampled_steps=200, eval_every=0)
+    assert len(rlbook.evaluate(run, episodes=5).returns) == 5

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import Metrics, Planner, State
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
@@ -191,10 +192,19 @@ class TablePlanner(Planner):
         """
         return self._current_policy().copy()
 
-    def act(self, observation: int, *, explore: bool = True) -> int:
-        """The greedy action; a planner has nothing to explore."""
+    def act(
+        self, observation: int, *, explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> int:  # fmt: skip
+        """The greedy action, or the best allowed one where a mask [A] forbids that; a planner has
+        nothing to explore.
+        """
         self.check_one(observation)
-        return int(self._current_policy()[observation])
+        planned = int(self._current_policy()[observation])
+        if action_mask is None or action_mask[planned]:
+            return planned
+        values = self._current_action_values()[observation]
+        return int(np.where(action_mask, values, -np.inf).argmax())
 
     def state_dict(self) -> State:
         progress = {
