@@ -18,6 +18,16 @@ def bound_loss(agent: Any, **options: Any) -> Callable[[Any], LossOutput]:
     return partial(agent.loss, agent.q, config=agent.config, noise=agent.noise, **options)
 
 
+def critic_loss_of(agent: Any, rows: Any) -> LossOutput:
+    """The loss of an agent's critics."""
+    return agent.critic_loss(agent.trained, rows, config=agent.config)
+
+
+def actor_loss_of(agent: Any, rows: Any) -> LossOutput:
+    """The loss of the policy of an agent with critics."""
+    return agent.actor_loss(agent.trained, rows, config=agent.config)
+
+
 def loss_of(agent: Any, rows: Any, **options: Any) -> LossOutput:
     """What the agent minimises, of some rows."""
     if hasattr(agent, "train_on"):                       # its loss is a method

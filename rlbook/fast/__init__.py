@@ -7,7 +7,7 @@ FORMS = {
         "rlbook.fast.planning:modified_policy_iteration_sweep",
     "rlbook.algorithms.planning.policy_evaluation:PolicyEvaluation._sweep": "rlbook.fast.planning:policy_evaluation_sweep",
     "rlbook.algorithms.planning.value_iteration:ValueIteration._sweep": "rlbook.fast.planning:value_iteration_sweep",
-    "rlbook.algorithms.policy.sac:SAC.train_on": "rlbook.fast.sac_step:train_on",
+    "rlbook.algorithms.policy.sac:sac_update": "rlbook.fast.sac_step:update",
     "rlbook.functional.policy_losses:clipped_surrogate_loss": "rlbook.fast.losses:clipped_surrogate_loss",
     "rlbook.llm.causal_lm:decoder": "rlbook.fast.llama:decoder",
     "rlbook.llm.causal_lm:hidden_states": "rlbook.fast.llama:hidden_states",

@@ -7,13 +7,22 @@ there, so each row is backpropagated through one of the two.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from rlbook.algorithms.policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.sac import LOG_STD, SAC
+from rlbook.algorithms.policy.sac import (
+    LOG_STD,
+    SACConfig,
+    SACNetworks,
+    Temperature,
+    sac_actor_loss,
+    sac_critic_loss,
+    sac_update,
+)  # fmt: skip
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, input_gradient, weights_of
 from rlbook.fast.modules import trains_plainly, untouched
@@ -23,46 +32,57 @@ from rlbook.functional.returns import td_target
 from rlbook.policies.critics import Critics, follow
 from rlbook.policies.distributions import Categorical, SquashedGaussian
 from rlbook.policies.mlp import MLP
-
-OWN = ("critic_loss", "actor_loss", "soft_value", "policy", "q_of", "target_entropy_of")
-"""What an agent of somebody else's making may have changed."""
+from rlbook.policies.optimizer import LossOutput, Optimizer
 
 
 @dataclass(frozen=True)
-class Networks:
-    """Their weights, layer by layer."""
+class SACStep:
+    """What a gradient step works with, once it is known that the plain one would use the same."""
 
-    actor: Weights
+    networks: SACNetworks
+    critic_optimizer: FlatAdam
+    actor_optimizer: FlatAdam
+    batch: Minibatch
+    config: SACConfig
+    actor: Weights               # layer by layer
     critics: list[Weights]
     target: list[Weights]
 
 
-def train_on(agent: SAC, batch: Minibatch) -> dict[str, Tensor]:
-    """The fast form of `SAC.train_on`, for ordinary MLPs on the CPU."""
-    networks = _networks(agent, batch)
-    if networks is None:
-        return SAC.train_on.plain(agent, batch)  # type: ignore[attr-defined]
+def update(
+    networks: SACNetworks, critic_optimizer: Optimizer, actor_optimizer: Optimizer, batch: Minibatch, config: SACConfig, *,
+    critic_loss: Callable[..., LossOutput] | None = None, actor_loss: Callable[..., LossOutput] | None = None,
+) -> dict[str, Tensor]:  # fmt: skip
+    """The fast form of `sac_update`, for ordinary MLPs on the CPU and SAC's own losses."""
+    step = None
+    if critic_loss in (None, sac_critic_loss) and actor_loss in (None, sac_actor_loss):
+        step = _known(networks, critic_optimizer, actor_optimizer, batch, config)
+    if step is None:
+        given = networks, critic_optimizer, actor_optimizer, batch, config
+        return sac_update.plain(*given, critic_loss=critic_loss, actor_loss=actor_loss)  # type: ignore[attr-defined]
     with torch.no_grad():
-        return (_step_discrete if agent.discrete else _step_box)(agent, batch, networks)
+        return _step_discrete(step) if networks.critics.discrete else _step_box(step)
 
 
-def _networks(agent: SAC, batch: Minibatch) -> Networks | None:
-    """The networks' weights, or None where they, their parameters or the rows ask for more."""
-    if any(getattr(getattr(agent, name), "__func__", None) is not getattr(SAC, name) for name in OWN):
+def _known(
+    networks: SACNetworks, critic_optimizer: Optimizer, actor_optimizer: Optimizer, batch: Minibatch, config: SACConfig
+) -> SACStep | None:
+    """The step, or None where the networks, their parameters or the rows ask for more."""
+    rows, temperature = batch.rows, networks.temperature
+    if (rows.action_mask is None) != (rows.next_action_mask is None):
         return None
-    if (batch.rows.action_mask is None) != (batch.rows.next_action_mask is None):
+    if type(actor_optimizer) is not FlatAdam or type(critic_optimizer) is not FlatAdam or type(temperature) is not Temperature:
         return None
-    obs, two = batch.rows.obs, agent.actor_optimizer
-    actor = weights_of(agent.actor, obs) if untouched(agent.actor) else None
-    critics, target = _several(agent.critics, obs), _several(agent.target, obs)
-    if actor is None or critics is None or target is None or type(two) is not FlatAdam or type(agent.critic_optimizer) is not FlatAdam:
+    actor = weights_of(networks.actor, rows.obs) if untouched(networks.actor) else None
+    critics, target = _several(networks.critics, rows.obs), _several(networks.target, rows.obs)
+    if actor is None or critics is None or target is None:
         return None
     trained = [weight for weights in critics for weight in weights]
-    if not trains_plainly(trained, agent.critic_optimizer.parameters):
+    if not trains_plainly(trained, critic_optimizer.parameters):
         return None
-    if not trains_plainly([*actor, agent.temperature.log_alpha], two.parameters) or obs.dtype != batch.rows.reward.dtype:
+    if not trains_plainly([*actor, temperature.log_alpha], actor_optimizer.parameters) or rows.obs.dtype != rows.reward.dtype:
         return None
-    return Networks(actor, critics, target)
+    return SACStep(networks, critic_optimizer, actor_optimizer, batch, config, actor, critics, target)
 
 
 def _several(critics: nn.Module, x: Tensor) -> list[Weights] | None:
@@ -74,13 +94,12 @@ def _several(critics: nn.Module, x: Tensor) -> list[Weights] | None:
     return known if len(known) == 2 else None
 
 
-def _critic_step(agent: SAC, x: Tensor, target: Tensor, critics: list[Weights], action: Tensor | None) -> dict[str, Tensor]:
+def _critic_step(step: SACStep, x: Tensor, target: Tensor, action: Tensor | None) -> dict[str, Tensor]:
     """One step of both critics on inputs x; ∂L/∂Q_k(s, a) = (Q_k - y) / B. `action`: which of the outputs, where there are several."""
-    optimizer = agent.critic_optimizer
-    assert isinstance(optimizer, FlatAdam)
+    optimizer = step.critic_optimizer
     optimizer.clear_gradient()
     loss, mean, share = 0.0, 0.0, len(optimizer.views) // 2
-    for number, weights in enumerate(critics):
+    for number, weights in enumerate(step.critics):
         *seen, q = forward_pass(x, "relu", weights)
         chosen = q[:, 0] if action is None else q.gather(1, action[:, None])[:, 0]
         error = chosen - target
@@ -92,52 +111,49 @@ def _critic_step(agent: SAC, x: Tensor, target: Tensor, critics: list[Weights], 
     return {"critic_loss": torch.as_tensor(loss), "q": torch.as_tensor(mean)}
 
 
-def _actor_step(
-    agent: SAC, batch: Minibatch, delta: Tensor, seen: list[Tensor], weights: Weights, value: Tensor, entropy: Tensor
-) -> dict[str, Tensor]:
-    """One step of the policy, with ∂L/∂output `delta`, and of log α, whose gradient is mean H - H̄."""
-    optimizer, loss, mean = agent.actor_optimizer, -value.mean(), entropy.mean()
-    assert isinstance(optimizer, FlatAdam)
+def _actor_step(step: SACStep, delta: Tensor, seen: list[Tensor], value: Tensor, entropy: Tensor) -> dict[str, Tensor]:
+    """One step of the policy, with ∂L/∂output `delta`, and of log α, whose gradient is mean H - H̄; then one of the target networks."""
+    networks, optimizer, loss, mean = step.networks, step.actor_optimizer, -value.mean(), entropy.mean()
     metrics = {"policy_loss": loss, "entropy": mean}
     if math.isfinite(loss):
         optimizer.clear_gradient()
-        backward_pass(delta, seen, weights, "relu", optimizer.views)
-        if agent.config.temperature is None:
-            optimizer.views[-1].fill_(mean - agent.target_entropy_of(batch.rows.action_mask))
-        metrics["temperature"] = torch.as_tensor(agent.alpha).reshape(()).to(loss)
+        backward_pass(delta, seen, step.actor, "relu", optimizer.views)
+        if step.config.temperature is None:
+            optimizer.views[-1].fill_(mean - networks.temperature.target_entropy(step.batch.rows.action_mask))
+        metrics["temperature"] = torch.as_tensor(networks.temperature.alpha).reshape(()).to(loss)
         optimizer.descend()
     else:                                                    # which rows are to blame, the book's own step knows
         with torch.enable_grad():
-            output = agent.actor_loss(batch)
+            output = sac_actor_loss(networks, step.batch, config=step.config)
             optimizer.step(output.loss)
         metrics = output.metrics
-    follow(agent.target, agent.critics, agent.config.tau)
+    follow(networks.target, networks.critics, step.config.tau)
     return metrics
 
 
-def _step_box(agent: SAC, batch: Minibatch, networks: Networks) -> dict[str, Tensor]:
+def _step_box(step: SACStep) -> dict[str, Tensor]:
     """With a = tanh u, u = μ + σ ε:   ∂L/∂u = (2 α a - (1 - a²) ∂Q/∂a) / B,   ∂L/∂μ = ∂L/∂u,   ∂L/∂log σ = σ ε ∂L/∂u - α / B."""
-    rows, alpha, count = batch.rows, agent.alpha, len(batch.rows.reward)
-    *seen, output = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", networks.actor)
+    batch, rows, alpha, count = step.batch, step.batch.rows, step.networks.temperature.alpha, len(step.batch.rows.reward)
+    *seen, output = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", step.actor)
     mean, raw = output.chunk(2, -1)
     log_std = raw.clamp(*LOG_STD)
     noise = torch.cat([batch.noise, batch.next_noise])
     action, log_prob = SquashedGaussian(mean, log_std).transform(noise)
 
     x = torch.cat([rows.next_obs, action[count:]], 1)
-    first, second = (forward_pass(x, "relu", weights)[-1][:, 0] for weights in networks.target)
+    first, second = (forward_pass(x, "relu", weights)[-1][:, 0] for weights in step.target)
     next_value = soft_value(torch.minimum(first, second), log_prob[count:], alpha)
-    target = td_target(rows.reward, rows.terminated, next_value, agent.config.gamma)
-    metrics = _critic_step(agent, torch.cat([rows.obs, rows.action], 1), target, networks.critics, None)
+    target = td_target(rows.reward, rows.terminated, next_value, step.config.gamma)
+    metrics = _critic_step(step, torch.cat([rows.obs, rows.action], 1), target, None)
 
     action, log_prob, log_std, noise = action[:count], log_prob[:count], log_std[:count], batch.noise
-    value, slope = _lower(torch.cat([rows.obs, action], 1), networks.critics, action.shape[1])
+    value, slope = _lower(torch.cat([rows.obs, action], 1), step.critics, action.shape[1])
     value = soft_value(value, log_prob, alpha)
     for_u = (2.0 * alpha * action - (1.0 - action * action) * slope) / count
     for_log_std = for_u * noise * log_std.exp() - alpha / count
     for_log_std.masked_fill_((raw[:count] < LOG_STD[0]) | (raw[:count] > LOG_STD[1]), 0.0)
     seen, delta = [each[:count] for each in seen], torch.cat([for_u, for_log_std], 1)
-    return metrics | _actor_step(agent, batch, delta, seen, networks.actor, value, -log_prob)
+    return metrics | _actor_step(step, delta, seen, value, -log_prob)
 
 
 def _lower(x: Tensor, critics: list[Weights], actions: int) -> tuple[Tensor, Tensor]:
@@ -153,21 +169,21 @@ def _lower(x: Tensor, critics: list[Weights], actions: int) -> tuple[Tensor, Ten
     return torch.minimum(*values), gradient
 
 
-def _step_discrete(agent: SAC, batch: Minibatch, networks: Networks) -> dict[str, Tensor]:
+def _step_discrete(step: SACStep) -> dict[str, Tensor]:
     """∂L/∂logit_a = -π(a) (f(a) - V) / B, with f = min Q - α log π and V = Σ π f."""
-    rows, alpha, count = batch.rows, agent.alpha, len(batch.rows.reward)
-    *seen, logits = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", networks.actor)
+    rows, alpha, count = step.batch.rows, step.networks.temperature.alpha, len(step.batch.rows.reward)
+    *seen, logits = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", step.actor)
     if rows.action_mask is not None and rows.next_action_mask is not None:             # both, or neither
         logits = masked_logits(logits, torch.cat([rows.action_mask, rows.next_action_mask]))
     log_probs = logits.log_softmax(-1)
-    first, second = (forward_pass(rows.next_obs, "relu", weights)[-1] for weights in networks.target)
+    first, second = (forward_pass(rows.next_obs, "relu", weights)[-1] for weights in step.target)
     next_value = expected_soft_value(torch.minimum(first, second), log_probs[count:], alpha)
-    target = td_target(rows.reward, rows.terminated, next_value, agent.config.gamma)
-    metrics = _critic_step(agent, rows.obs, target, networks.critics, rows.action)
+    target = td_target(rows.reward, rows.terminated, next_value, step.config.gamma)
+    metrics = _critic_step(step, rows.obs, target, rows.action)
 
-    first, second = (forward_pass(rows.obs, "relu", weights)[-1] for weights in networks.critics)
+    first, second = (forward_pass(rows.obs, "relu", weights)[-1] for weights in step.critics)
     q, log_probs = torch.minimum(first, second), log_probs[:count]
     value = expected_soft_value(q, log_probs, alpha)
     delta = log_probs.exp() * (value[:, None] - q + alpha * log_probs.masked_fill(log_probs == -math.inf, 0.0)) / count
     entropy = Categorical(logits[:count]).entropy()
-    return metrics | _actor_step(agent, batch, delta, [each[:count] for each in seen], networks.actor, value, entropy)
+    return metrics | _actor_step(step, delta, [each[:count] for each in seen], value, entropy)

@@ -29,8 +29,8 @@ class Critics(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         size, actions = math.prod(observation_space.shape or ()), action_size(action_space)
-        discrete = isinstance(action_space, spaces.Discrete)
-        inputs, outputs = (size, actions) if discrete else (size + actions, 1)
+        self.discrete = isinstance(action_space, spaces.Discrete)
+        inputs, outputs = (size, actions) if self.discrete else (size + actions, 1)
         sizes = (inputs, *hidden_sizes, outputs)
         self.networks = nn.ModuleList(
             MLP(sizes, generator, activation="relu", orthogonal=False) for _ in range(count)
@@ -42,6 +42,13 @@ class Critics(nn.Module):
         if action is None:
             return torch.stack(side_by_side(networks, obs))
         return torch.stack(side_by_side(networks, torch.cat([obs, action], -1))).squeeze(-1)
+
+    def evaluate(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Q(s, a) of given actions, int64 [B] or [B, A] of a box: [B, O] → [K, B]."""
+        if not self.discrete:
+            return self(obs, action)
+        q = self(obs)                                                                  # [K, B, A]
+        return q.gather(-1, action.expand(len(q), -1)[..., None]).squeeze(-1)
 
 
 @torch.no_grad()

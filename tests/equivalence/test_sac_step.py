@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from rlbook.algorithms.policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.sac import SAC, SACConfig
+from rlbook.algorithms.policy.sac import SAC, SACConfig, Temperature
 from rlbook.data.replay import Transitions
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
-from rlbook.policies.optimizer import Group, adam
+from rlbook.policies.optimizer import Group, LossOutput, adam
 
 pytestmark = pytest.mark.fast_form
 
@@ -27,9 +27,9 @@ ROWS = 33
 RATE, EPS = 1e-2, 1e-3
 
 
-def agent_with(env: str, **settings: Any) -> Any:
+def agent_with(env: str, kind: type[SAC] = SAC, **settings: Any) -> Any:
     config = SACConfig(**({"hidden_sizes": (7, 5), "buffer_size": 10} | settings))
-    agent: Any = SAC(adapted_vector(SAC, Recipe.of(env), 1, config), config, seed=1)
+    agent: Any = kind(adapted_vector(kind, Recipe.of(env), 1, config), config, seed=1)
     for network in agent.networks().values():
         network.double()
     return with_optimizers(agent)
@@ -156,13 +156,36 @@ def test_what_is_put_into_the_networks_counts(change: str) -> None:
     assert both(changed)
 
 
-@pytest.mark.parametrize("name", ["critic_loss", "actor_loss", "soft_value"])
+@pytest.mark.parametrize("name", ["critic_loss", "actor_loss"])
 def test_a_loss_of_ones_own_counts(name: str) -> None:
-    agent, calls = agent_with("Pendulum-v1"), []
-    plain = getattr(agent, name)
-    setattr(agent, name, lambda *given: (calls.append(name), plain(*given))[1])
-    agent.train_on(minibatch(agent))
-    assert calls
+    calls: list[int] = []
+
+    def counting(networks: Any, batch: Minibatch, **options: Any) -> LossOutput:
+        calls.append(len(batch.rows.reward))
+        return getattr(SAC, name)(networks, batch, **options)
+
+    for kind in (SAC, type("OwnLoss", (SAC,), {name: staticmethod(counting)})):
+        agent = agent_with("Pendulum-v1", kind)
+        if kind is SAC:
+            setattr(agent, name, counting)
+        agent.train_on(minibatch(agent))
+    assert calls == [ROWS] * 2
+
+
+def test_a_temperature_of_ones_own_counts() -> None:
+    """Twice α in everything that the temperature is asked for."""
+
+    class Hot(Temperature):
+        @property
+        def alpha(self) -> Tensor:
+            return 2 * self.log_alpha.detach().exp()
+
+    def changed() -> Any:
+        agent = agent_with("Pendulum-v1")
+        agent.temperature = Hot(agent.config, agent.num_actions, discrete=False).double()
+        return with_optimizers(agent)
+
+    assert both(changed)
 
 
 def test_a_row_that_is_not_finite_spoils_the_same_weights() -> None:

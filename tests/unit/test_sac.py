@@ -13,11 +13,12 @@ import pytest
 import torch
 from closeness import assert_near, near
 from scipy import integrate
+from steps import actor_loss_of, critic_loss_of
 from torch.testing import assert_close
 
 from rlbook.agent import Step
 from rlbook.algorithms.policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.sac import SAC, SACConfig
+from rlbook.algorithms.policy.sac import SAC, SACConfig, value_and_entropy
 from rlbook.data.replay import Transitions
 from rlbook.functional.maximum_entropy import expected_soft_value, log_slope_of_tanh, soft_value, temperature_loss
 from rlbook.policies.critics import follow
@@ -191,11 +192,11 @@ def test_discrete_targets_are_the_hand_computed_ones_and_only_termination_stops_
     v = 0.5 * (1 + 0.5 * math.log(2)) + 0.25 * (2 + 0.5 * math.log(4)) + 0.25 * (0 + 0.5 * math.log(4))
     y = 3.0 if terminated else 3.0 + 0.9 * v
     (batch,) = agent.minibatches(1)
-    loss, metrics = agent.critic_loss(batch)
+    loss, metrics = critic_loss_of(agent, batch)
     rounded = {"dtype": "float32", "terms": 12}                               # Q, V, y and the mean; 3 terms each
     assert loss.item() == near(0.5 * (2 - y) ** 2 + 0.5 * (10 - y) ** 2, **rounded)
     assert metrics["q"].item() == near(6.0, **rounded)
-    values = agent.actor_loss(batch).loss.item()                              # the critics' own min: (0, 2, 0)
+    values = actor_loss_of(agent, batch).loss.item()                              # the critics' own min: (0, 2, 0)
     assert values == near(-(0.25 * 2 + 0.5 * 1.5 * math.log(2)), **rounded)
 
 
@@ -207,7 +208,7 @@ def test_targets_in_a_box_are_the_hand_computed_ones() -> None:
     u = mean + std * 0.8
     a, log_prob = math.tanh(u), -0.5 * 0.8**2 - math.log(std) - 0.5 * math.log(2 * math.pi) - math.log(1 - math.tanh(u) ** 2)
     y = [1.0 + 0.5 * (min(2 * 0.5 + a, 0.5 + 3 * a) - 0.2 * log_prob), -1.0]
-    loss = agent.critic_loss(minibatch(some, [[0.0], [0.0]], [[0.8], [0.1]])).loss.item()
+    loss = critic_loss_of(agent, minibatch(some, [[0.0], [0.0]], [[0.8], [0.1]])).loss.item()
     q = [[1.0, 2.0], [0.25, -0.5]]
     expected = sum(0.5 * sum((x - t) ** 2 for x, t in zip(each, y, strict=True)) / 2 for each in q)
     assert loss == near(expected, dtype="float32", terms=12)                  # u, log π, y and the mean over rows
@@ -217,11 +218,11 @@ def test_no_gradient_flows_into_the_target_or_out_of_the_policys_loss_into_anyth
     agent = linear(BOX, [[1, 0], [0, 1]], [[2, 1], [1, 3]], [0.5, -1.0])
     batch = minibatch(rows([[1.0]], torch.tensor([[0.25]]), [1.0], [[0.5]], [False]), [[0.3]], [[0.8]])
     actor = [*agent.actor.parameters(), agent.temperature.log_alpha]
-    assert torch.autograd.grad(agent.critic_loss(batch).loss, actor, allow_unused=True) == (None,) * len(actor)
+    assert torch.autograd.grad(critic_loss_of(agent, batch).loss, actor, allow_unused=True) == (None,) * len(actor)
     assert not any(p.requires_grad for p in agent.target.parameters())
-    (for_alpha,) = torch.autograd.grad(agent.actor_loss(batch).loss, [agent.temperature.log_alpha])
+    (for_alpha,) = torch.autograd.grad(actor_loss_of(agent, batch).loss, [agent.temperature.log_alpha])
     with torch.no_grad():
-        entropy = agent.soft_value(agent.critics, batch.rows.obs, batch.noise)[1].mean()
+        entropy = value_and_entropy(agent.trained, agent.critics, batch.rows.obs, batch.noise)[1].mean()
     size = abs(entropy.item()) + 1.0
     assert for_alpha.item() == near(entropy.item() + 1.0, dtype="float32", terms=8, size=size)   # H̄ = -1 for one component
 
@@ -240,15 +241,15 @@ def test_the_targets_of_the_entropy_are_the_stated_ones() -> None:
         (DISCRETE, {}, 0.3 * math.log(3)), (BOX, {}, -1.0), (boxes, {}, -3.0), (boxes, {"target_entropy": 0.5}, 0.5),
     ):  # fmt: skip
         env: Any = Spaces(2, actions)
-        assert SAC(env, SACConfig(buffer_size=10, **config)).target_entropy == near(expected)
+        assert SAC(env, SACConfig(buffer_size=10, **config)).temperature.target_entropy() == near(expected)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
 def test_a_temperature_that_is_given_is_not_learned(temperature: float) -> None:
     """Not even 0, of which everything but the reward is left: V(s) = Σ π Q."""
     agent = linear(DISCRETE, [[0.0, 1.0, 2.0]] * 2, [[0.0, 1.0, 2.0]] * 2, [0.0, 0.0, 0.0], temperature=temperature)
-    loss = agent.actor_loss(minibatch(rows([[1.0]], [0], [0.0], [[1.0]], [False])))
-    assert agent.alpha == temperature and float(loss.metrics["temperature"]) == near(temperature, dtype="float32")
+    loss = actor_loss_of(agent, minibatch(rows([[1.0]], [0], [0.0], [[1.0]], [False])))
+    assert agent.temperature.alpha == temperature and float(loss.metrics["temperature"]) == near(temperature, dtype="float32")
     assert loss.loss.item() == near(-(1.0 + temperature * math.log(3.0)), dtype="float32", terms=6, size=3.0)
     loss.loss.backward()
     assert agent.temperature.log_alpha.grad in (None, 0.0)

@@ -66,7 +66,7 @@ class DDPG(DeterministicAgent):
         with torch.no_grad():
             next_q = self.target(rows.next_obs, self.actor_target(rows.next_obs).tanh())[0]
         target = td_target(rows.reward, rows.terminated, next_q, self.config.gamma)        # [B]
-        q = self.q_of(rows)[0]                                                         # [B]
+        q = self.critics.evaluate(rows.obs, rows.action)[0]                                                         # [B]
         loss = squared_value_loss(q, target)
         return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
 

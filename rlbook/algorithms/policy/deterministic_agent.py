@@ -56,4 +56,7 @@ class DeterministicAgent(ReplayAgent):
         return explored(action, uniform, self.config.exploration_noise)
 
     def networks(self) -> dict[str, nn.Module]:
-        return super().networks() | {"actor_target": self.actor_target}
+        return {
+            "actor": self.actor, "critics": self.critics, "target": self.target,
+            "actor_target": self.actor_target,
+        }  # fmt: skip

@@ -188,16 +188,9 @@ class ReplayAgent(Agent):
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         """One gradient step on a minibatch. Returns its diagnostics."""
 
-    def q_of(self, rows: Transitions) -> Tensor:
-        """What each critic says of the actions that were taken: [K, B], in reward units."""
-        if not self.discrete:
-            return self.critics(rows.obs, rows.action)
-        q = self.critics(rows.obs)                                                     # [K, B, A]
-        return q.gather(-1, rows.action.expand(len(q), -1)[..., None]).squeeze(-1)
-
+    @abstractmethod
     def networks(self) -> dict[str, nn.Module]:
         """What has weights to save, by name."""
-        return {"actor": self.actor, "critics": self.critics, "target": self.target}
 
     def optimizers(self) -> dict[str, Optimizer]:
         """By name."""

@@ -26,8 +26,9 @@ noise of exploring may be held for several steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -46,7 +47,8 @@ from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.policies.critics import Critics, follow
 from rlbook.policies.distributions import Categorical, SquashedGaussian, sample_categorical
-from rlbook.policies.optimizer import Group, LossOutput, adam
+from rlbook.policies.mlp import MLP
+from rlbook.policies.optimizer import Group, LossOutput, Optimizer, adam
 from rlbook.policies.policy import as_array
 from rlbook.policies.values import as_mask
 
@@ -54,6 +56,82 @@ TARGET_SHARE = 0.3
 """H̄ of discrete actions, as a share of the most there can be."""
 LOG_STD = (-20.0, 2.0)
 """The range of log σ."""
+
+
+@has_fast_form
+def sac_update(
+    networks: SACNetworks, critic_optimizer: Optimizer, actor_optimizer: Optimizer,
+    batch: Minibatch, config: SACConfig, *,
+    critic_loss: Callable[..., LossOutput] | None = None,
+    actor_loss: Callable[..., LossOutput] | None = None,
+) -> dict[str, Tensor]:  # fmt: skip
+    """A step down the critics' loss, one down the policy's, and one of the target networks.
+
+    Args:
+        networks, critic_optimizer, actor_optimizer: changed in place.
+        batch: B rows.
+        config: hyper-parameters.
+        critic_loss, actor_loss: of the rows; None is `sac_critic_loss` and `sac_actor_loss`.
+    """
+    critics = (critic_loss or sac_critic_loss)(networks, batch, config=config)
+    critic_optimizer.step(critics.loss)
+    actor = (actor_loss or sac_actor_loss)(networks, batch, config=config)
+    actor_optimizer.step(actor.loss)
+    follow(networks.target, networks.critics, config.tau)
+    return critics.metrics | actor.metrics
+
+
+def sac_critic_loss(networks: SACNetworks, batch: Minibatch, *, config: SACConfig) -> LossOutput:
+    """How far both critics are from their target; lower is better."""
+    rows, next_mask = batch.rows, batch.rows.next_action_mask
+    with torch.no_grad():
+        next_value, _ = value_and_entropy(
+            networks, networks.target, rows.next_obs, batch.next_noise, next_mask
+        )
+    target = td_target(rows.reward, rows.terminated, next_value, config.gamma)             # [B]
+    q = networks.critics.evaluate(rows.obs, rows.action)                               # [2, B]
+    loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
+    return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
+
+
+def sac_actor_loss(networks: SACNetworks, batch: Minibatch, *, config: SACConfig) -> LossOutput:
+    """Minus the value of the policy, and what sets the temperature; lower is better."""
+    rows, temperature = batch.rows, networks.temperature
+    value, entropy = value_and_entropy(
+        networks, networks.critics, rows.obs, batch.noise, rows.action_mask
+    )
+    loss = -value.mean()
+    metrics = {"policy_loss": loss.detach(), "entropy": entropy.detach().mean()}
+    if config.temperature is None:
+        target = temperature.target_entropy(rows.action_mask)
+        loss = loss + temperature_loss(temperature.log_alpha[0], entropy, target)
+    metrics["temperature"] = torch.as_tensor(temperature.alpha).reshape(()).to(loss)
+    return LossOutput(loss, metrics)
+
+
+def value_and_entropy(
+    networks: SACNetworks, critics: Critics, obs: Tensor, noise: Tensor,
+    action_mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """V(s) by the lower critic, in reward units, and the policy's entropy, in nats: [B] each."""
+    alpha = networks.temperature.alpha
+    pi = sac_policy(networks.actor, obs, action_mask, discrete=critics.discrete)
+    if isinstance(pi, Categorical):
+        q = critics(obs).amin(0)                                                       # [B, A]
+        return expected_soft_value(q, pi.log_probs, alpha), pi.entropy()
+    action, log_prob = pi.transform(noise)
+    return soft_value(critics(obs, action).amin(0), log_prob, alpha), -log_prob
+
+
+def sac_policy(
+    actor: MLP, obs: Tensor, action_mask: Tensor | None = None, *, discrete: bool
+) -> Categorical | SquashedGaussian:
+    """π(·|s) of states [B, O]; of discrete actions over those that a mask [B, A] allows."""
+    output = actor(obs)
+    if discrete:
+        return Categorical(masked_logits(output, action_mask))
+    mean, log_std = output.chunk(2, -1)
+    return SquashedGaussian(mean, log_std.clamp(*LOG_STD))
 
 
 @dataclass(frozen=True)
@@ -67,11 +145,43 @@ class SACConfig(ReplayConfig):
 
 
 class Temperature(nn.Module):
-    """α, as its logarithm."""
+    """α, as its logarithm, and the entropy H̄ at which it stays.
 
-    def __init__(self, alpha: float) -> None:
+    Args:
+        config: says what is given, and what is learned.
+        num_actions: A discrete actions, or components of an action.
+        discrete: which of the two.
+    """
+
+    def __init__(self, config: SACConfig, num_actions: int, *, discrete: bool) -> None:
         super().__init__()
-        self.log_alpha = nn.Parameter(torch.tensor([math.log(alpha)]))
+        self.log_alpha = nn.Parameter(torch.tensor([math.log(config.initial_temperature)]))
+        self.config, self.num_actions, self.discrete = config, num_actions, discrete
+
+    @property
+    def alpha(self) -> float | Tensor:
+        """α without gradient, in reward units per nat."""
+        fixed = self.config.temperature
+        return self.log_alpha.detach().exp() if fixed is None else fixed
+
+    def target_entropy(self, action_mask: Tensor | None = None) -> float | Tensor:
+        """H̄ of some states, the mean over masks [B, A], in nats."""
+        if self.config.target_entropy is not None:
+            return self.config.target_entropy
+        if not self.discrete:
+            return -float(self.num_actions)
+        if action_mask is None:
+            return TARGET_SHARE * math.log(self.num_actions)
+        return TARGET_SHARE * action_mask.sum(-1).to(self.log_alpha.dtype).log().mean()
+
+
+class SACNetworks(NamedTuple):
+    """What `sac_update` changes."""
+
+    actor: MLP
+    critics: Critics
+    target: Critics
+    temperature: Temperature
 
 
 class SAC(ReplayAgent):
@@ -80,6 +190,8 @@ class SAC(ReplayAgent):
     budget = {"steps": 50_000}
     Config = SACConfig
     actions = "scaled"
+    critic_loss = staticmethod(sac_critic_loss)
+    actor_loss = staticmethod(sac_actor_loss)
     METRICS = {
         "critic_loss": "Σ_k ½ mean (Q_k - y)² of the last minibatch, in squared reward units",
         "q": "mean of the critics' Q(s, a) there, in reward units, entropies included",
@@ -95,38 +207,16 @@ class SAC(ReplayAgent):
         discrete = hasattr(env.single_action_space, "n")
         super().__init__(env, config, seed, parts, critics=2, outputs=1 if discrete else 2)
         self.config: SACConfig = config
-        self.temperature = Temperature(config.initial_temperature).to(parts.device)
+        temperature = Temperature(config, self.num_actions, discrete=discrete)
+        self.temperature = temperature.to(parts.device)
         rate = at(config.learning_rate, 0.0)
         self.critic_optimizer = adam([Group([self.critics])], rate)
         self.actor_optimizer = adam([Group([self.actor, self.temperature])], rate)
-        self.target_entropy = config.target_entropy
-        if self.target_entropy is None:
-            most = math.log(self.num_actions)
-            self.target_entropy = TARGET_SHARE * most if discrete else -float(self.num_actions)
-
-    def target_entropy_of(self, action_mask: Tensor | None) -> float | Tensor:
-        """H̄ of some states, the mean over masks [B, A], in nats."""
-        assert self.target_entropy is not None
-        if action_mask is None or self.config.target_entropy is not None:
-            return self.target_entropy
-        allowed = action_mask.sum(-1).to(self.temperature.log_alpha.dtype)
-        return TARGET_SHARE * allowed.log().mean()
 
     @property
-    def alpha(self) -> float | Tensor:
-        """α without gradient, in reward units per nat."""
-        fixed = self.config.temperature
-        return self.temperature.log_alpha.detach().exp() if fixed is None else fixed
-
-    def policy(
-        self, obs: Tensor, action_mask: Tensor | None = None
-    ) -> Categorical | SquashedGaussian:
-        """π(·|s) of states [B, O]; of discrete actions over those that a mask [B, A] allows."""
-        output = self.actor(obs)
-        if self.discrete:
-            return Categorical(masked_logits(output, action_mask))
-        mean, log_std = output.chunk(2, -1)
-        return SquashedGaussian(mean, log_std.clamp(*LOG_STD))
+    def trained(self) -> SACNetworks:
+        """What an update changes."""
+        return SACNetworks(self.actor, self.critics, self.target, self.temperature)
 
     @torch.inference_mode()
     def choose(
@@ -134,7 +224,8 @@ class SAC(ReplayAgent):
         action_mask: NDArray[np.bool_] | None = None,
     ) -> np.ndarray:  # fmt: skip
         allowed = as_mask(action_mask, self.parts.device)
-        pi = self.policy(torch.from_numpy(observation), allowed)
+        obs = torch.from_numpy(observation)
+        pi = sac_policy(self.actor, obs, allowed, discrete=self.discrete)
         if uniform is None:
             return as_array(pi.mode())
         if isinstance(pi, Categorical):
@@ -142,50 +233,11 @@ class SAC(ReplayAgent):
         noise = torch.from_numpy(ndtri(uniform)).to(pi.before.mean)
         return as_array(pi.transform(noise)[0])
 
-    @has_fast_form
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
-        """A step down the critics' loss, one down the policy's, and the target network behind."""
-        critics = self.critic_loss(batch)
-        self.critic_optimizer.step(critics.loss)
-        actor = self.actor_loss(batch)
-        self.actor_optimizer.step(actor.loss)
-        follow(self.target, self.critics, self.config.tau)
-        return critics.metrics | actor.metrics
-
-    def critic_loss(self, batch: Minibatch) -> LossOutput:
-        """How far both critics are from their target."""
-        rows = batch.rows
-        with torch.no_grad():
-            next_value, _ = self.soft_value(
-                self.target, rows.next_obs, batch.next_noise, rows.next_action_mask
-            )
-        target = td_target(rows.reward, rows.terminated, next_value, self.config.gamma)    # [B]
-        q = self.q_of(rows)                                                            # [2, B]
-        loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
-        return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
-
-    def actor_loss(self, batch: Minibatch) -> LossOutput:
-        """Minus the value of the policy, and what sets the temperature."""
-        rows = batch.rows
-        value, entropy = self.soft_value(self.critics, rows.obs, batch.noise, rows.action_mask)
-        loss, alpha = -value.mean(), self.temperature.log_alpha[0]
-        metrics = {"policy_loss": loss.detach(), "entropy": entropy.detach().mean()}
-        if self.config.temperature is None:
-            target = self.target_entropy_of(rows.action_mask)
-            loss = loss + temperature_loss(alpha, entropy, target)
-        metrics["temperature"] = torch.as_tensor(self.alpha).reshape(()).to(loss)
-        return LossOutput(loss, metrics)
-
-    def soft_value(
-        self, critics: Critics, obs: Tensor, noise: Tensor, action_mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """V(s) by the lower critic, in reward units, and the entropy, in nats: [B] each."""
-        pi = self.policy(obs, action_mask)
-        if isinstance(pi, Categorical):
-            q = critics(obs).amin(0)                                                   # [B, A]
-            return expected_soft_value(q, pi.log_probs, self.alpha), pi.entropy()
-        action, log_prob = pi.transform(noise)
-        return soft_value(critics(obs, action).amin(0), log_prob, self.alpha), -log_prob
+        return sac_update(
+            self.trained, self.critic_optimizer, self.actor_optimizer, batch, self.config,
+            critic_loss=self.critic_loss, actor_loss=self.actor_loss,
+        )  # fmt: skip
 
     def networks(self) -> dict[str, nn.Module]:
-        return super().networks() | {"temperature": self.temperature}
+        return self.trained._asdict()

@@ -78,7 +78,7 @@ class TD3(DeterministicAgent):
             action = smoothed_action(action, noise, config.target_noise_clip)          # [B, A]
             next_q = self.target(rows.next_obs, action).amin(0)                        # [B]
         target = td_target(rows.reward, rows.terminated, next_q, config.gamma)         # [B]
-        q = self.q_of(rows)                                                            # [2, B]
+        q = self.critics.evaluate(rows.obs, rows.action)                                                            # [2, B]
         loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
         return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
 
