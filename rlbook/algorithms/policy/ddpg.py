@@ -19,18 +19,69 @@ last); no batch normalisation, no weight decay, and torch's first weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from rlbook.algorithms.policy.deterministic_agent import DeterministicAgent, DeterministicConfig
+from rlbook.algorithms.policy.deterministic_agent import (
+    DeterministicAgent,
+    DeterministicConfig,
+    DeterministicNetworks,
+    follow_both,
+)
 from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.functional.policy_losses import deterministic_policy_loss
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss
-from rlbook.policies.critics import follow
-from rlbook.policies.optimizer import LossOutput
+from rlbook.policies.optimizer import LossOutput, Optimizer
+
+
+def ddpg_update(
+    networks: DeterministicNetworks, critic_optimizer: Optimizer, actor_optimizer: Optimizer,
+    batch: Minibatch, config: DDPGConfig, *,
+    critic_loss: Callable[..., LossOutput] | None = None,
+    actor_loss: Callable[..., LossOutput] | None = None,
+) -> dict[str, Tensor]:  # fmt: skip
+    """A step down the critic's loss, one down the policy's, and one of the target networks.
+
+    Args:
+        networks, critic_optimizer, actor_optimizer: changed in place.
+        batch: B rows.
+        config: hyper-parameters.
+        critic_loss, actor_loss: of the rows; None is `ddpg_critic_loss` and `ddpg_actor_loss`.
+    """
+    critic = (critic_loss or ddpg_critic_loss)(networks, batch, config=config)
+    critic_optimizer.step(critic.loss)
+    actor = (actor_loss or ddpg_actor_loss)(networks, batch, config=config)
+    actor_optimizer.step(actor.loss)
+    follow_both(networks, config.tau)
+    return critic.metrics | actor.metrics
+
+
+def ddpg_critic_loss(
+    networks: DeterministicNetworks, batch: Minibatch, *, config: DeterministicConfig
+) -> LossOutput:
+    """How far Q(s, a) is from its target; lower is better."""
+    rows = batch.rows
+    with torch.no_grad():
+        next_action = networks.actor_target(rows.next_obs).tanh()                      # [B, A]
+        next_q = networks.target(rows.next_obs, next_action)[0]                        # [B]
+    target = td_target(rows.reward, rows.terminated, next_q, config.gamma)             # [B]
+    q = networks.critics.evaluate(rows.obs, rows.action)[0]                            # [B]
+    loss = squared_value_loss(q, target)
+    return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
+
+
+def ddpg_actor_loss(
+    networks: DeterministicNetworks, batch: Minibatch, *, config: DeterministicConfig
+) -> LossOutput:
+    """Minus what the first critic says of the policy's actions; lower is better."""
+    obs = batch.rows.obs
+    q = networks.critics(obs, networks.actor(obs).tanh())[0]                           # [B]
+    loss = deterministic_policy_loss(q)
+    return LossOutput(loss, {"policy_loss": loss.detach()})
 
 
 @dataclass(frozen=True)
@@ -44,6 +95,8 @@ class DDPG(DeterministicAgent):
     config: DDPGConfig
     Config = DDPGConfig
     num_critics = 1
+    critic_loss = staticmethod(ddpg_critic_loss)
+    actor_loss = staticmethod(ddpg_actor_loss)
     METRICS = {
         "critic_loss": "½ mean (Q - y)² of the last minibatch, in squared reward units",
         "q": "mean Q(s, a) there, in reward units",
@@ -51,27 +104,7 @@ class DDPG(DeterministicAgent):
     }
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
-        """A step down the critic's loss, one down the policy's, and the targets behind."""
-        critic = self.critic_loss(batch)
-        self.critic_optimizer.step(critic.loss)
-        actor = self.actor_loss(batch)
-        self.actor_optimizer.step(actor.loss)
-        follow(self.target, self.critics, self.config.tau)
-        follow(self.actor_target, self.actor, self.config.tau)
-        return critic.metrics | actor.metrics
-
-    def critic_loss(self, batch: Minibatch) -> LossOutput:
-        """How far Q(s, a) is from its target."""
-        rows = batch.rows
-        with torch.no_grad():
-            next_q = self.target(rows.next_obs, self.actor_target(rows.next_obs).tanh())[0]
-        target = td_target(rows.reward, rows.terminated, next_q, self.config.gamma)        # [B]
-        q = self.critics.evaluate(rows.obs, rows.action)[0]                                                         # [B]
-        loss = squared_value_loss(q, target)
-        return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
-
-    def actor_loss(self, batch: Minibatch) -> LossOutput:
-        """Minus what the critic says of the policy's actions."""
-        obs = batch.rows.obs
-        loss = deterministic_policy_loss(self.critics(obs, self.actor(obs).tanh())[0])
-        return LossOutput(loss, {"policy_loss": loss.detach()})
+        return ddpg_update(
+            self.trained, self.critic_optimizer, self.actor_optimizer, batch, self.config,
+            critic_loss=self.critic_loss, actor_loss=self.actor_loss,
+        )  # fmt: skip

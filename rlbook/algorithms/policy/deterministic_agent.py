@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from rlbook.agent import Parts
 from rlbook.algorithms.policy.replay_agent import ReplayAgent, ReplayConfig, explored
 from rlbook.checks import at, non_negative
 from rlbook.functional.schedules import Schedule
+from rlbook.policies.critics import Critics, follow
+from rlbook.policies.mlp import MLP
 from rlbook.policies.optimizer import Group, adam
 from rlbook.policies.policy import as_array
 
@@ -27,6 +29,21 @@ class DeterministicConfig(ReplayConfig):
     learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
     # σ of the noise when acting, where the box is [-1, 1]
     exploration_noise: Annotated[float, non_negative] = 0.1
+
+
+class DeterministicNetworks(NamedTuple):
+    """What an update changes."""
+
+    actor: MLP
+    critics: Critics
+    target: Critics
+    actor_target: MLP
+
+
+def follow_both(networks: DeterministicNetworks, tau: float) -> None:
+    """Moves the target networks of the critics and of the policy by a share τ towards them."""
+    follow(networks.target, networks.critics, tau)
+    follow(networks.actor_target, networks.actor, tau)
 
 
 class DeterministicAgent(ReplayAgent):
@@ -55,8 +72,10 @@ class DeterministicAgent(ReplayAgent):
         action = as_array(self.actor(torch.from_numpy(observation)).tanh())
         return explored(action, uniform, self.config.exploration_noise)
 
+    @property
+    def trained(self) -> DeterministicNetworks:
+        """What an update changes."""
+        return DeterministicNetworks(self.actor, self.critics, self.target, self.actor_target)
+
     def networks(self) -> dict[str, nn.Module]:
-        return {
-            "actor": self.actor, "critics": self.critics, "target": self.target,
-            "actor_target": self.actor_target,
-        }  # fmt: skip
+        return self.trained._asdict()

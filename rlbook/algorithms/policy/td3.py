@@ -20,20 +20,66 @@ have the factor ½.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from rlbook.algorithms.policy.deterministic_agent import DeterministicAgent, DeterministicConfig
+from rlbook.algorithms.policy.ddpg import ddpg_actor_loss
+from rlbook.algorithms.policy.deterministic_agent import (
+    DeterministicAgent,
+    DeterministicConfig,
+    DeterministicNetworks,
+    follow_both,
+)
 from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.checks import non_negative, positive_int
-from rlbook.functional.policy_losses import deterministic_policy_loss
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import smoothed_action, squared_value_loss
-from rlbook.policies.critics import follow
-from rlbook.policies.optimizer import LossOutput
+from rlbook.policies.optimizer import LossOutput, Optimizer
+
+
+def td3_update(
+    networks: DeterministicNetworks, critic_optimizer: Optimizer, actor_optimizer: Optimizer,
+    batch: Minibatch, config: TD3Config, updates: int, *,
+    critic_loss: Callable[..., LossOutput] | None = None,
+    actor_loss: Callable[..., LossOutput] | None = None,
+) -> dict[str, Tensor]:  # fmt: skip
+    """A step down the critics' loss; every d-th time one down the policy's, and one of the targets.
+
+    Args:
+        networks, critic_optimizer, actor_optimizer: changed in place.
+        batch: B rows.
+        config: hyper-parameters.
+        updates: how many there were, this one included.
+        critic_loss, actor_loss: of the rows; None is `td3_critic_loss` and `ddpg_actor_loss`.
+    """
+    critics = (critic_loss or td3_critic_loss)(networks, batch, config=config)
+    critic_optimizer.step(critics.loss)
+    if updates % config.policy_delay:
+        return critics.metrics
+    actor = (actor_loss or ddpg_actor_loss)(networks, batch, config=config)
+    actor_optimizer.step(actor.loss)
+    follow_both(networks, config.tau)
+    return critics.metrics | actor.metrics
+
+
+def td3_critic_loss(
+    networks: DeterministicNetworks, batch: Minibatch, *, config: TD3Config
+) -> LossOutput:
+    """How far both critics are from their target; lower is better."""
+    rows = batch.rows
+    with torch.no_grad():
+        noise = config.target_noise * batch.next_noise
+        action = networks.actor_target(rows.next_obs).tanh()
+        action = smoothed_action(action, noise, config.target_noise_clip)              # [B, A]
+        next_q = networks.target(rows.next_obs, action).amin(0)                        # [B]
+    target = td_target(rows.reward, rows.terminated, next_q, config.gamma)             # [B]
+    q = networks.critics.evaluate(rows.obs, rows.action)                               # [2, B]
+    loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
+    return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
 
 
 @dataclass(frozen=True)
@@ -50,6 +96,8 @@ class TD3(DeterministicAgent):
     config: TD3Config
     Config = TD3Config
     num_critics = 2
+    critic_loss = staticmethod(td3_critic_loss)
+    actor_loss = staticmethod(ddpg_actor_loss)
     METRICS = {
         "critic_loss": "Σ_k ½ mean (Q_k - y)² of the last minibatch, in squared reward units",
         "q": "mean of the critics' Q(s, a) there, in reward units",
@@ -57,33 +105,7 @@ class TD3(DeterministicAgent):
     }
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
-        """A step down the critics' loss; every d-th time one down the policy's, and the targets
-        behind."""
-        critics = self.critic_loss(batch)
-        self.critic_optimizer.step(critics.loss)
-        if self.updates % self.config.policy_delay:
-            return critics.metrics
-        actor = self.actor_loss(batch)
-        self.actor_optimizer.step(actor.loss)
-        follow(self.target, self.critics, self.config.tau)
-        follow(self.actor_target, self.actor, self.config.tau)
-        return critics.metrics | actor.metrics
-
-    def critic_loss(self, batch: Minibatch) -> LossOutput:
-        """How far both critics are from their target."""
-        rows, config = batch.rows, self.config
-        with torch.no_grad():
-            noise = config.target_noise * batch.next_noise
-            action = self.actor_target(rows.next_obs).tanh()
-            action = smoothed_action(action, noise, config.target_noise_clip)          # [B, A]
-            next_q = self.target(rows.next_obs, action).amin(0)                        # [B]
-        target = td_target(rows.reward, rows.terminated, next_q, config.gamma)         # [B]
-        q = self.critics.evaluate(rows.obs, rows.action)                                                            # [2, B]
-        loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
-        return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
-
-    def actor_loss(self, batch: Minibatch) -> LossOutput:
-        """Minus what the first critic says of the policy's actions."""
-        obs = batch.rows.obs
-        loss = deterministic_policy_loss(self.critics(obs, self.actor(obs).tanh())[0])
-        return LossOutput(loss, {"policy_loss": loss.detach()})
+        return td3_update(
+            self.trained, self.critic_optimizer, self.actor_optimizer, batch, self.config,
+            self.updates, critic_loss=self.critic_loss, actor_loss=self.actor_loss,
+        )  # fmt: skip
