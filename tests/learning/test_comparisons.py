@@ -102,6 +102,8 @@ def test_replay_saves_steps_on_the_pendulum() -> None:
         ("q_learning_cliff", "sarsa_cliff"), ("q_learning_cliff", "expected_sarsa_cliff"),
         # docs/chapters/imitation.md and offline.md: an expert who is asked, and values of what was not tried held down
         ("dagger_slippery", "clone_slippery"), ("cql_cliff", "fitted_q_cliff"),
+        # docs/algorithms/dpo.md: with the NLL term the model knows more than before, without it much is lost
+        ("dpo_nll_round", "addition_before"), ("addition_before", "dpo_plain_round"),
     ],
 )  # fmt: skip
 def test_what_a_page_calls_better_was_measured_to_be(better: str, worse: str) -> None:
@@ -121,6 +123,11 @@ def test_only_one_of_an_ablations_intervals_lies_beside_0(name: str, told: str) 
     """docs/algorithms/dqn.md and docs/chapters/value-networks.md: of the other parts no effect was seen."""
     whole, *parts = RESULTS[name]["parts"]
     assert [part["name"] for part in parts if not difference_holds_0(part["areas"], whole["areas"])] == [told]
+
+
+def test_a_price_for_each_token_silences_the_model_where_it_is_divided_by_the_groups_deviation() -> None:
+    """docs/chapters/rewards.md: on each of five seeds; without the division none falls silent."""
+    assert means("price_of_length") == [0.0] * 5 and min(means("price_of_length_plain")) > 0.4
 
 
 def test_a_learned_baseline_keeps_what_was_learned_more_often() -> None:
