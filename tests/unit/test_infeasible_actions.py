@@ -10,6 +10,7 @@ from closeness import near
 
 import rlbook
 from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
+from rlbook.algorithms.tabular.bandit import Bandit
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.tabular_env import TabularEnv
 from rlbook.envs.tabular_vector import TabularVectorEnv
@@ -160,5 +161,12 @@ def test_an_action_that_cannot_be_taken_is_refused_in_one_sentence() -> None:
         env.step(3)
     with pytest.raises(ValueError, match=r'^action 3 cannot be taken in state 1; info\["action_mask"\] says which can$'):
         many.step(np.full(4, 3))
-    with pytest.raises(rlbook.TrainingError, match=r"action \d cannot be taken in state \d"):
-        rlbook.train("bandit", model, steps=500, eval_every=0)
+
+    class Careless(Bandit):
+        """Its act knows of no masks."""
+
+        def act(self, observation: Any, *, explore: bool = True) -> int:  # type: ignore[override]
+            return 3
+
+    with pytest.raises(rlbook.TrainingError, match=r"action 3 cannot be taken in state \d"):
+        rlbook.train(Careless, model, steps=500, eval_every=0)
