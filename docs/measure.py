@@ -763,10 +763,10 @@ MEASUREMENTS = {
     "grpo_maze": Measurement("the maze", "grpo Maze-v0", optimal(3.0), seeds=10),
     "grpo_addition": Measurement("two-digit sums", "grpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True),
     "price_of_length": Measurement(
-        "two-digit sums, each token costs 0.02", f"grpo Addition-v0 {PRICED}", reward_and_answers, seeds=5, evaluate=ADDITION, sampled=True
+        "two-digit sums, each token costs 0.02", f"grpo Addition-v0 {PRICED}", reward_and_answers, seeds=10, evaluate=ADDITION, sampled=True
     ),
     "price_of_length_plain": Measurement(
-        "the same without the group's deviation", f"grpo Addition-v0 {PRICED} --scale none", reward_and_answers, seeds=5,
+        "the same without the group's deviation", f"grpo Addition-v0 {PRICED} --scale none", reward_and_answers, seeds=10,
         evaluate=ADDITION, sampled=True,
     ),
     "reward_shaping": Experiment("a maze of 8 × 8 rooms that pays 1 at the goal, γ = 0.98", "reward_shaping"),

@@ -126,8 +126,8 @@ def test_only_one_of_an_ablations_intervals_lies_beside_0(name: str, told: str) 
 
 
 def test_a_price_for_each_token_silences_the_model_where_it_is_divided_by_the_groups_deviation() -> None:
-    """docs/chapters/rewards.md: on each of five seeds; without the division none falls silent."""
-    assert means("price_of_length") == [0.0] * 5 and min(means("price_of_length_plain")) > 0.4
+    """docs/chapters/rewards.md: on each of ten seeds; without the division none falls silent."""
+    assert means("price_of_length") == [0.0] * 10 and min(means("price_of_length_plain")) > 0.4
 
 
 def test_a_learned_baseline_keeps_what_was_learned_more_often() -> None:
