@@ -17,7 +17,7 @@ from benchmarks.timing import Comparison, in_turn
 from rlbook.llm import causal_lm
 from rlbook.llm.models import small_llama
 from rlbook.llm.rows import Rows, rows_of
-from rlbook.llm.transformer import Sizes, Transformer, continued
+from rlbook.llm.transformer import Sizes, Transformer, generate_greedy
 
 VOCABULARY, NEW_TOKENS, ROUNDS = 128, 128, 3
 PROMPTS, SHARED, OWN, COMPLETIONS, WRITTEN = 16, 256, 8, 2, 16
@@ -32,8 +32,8 @@ def cache() -> Comparison:
     sizes = Sizes(VOCABULARY, width=128, layers=4, heads=4, kv_heads=4, head_width=32, feed_forward=512)
     model, text = Transformer(sizes), torch.arange(16)[None]
     rates = in_turn({
-        "with": lambda: NEW_TOKENS / cpu_seconds(lambda: continued(model, text, NEW_TOKENS)),
-        "without": lambda: NEW_TOKENS / cpu_seconds(lambda: continued(model, text, NEW_TOKENS, cached=False)),
+        "with": lambda: NEW_TOKENS / cpu_seconds(lambda: generate_greedy(model, text, NEW_TOKENS)),
+        "without": lambda: NEW_TOKENS / cpu_seconds(lambda: generate_greedy(model, text, NEW_TOKENS, cached=False)),
     }, ROUNDS)  # fmt: skip
     return Comparison("the KV cache, beside none", "new tokens/s", rates["with"], rates["without"], 2.0)
 

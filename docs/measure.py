@@ -125,7 +125,7 @@ def trained_expert(arguments: str, seed: int) -> Path:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A module of rlbook.book: `run()` makes the result, `draw(result)` its picture, `measured(result)` its numbers."""
+    """A module of rlbook.book: `run()` makes the result, `draw(result)` its picture, `measurements(result)` its numbers."""
 
     what: str
     module: str
@@ -144,7 +144,7 @@ class Experiment:
         result = home.run(self.seeds, first=FIRST_SEED) if self.seeds else home.run()
         save_figure(home.draw(result), picture)
         shrink(picture)
-        numbers = home.measured(result)
+        numbers = home.measurements(result)
         told = "; ".join(f"{name} {value:.4g}".replace("-", "−") for name, value in numbers.items())
         seeds = {"seeds": list(seeds_of(self.seeds))} if self.seeds else {}
         return {"what": self.what, "result": told, "commands": self.commands(), **seeds, "measured": numbers}
@@ -314,7 +314,7 @@ class OneAxis:
         picture = self.curves.with_suffix(".png")
         worlds = {env: {name: one_axis.Curves.of(item) for name, item in learners.items()} for env, learners in known.items()}
         shrink(save_figure(one_axis.draw(worlds), picture))
-        found = {name: one_axis.told(curves) for name, curves in worlds[self.arguments].items()}
+        found = {name: one_axis.steps_to_optimum(curves) for name, curves in worlds[self.arguments].items()}
         each = "; ".join(f"{name} {told}" for name, told in found.items())
         return {"what": one_axis.WORLDS[self.arguments], "result": each, "commands": self.commands(), "learners": found}
 

@@ -224,7 +224,7 @@ class Agent(ABC):
         self._space = getattr(env, "observation_space", None)
 
     @property
-    def settled(self) -> bool:
+    def can_checkpoint(self) -> bool:
         """Whether this is a good moment to report and save. Where a state in the middle of an episode is large, only between rounds."""
         return True
 

@@ -16,7 +16,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from rlbook.book.bugs.charts import as_svg, told
+from rlbook.book.bugs.charts import as_svg, legend_texts
 from rlbook.book.bugs.curves import RECORDED, WITH, WITHOUT, recorded
 from rlbook.book.bugs.exhibit import FOLDER, PARTS, Exhibit, exhibits
 
@@ -40,7 +40,7 @@ class Bug(SphinxDirective):
         for file in (FOLDER / f"{name}.yaml", RECORDED):
             self.env.note_dependency(str(file))
         curves = recorded(exhibit)
-        words = told(curves)
+        words = legend_texts(curves)
         legend = [f'<span class="{kind}">{words[side]}</span>' for side, kind in ((WITHOUT, "without"), (WITH, "planted"))]
         if exhibit.shown.known is not None:
             legend.append(f'<span class="known">{exhibit.shown.known:.4g}: {exhibit.shown.known_is}</span>')

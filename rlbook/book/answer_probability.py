@@ -77,7 +77,7 @@ def run(seeds: int = 3, rounds: int = ROUNDS, start: dict[str, Any] | None = Non
     return {name: Learned(*map(np.array, zip(*each, strict=True))) for name, each in traces.items()}
 
 
-def measured(found: dict[str, Learned]) -> dict[str, float]:
+def measurements(found: dict[str, Learned]) -> dict[str, float]:
     """Means over the seeds, and each seed's end."""
     numbers = {"before": float(found["verifier"].accuracy[:, 0].mean())}
     for name, each in found.items():

@@ -73,7 +73,7 @@ def _best_beam(path: Path) -> float:
     return float(np.mean([max(json.loads(line)["score_list"]) for line in path.read_text().splitlines()]))
 
 
-def measured(found: Found) -> dict[str, float]:
+def measurements(found: Found) -> dict[str, float]:
     """The numbers that the page names: means over the seeds, and each seed's gain over SFT and KL to it."""
     sampled, greedy, right, kl = found.after.mean(0).T
     gain = found.after[:, 1:, 0] - found.after[:, :1, 0]                              # [K, 3]

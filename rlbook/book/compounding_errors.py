@@ -137,7 +137,7 @@ def greedy(agent: Agent) -> NDArray[np.int64]:
     return agent.act(np.eye(SIGHTS + DEPTH + 1, dtype=np.float32), explore=False)
 
 
-def measured(costs: Costs) -> dict[str, float]:
+def measurements(costs: Costs) -> dict[str, float]:
     """The exponents of cost ~ T^p and the mistakes behind them: medians over the seeds."""
     last = costs.horizons[-1]
     return {

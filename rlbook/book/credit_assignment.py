@@ -143,7 +143,7 @@ def run(seed: int = 0, groups: int = GROUPS) -> dict[str, Estimate]:
         values = [np.array([each for each, _ in values] + [0.0]) for values in branched]
         kinds[name := f"vine, {count}"] = [advantages(walk, each, 0.0) for walk, each in zip(walks, values, strict=True)]
         cost[name] = 1.0 + sum(steps for values in branched for _, steps in values) / sum(walk.steps for walk in walks)
-    return {name: judged(walks, found, exact, cost[name]) for name, found in kinds.items()}
+    return {name: estimate_errors(walks, found, exact, cost[name]) for name, found in kinds.items()}
 
 
 def mean_returns(walks: list[Walk], states: int) -> Array:
@@ -163,7 +163,7 @@ def advantages(walk: Walk, values: Array, gae_lambda: float) -> Array:
     return gae(reward, value[:-1], value[1:], ends, torch.zeros_like(ends), gamma=1.0, gae_lambda=gae_lambda).numpy()
 
 
-def judged(walks: list[Walk], found: list[Array], exact: Array, steps: float) -> Estimate:
+def estimate_errors(walks: list[Walk], found: list[Array], exact: Array, steps: float) -> Estimate:
     """The distance of advantages from the exact ones [S, A]."""
     pairs = np.concatenate([walk.state * exact.shape[1] + walk.action for walk in walks])
     error = np.concatenate(found) - exact.ravel()[pairs]
@@ -177,7 +177,7 @@ def judged(walks: list[Walk], found: list[Array], exact: Array, steps: float) ->
     return Estimate(float(np.sqrt((error**2).mean())), bias, steps)
 
 
-def measured(found: dict[str, Estimate]) -> dict[str, float]:
+def measurements(found: dict[str, Estimate]) -> dict[str, float]:
     """Error, bias and cost of each kind."""
     return {f"{name}: {what}": getattr(each, what) for name, each in found.items() for what in ("error", "bias", "steps")}
 

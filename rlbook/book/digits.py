@@ -112,7 +112,7 @@ def run(seeds: int = 3) -> Digits:
     return Digits(*({name: np.array(each) for name, each in found.items()} for found in (right, missing)))
 
 
-def measured(found: Digits) -> dict[str, float]:
+def measurements(found: Digits) -> dict[str, float]:
     """Means over the seeds."""
     all_images = {name: float(each.mean()) for name, each in found.right.items()}
     return all_images | {f"{name}, of the threes": float(found.missing[name].mean()) for name in found.missing if "without" in name}

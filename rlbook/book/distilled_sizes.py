@@ -70,7 +70,7 @@ def _parameters(run: Run) -> int:
     return sum(parameter.numel() for parameter in run.agent.policy.parameters())  # type: ignore[attr-defined]
 
 
-def measured(found: DistilledSizes) -> dict[str, float]:
+def measurements(found: DistilledSizes) -> dict[str, float]:
     """The shares of right sums: the teacher's, the students' means, and each student's."""
     means = {f"{labels}, mean": float(each.mean()) for labels, each in found.accuracy.items()}
     single = {f"{labels}, seed {seed}": float(one) for labels, each in found.accuracy.items() for seed, one in enumerate(each)}

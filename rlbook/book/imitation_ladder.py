@@ -68,7 +68,7 @@ def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Lad
     return Ladder(np.array(labels), clone, dagger, worth(best), worth(np.full((cells, actions), 1 / actions)))
 
 
-def measured(ladder: Ladder) -> dict[str, float]:
+def measurements(ladder: Ladder) -> dict[str, float]:
     """Medians over the seeds."""
     of_clones, of_dagger = (np.median(found, axis=0) for found in (ladder.clone, ladder.dagger))
     each = {

@@ -78,7 +78,7 @@ def drawn(run: Run) -> float:
     return rlbook.evaluate(run, episodes=HELD_OUT, explore=True).mean
 
 
-def measured(found: dict[str, Found]) -> dict[str, float]:
+def measurements(found: dict[str, Found]) -> dict[str, float]:
     """Means over the seeds."""
     numbers = {}
     for name, each in found.items():

@@ -76,7 +76,7 @@ def run() -> ModeCovering:
     return ModeCovering(teacher_logits().softmax(-1), {kind: fitted(kind) for kind in DIVERGENCES})
 
 
-def measured(found: ModeCovering) -> dict[str, float]:
+def measurements(found: ModeCovering) -> dict[str, float]:
     """Mean and deviation of each student, and what is left of its divergence."""
     return {f"{kind}, {name}": round(value, 6) for kind, student in found.students.items() for name, value in student._asdict().items()}
 

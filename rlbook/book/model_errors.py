@@ -87,7 +87,7 @@ def _errors(seed: int, amount: int, gradient_steps: int) -> tuple[list[float], f
     return errors, one_step_errors(model, rows, rows.action)["one_step_error"]
 
 
-def measured(found: ModelErrors) -> dict[str, float]:
+def measurements(found: ModelErrors) -> dict[str, float]:
     """Medians over the seeds."""
     middle = np.median(found.errors, axis=0)
     return {

@@ -66,7 +66,7 @@ def looked_at(name: str, seed: int) -> SampledEvaluation:
     return evaluate_samples(learned, SAMPLES, prompts=PROMPTS, seed=seed)
 
 
-def measured(found: Found) -> dict[str, float]:
+def measurements(found: Found) -> dict[str, float]:
     """Means over the seeds."""
     shown = (1, 8, SAMPLES)
     numbers = {

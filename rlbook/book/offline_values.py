@@ -94,7 +94,7 @@ def _traced(name: str, data: Steps, seed: int, minibatches: int) -> tuple[Array,
     return at, claimed, untried, model.policy_values(action_values(run).argmax(axis=1), GAMMA)[START]
 
 
-def measured(found: Found) -> dict[str, float]:
+def measurements(found: Found) -> dict[str, float]:
     """Medians over the seeds, after the last minibatch."""
     numbers = {}
     for name, title in ALGORITHMS.items():

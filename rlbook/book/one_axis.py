@@ -137,7 +137,7 @@ def learning_curves(algorithm: str, env: str, seeds: int = 3, first: int = 0) ->
     return Curves(np.array([*rows[0]]), np.array([[*row.values()] for row in rows]), float(model.initial @ exact.exact))
 
 
-def told(curves: Curves) -> str:
+def steps_to_optimum(curves: Curves) -> str:
     """The steps to within 1 % of V*: their median over the seeds, the least and the most; or how far away it is in the end."""
     first = np.sort(curves.first_within(CLOSE))
     low, middle, high = (f"{steps:,.0f}".replace(",", " ") for steps in (first[0], np.median(first), first[-1]))

@@ -74,7 +74,7 @@ def ordered_rightly(better: Array, worse: Array) -> float:
     return float((difference.mean() + 1.0) / 2.0)
 
 
-def judged(learned: Array, true: Array) -> tuple[float, float]:
+def judge_accuracy(learned: Array, true: Array) -> tuple[float, float]:
     """AUC over all answers, and the share of pairs of one prompt's answers with different true scores that are ordered rightly.
 
     Args:
@@ -93,7 +93,7 @@ def look(run: Run, tokens: float) -> Look:
     """The policy as it is answers held-out prompts; nothing in the run changes."""
     rows, names = evaluate_samples(run, SAMPLES, prompts=PROMPTS, seed=0).samples, (LEARNED, LOGGED + true_score.__name__)
     learned, true = (np.array([[each.rewards[name] for each in row] for row in rows], dtype=np.float64) for name in names)
-    return Look(tokens, float(learned.mean()), float(true.mean()), *judged(learned, true))
+    return Look(tokens, float(learned.mean()), float(true.mean()), *judge_accuracy(learned, true))
 
 
 def traced(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[Look]]:
@@ -123,7 +123,7 @@ def together(runs: list[list[Look]]) -> Found:
     return Found(*np.moveaxis(table, -1, 0))
 
 
-def measured(found: dict[str, Found]) -> dict[str, float]:
+def measurements(found: dict[str, Found]) -> dict[str, float]:
     """The numbers that the page names: means over the seeds, at the first look and at the last one."""
     numbers: dict[str, float] = {}
     for stage, each in found.items():

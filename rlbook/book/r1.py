@@ -197,7 +197,7 @@ def gain(after: NDArray[np.float64], before: NDArray[np.float64]) -> tuple[float
     return float(difference.mean()), float(1.96 * difference.std(ddof=1) / len(difference) ** 0.5)
 
 
-def measured(found: Found) -> dict[str, float]:
+def measurements(found: Found) -> dict[str, float]:
     """The numbers that the page names: means over the seeds, and the gain of each stage over the one before, with half of its interval."""
     told = {"sums": "sums, greedy", "sampled": "sums, sampled", "latin": "Latin, sampled", "copies": "copies, greedy"}
     numbers: dict[str, float] = {}

@@ -2,7 +2,7 @@
 
     found = run()
     found.steps["potential"]                 # [R, E], steps of each episode of Q-learning, for R seeds
-    measured(found)["best actions changed by the potential"]       # 0
+    measurements(found)["best actions changed by the potential"]       # 0
 
 A potential is a guess of how good a state is; a step earns what it gains by it, and pays what it loses. It cannot change which actions are
 best, however wrong it is. A bonus for every step that comes nearer, without a price for going away, can be earned for ever by walking to
@@ -122,7 +122,7 @@ def lengths(model: TabularMDP, seed: int, episodes: int) -> Array:
     return np.array(run.episode_lengths[:episodes], dtype=np.float64)
 
 
-def measured(found: Found) -> dict[str, float]:
+def measurements(found: Found) -> dict[str, float]:
     """Means over the seeds."""
     numbers = {"steps of the shortest way": float(found.shortest), "largest distance of Q' + Φ from Q": found.distance}
     for name in NAMES[1:]:

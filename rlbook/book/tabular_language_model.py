@@ -9,7 +9,7 @@ texts so far; the policy is a table of logits (a linear layer on one-hot states)
     found["grpo, k1 in the reward"].distance[0.5]        # [R], largest |π(y) - π*(y)| at β = 0.5, one a seed
 
 The penalty belongs in the reward as k1: only there does an early token answer for the divergence of the later ones. As a term of the loss
-k2 and k3 look at one step at a time, and settle a little beside π*; `settled` computes where.
+k2 and k3 look at one step at a time, and settle a little beside π*; `fixed_point` computes where.
 
 Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 4 (the closed form); Tang & Munos 2025, arXiv:2506.09477 (the gradients).
 """
@@ -90,7 +90,7 @@ def optimum(reference: Array, reward: Array, beta: float) -> Array:
     return weight / weight.sum()
 
 
-def settled(reference: Array, reward: Array, beta: float, estimator: str, steps: int = 4_000) -> Array:
+def fixed_point(reference: Array, reward: Array, beta: float, estimator: str, steps: int = 4_000) -> Array:
     """Where exact gradients of the reward and of the penalty cancel, for a penalty as a term of the loss: [27].
 
     Args:
@@ -187,13 +187,13 @@ def _learned(name: str, seeds: int) -> Learned:
         reference, reward = table(reference_run(seed)), rewards(seed)
         policy, best = learned(name, beta, seed), optimum(chances(reference), reward, beta)
         penalty = LEARNERS[name][1]
-        ends = settled(reference, reward, beta, penalty["kl_estimator"]) if penalty.get("kl_in") == "loss" else best
+        ends = fixed_point(reference, reward, beta, penalty["kl_estimator"]) if penalty.get("kl_in") == "loss" else best
         away[beta].append((float(np.abs(policy - best).max()), float(np.abs(policy - ends).max())))
     distance, beside = ({beta: np.array(pairs)[:, part] for beta, pairs in away.items()} for part in (0, 1))
     return Learned(distance, beside)
 
 
-def measured(found: dict[str, Learned]) -> dict[str, float]:
+def measurements(found: dict[str, Learned]) -> dict[str, float]:
     """The largest distance from π* over the seeds."""
     return {f"{name}, β {beta:g}": float(each.distance[beta].max()) for name, each in found.items() for beta in BETAS}
 

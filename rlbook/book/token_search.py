@@ -153,7 +153,7 @@ def _together(each: list[dict[str, list[tuple[float, Floats]]]]) -> Found:
     return Found(tokens, accuracy, seeds, len(each) - len(able))
 
 
-def measured(found: dict[str, Found]) -> dict[str, float]:
+def measurements(found: dict[str, Found]) -> dict[str, float]:
     """The share of right answers at the largest budget, and half of its 95 % interval; the budget stands in the name."""
     numbers: dict[str, float] = {}
     for task, each in found.items():

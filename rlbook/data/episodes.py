@@ -79,7 +79,7 @@ def collate(episodes: Sequence[Episode]) -> Batch:
         obs = {"tokens": _padded(prompts), "length": torch.tensor([len(prompt) for prompt in prompts])}
     else:
         obs = _padded([episode.obs for episode in episodes])
-    return Batch(obs=obs, action=action, log_prob=torch.full(mask.shape, torch.nan), mask=mask, written=written)
+    return Batch(obs=obs, action=action, log_prob=torch.full(mask.shape, torch.nan), mask=mask, token_mask=written)
 
 
 def _padded(arrays: Sequence[NDArray[np.generic]]) -> Tensor:

@@ -31,13 +31,13 @@ class Batch:
     mask: Tensor                             # bool; True marks the elements that count
     value: Tensor | None = None              # V_old(s), in reward units
     advantage: Tensor | None = None          # in reward units
-    target: Tensor | None = None             # what V should become, in reward units
+    target: Tensor | None = None             # the value target, in reward units
     reference_log_prob: Tensor | None = None # log π_ref(a|s), in nats
     weight: Tensor | None = None             # share of each element in the average
     importance: Tensor | None = None         # what it weighs beside that, where another program drew the actions
     score: Tensor | None = None              # [B], what each episode is worth, in reward units
     reward: Tensor | None = None             # [B, T], what each step was paid, in reward units
-    written: Tensor | None = None            # bool, shaped like mask; True marks what a text consists of, where not all of it counts
+    token_mask: Tensor | None = None         # bool, shaped like mask; True marks the non-padding tokens, where not all of them count
     action_mask: Tensor | None = None        # bool, [B, A] or [B, T, A]; True marks the allowed actions
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Batch:
     @property
     def real(self) -> Tensor:
         """bool, shaped like mask: False marks padding alone."""
-        return self.mask if self.written is None else self.written
+        return self.mask if self.token_mask is None else self.token_mask
 
     def __getitem__(self, rows: Any) -> Batch:
         return Batch(**{field.name: _rows(getattr(self, field.name), rows) for field in dataclasses.fields(self)})

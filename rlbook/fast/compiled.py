@@ -35,7 +35,7 @@ def available() -> bool:
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
+def announce_compilation(what: str) -> Iterator[None]:
     """Around the first call of a compiled loop: says on standard error what is being waited for, where it takes long."""
     message = f"note: compiling {what} once; the next run starts at once"
     if sys.stderr.isatty():

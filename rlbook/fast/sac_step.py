@@ -29,7 +29,7 @@ from rlbook.fast.modules import trains_plainly, untouched
 from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value
 from rlbook.functional.returns import td_target
-from rlbook.policies.critics import Critics, follow
+from rlbook.policies.critics import Critics, polyak_update
 from rlbook.policies.distributions import Categorical, SquashedGaussian
 from rlbook.policies.mlp import MLP
 from rlbook.policies.optimizer import LossOutput, Optimizer
@@ -127,7 +127,7 @@ def _actor_step(step: SACStep, delta: Tensor, seen: list[Tensor], value: Tensor,
             output = sac_actor_loss(networks, step.batch, config=step.config)
             optimizer.step(output.loss)
         metrics = output.metrics
-    follow(networks.target, networks.critics, step.config.tau)
+    polyak_update(networks.target, networks.critics, step.config.tau)
     return metrics
 
 

@@ -24,7 +24,7 @@ from rlbook.algorithms.tabular.tabular_agent import TableAgent, is_mask_of_state
 from rlbook.checks import ENDLESS
 from rlbook.envs.outcomes import Outcomes, draw, normal
 from rlbook.errors import TrainingError
-from rlbook.fast.compiled import available, linked, told
+from rlbook.fast.compiled import available, linked, announce_compilation
 from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, World, interact, simulate, skip
 from rlbook.fast_forms import plain_only
 from rlbook.interaction.action_masks import Mask, mask_table, shows_action_mask
@@ -149,7 +149,7 @@ class TableInteraction(ChunkedInteraction):
         here = (self.obs, self._return, self._length, clock)
         if self.compiled:
             loop = linked(simulate, "compiled", choose=choose, update=update)
-            with nullcontext() if loop.signatures else told(f"the loop of {type(agent).__name__}"):
+            with nullcontext() if loop.signatures else announce_compilation(f"the loop of {type(agent).__name__}"):
                 out = loop(self._tables, agent.memory, agent.settings, agent.rng, self.world_rng, *here, self._rows)
         else:
             how, memory = _lists(agent.memory)

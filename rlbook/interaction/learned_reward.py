@@ -36,7 +36,7 @@ class LearnedReward(Protocol):
         """The environment's own observations [N, ...] as the model sees them."""
         ...
 
-    def judged(
+    def score_steps(
         self, obs: NDArray[Any], action: NDArray[Any], next_obs: NDArray[Any], over: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """The rewards [N] of N steps, and how far the members of an ensemble disagree [N]; `over` marks steps that ended their episode."""
@@ -146,7 +146,7 @@ def _paid(
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:  # fmt: skip
     """The model's rewards [N] for steps as the environment saw them, and what of it goes into the log; NaN for no number."""
     chosen = as_chosen(np.asarray(actions), space)
-    reward, spread = model.judged(model.adapted(obs), chosen, model.adapted(next_obs), over)
+    reward, spread = model.score_steps(model.adapted(obs), chosen, model.adapted(next_obs), over)
     if spread is None:
         return reward, {}
     return reward - caution * np.nan_to_num(spread), {"disagreement": spread}

@@ -129,7 +129,7 @@ def scores(judge: str | LearnedReward, policy: LanguageModelPolicy, found: Writt
     over = [np.ones(len(part), dtype=bool) for part in parts]
     none = [np.zeros(len(part), dtype=np.int64) for part in parts]
     judged = zip(whole, none, over, strict=True)
-    return np.concatenate([judge.judged(text, action, text, end)[0] for text, action, end in judged])  # type: ignore[arg-type]
+    return np.concatenate([judge.score_steps(text, action, text, end)[0] for text, action, end in judged])  # type: ignore[arg-type]
 
 
 def best(score: Floats) -> NDArray[np.int64]:

@@ -70,7 +70,7 @@ class OutcomeValue:
         return LossOutput(loss, {"loss": loss.detach()})
 
     @torch.inference_mode()
-    def judged(
+    def score_steps(
         self, obs: object, action: object, next_obs: Mapping[str, NDArray[np.int64]], over: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], None]:
         """V of the texts in `next_obs`: [N]. The rest is not looked at; it is what a reward model would be asked."""

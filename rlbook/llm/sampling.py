@@ -62,10 +62,10 @@ class Sampling(Hyperparameters):
             return logits
         logits = logits / self.temperature
         if self.top_k:
-            logits = without_all_but_k(logits, self.top_k)
+            logits = top_k_filter(logits, self.top_k)
         if self.top_p < 1.0:
-            logits = without_the_tail(logits, self.top_p)
-        return without_the_unlikely(logits, self.min_p) if self.min_p else logits
+            logits = top_p_filter(logits, self.top_p)
+        return min_p_filter(logits, self.min_p) if self.min_p else logits
 
     def draw(
         self, logits: Tensor, rng: np.random.Generator | None, seen: Tensor | None = None
@@ -87,13 +87,13 @@ def penalized(logits: Tensor, penalty: float) -> Tensor:
     return torch.where(logits < 0, logits * penalty, logits / penalty)
 
 
-def without_all_but_k(logits: Tensor, k: int) -> Tensor:
+def top_k_filter(logits: Tensor, k: int) -> Tensor:
     """The k largest of each row [N, V], and what equals the last of them."""
     least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
     return logits.masked_fill(logits < least, -torch.inf)
 
 
-def without_the_tail(logits: Tensor, mass: float) -> Tensor:
+def top_p_filter(logits: Tensor, mass: float) -> Tensor:
     """The fewest of the likeliest tokens of each row [N, V] whose probabilities come to `mass`; one at least."""
     ascending, order = logits.sort(descending=False)
     left_out = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - mass
@@ -101,7 +101,7 @@ def without_the_tail(logits: Tensor, mass: float) -> Tensor:
     return logits.masked_fill(left_out.scatter(-1, order, left_out), -torch.inf)
 
 
-def without_the_unlikely(logits: Tensor, share: float) -> Tensor:
+def min_p_filter(logits: Tensor, share: float) -> Tensor:
     """The tokens of each row [N, V] whose probability is `share` of the likeliest one's at least."""
     probability = logits.softmax(dim=-1)
     return logits.masked_fill(probability < share * probability.amax(dim=-1, keepdim=True), -torch.inf)

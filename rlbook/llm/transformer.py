@@ -61,7 +61,7 @@ class RMSNorm(nn.Module):
         return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
 
 
-def rotated(x: Tensor, position: Tensor, theta: float) -> Tensor:
+def apply_rope(x: Tensor, position: Tensor, theta: float) -> Tensor:
     """RoPE: components i and i + D/2 of x [B, H, n, D] are a point in the plane, and are turned by
     position · θ^(-2i/D). A query times a key then depends on how far apart they stand, not where.
     """
@@ -93,7 +93,7 @@ class Attention(nn.Module):
         )                                                                  # [B, H or K, n, D]
         past = cache[layer][0].shape[2] if layer < len(cache) else 0       # tokens read before
         position = torch.arange(past, past + n)
-        q, k = rotated(q, position, sizes.theta), rotated(k, position, sizes.theta)
+        q, k = apply_rope(q, position, sizes.theta), apply_rope(k, position, sizes.theta)
         if past:
             k, v = (torch.cat(pair, dim=2) for pair in zip(cache[layer], (k, v), strict=True))
         cache[layer : layer + 1] = [(k, v)]                                # [B, K, past + n, D]
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
 
 
 @torch.inference_mode()
-def continued(model: Transformer, tokens: Tensor, new: int, *, cached: bool = True) -> Tensor:
+def generate_greedy(model: Transformer, tokens: Tensor, new: int, *, cached: bool = True) -> Tensor:
     """The likeliest `new` tokens behind each text: int64 [B, n] → [B, n + new].
 
     With the cache each step reads one token; without it, the whole text again.

@@ -106,7 +106,7 @@ class _Writer:
             if self.learned is not None:
                 text = self.learned.adapted({"tokens": rows.tokens.copy(), "length": rows.lengths.copy()})
                 last, over = rows.tokens[np.arange(len(seeds)), rows.lengths - 1], np.ones(len(seeds), dtype=bool)
-                scores += self.learned.judged(text, last, text, over)[0][: len(part)].tolist()
+                scores += self.learned.score_steps(text, last, text, over)[0][: len(part)].tolist()
         return self._judged(finished, {LEARNED: np.array(scores)} if scores else {})
 
     def _acting(self, rng: np.random.Generator | None) -> Callable[[Any], NDArray[Any]]:

@@ -52,7 +52,7 @@ class Critics(nn.Module):
 
 
 @torch.no_grad()
-def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
+def polyak_update(target: nn.Module, online: nn.Module, tau: float) -> None:
     """Moves a target network towards the one that is trained, in place: θ⁻ ← θ⁻ + τ (θ - θ⁻).
 
     Args:

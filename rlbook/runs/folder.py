@@ -85,7 +85,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told(folder: Path | None) -> Iterator[None]:
+def report_disk_errors(folder: Path | None) -> Iterator[None]:
     """What goes wrong with the disk ends the training with one sentence."""
     try:
         yield

@@ -136,7 +136,7 @@ class Recipe:
             raise RequestError(f"the recipe {self.name} has no stage {name!r}{hint} (it has: {', '.join(found)})")
         return found[name]
 
-    def measured(self, stage: Stage, *, plays: bool) -> list[Measure]:
+    def measurements(self, stage: Stage, *, plays: bool) -> list[Measure]:
         """What is measured of a stage's run; `plays`: whether its agent acts."""
         return [item for item in self.measures if (plays if item.stages is None else stage.name in item.stages)]
 

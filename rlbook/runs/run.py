@@ -25,7 +25,7 @@ from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, s
 from rlbook.runs.evaluating import evaluated, shortened, usual_length
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.files import CheckpointError, read_file, replace_file
-from rlbook.runs.folder import check_free, locked, read_config, seal, told, write_config
+from rlbook.runs.folder import check_free, locked, read_config, seal, report_disk_errors, write_config
 from rlbook.runs.hooks import in_words, modifications
 from rlbook.runs.interrupts import Interrupted, Interrupts, interruptible
 from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
@@ -174,7 +174,7 @@ class Run:
         if self.folder is None:
             return
         assert self._log is not None
-        with told(self.folder):
+        with report_disk_errors(self.folder):
             self._log.flush()
             save_checkpoint(self.folder, self.steps, self._state(self._log), config=self._sealed)
             if best and self._best is not None:
@@ -267,7 +267,7 @@ class Run:
             stack.enter_context(repeatable(device_of(self.request.options.device)))
             if self.folder is not None:
                 stack.enter_context(locked(self.folder))
-                with told(self.folder):
+                with report_disk_errors(self.folder):
                     self._log = stack.enter_context(MetricsLog(self.folder))
                     if restored is not None:
                         self._rewind(self.folder, self._log, restored)
@@ -295,7 +295,7 @@ class Run:
     def _record(self) -> None:
         """Notes what the policy does now, where that is recorded."""
         if self._recorder is not None:
-            with told(self.folder):
+            with report_disk_errors(self.folder):
                 self._recorder.record(self.steps)
 
     @contextlib.contextmanager
@@ -377,7 +377,7 @@ class Run:
 
     def _report_due(self) -> bool:
         """The last report is `_finish`'s."""
-        if self.agent.progress >= 1.0 or not self.agent.settled:
+        if self.agent.progress >= 1.0 or not self.agent.can_checkpoint:
             return False
         return self._source.reports_each or self.agent.progress * REPORTS >= self._marks + 1
 
@@ -449,7 +449,7 @@ class Run:
         report |= {name: total / count for name, (total, count) in self._sums.items()}
         report |= found
         if self._log is not None:
-            with told(self.folder):
+            with report_disk_errors(self.folder):
                 for item in finished:
                     self._log.episode(*item)
                 self._log.report(self.steps, report)
@@ -498,7 +498,7 @@ class Run:
         self.request = self.request.with_options(steps=budget.steps, episodes=budget.episodes, passes=budget.passes)
         self._marks = math.floor(progress * REPORTS)
         config = self.request.as_yaml()
-        with locked(folder), told(folder):
+        with locked(folder), report_disk_errors(folder):
             seal_with(folder, [str(self._sealed), seal(config.encode())])           # killed here, the old config still fits
             self._sealed = write_config(folder, config)
 

@@ -84,10 +84,10 @@ class Search:
         if isinstance(self.judge, str) and not Path(self.judge).exists():
             hint = did_you_mean(self.judge, JUDGES[self.name])
             raise RequestError(f"judge of {self.name} must be {allowed}, got {self.judge!r}{hint}")
-        if callable(getattr(self.judge, "judged", None)):
+        if callable(getattr(self.judge, "score_steps", None)):
             return self.judge
         found = agent_of("judge", self.judge, load)
-        if not callable(getattr(found, "judged", None)):
+        if not callable(getattr(found, "score_steps", None)):
             raise RequestError(f"judge of {self.name} must be {allowed}, got a run of {type(found).__name__}")
         return found
 

@@ -157,7 +157,7 @@ def _advised(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVecto
 def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:
     """Raises RequestError where an agent cannot say what a step of this environment is worth."""
     name = type(model).__name__
-    if not callable(getattr(model, "judged", None)):
+    if not callable(getattr(model, "score_steps", None)):
         raise RequestError(f"reward_model must be a run of reward_model, got one of {name}")
     caution = request.options.reward_caution
     if caution and getattr(model.config, "members", 1) == 1:

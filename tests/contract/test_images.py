@@ -234,7 +234,7 @@ def test_a_reward_of_images_and_actions_is_learned() -> None:
     agent: Any = run.agent
     assert type(agent.network) is ImageReward
     seen, over = images(5, 12, 12, 1), np.zeros(5, dtype=bool)
-    assert agent.judged(seen, np.arange(5) % 4, seen, over)[0].shape == (5,)
+    assert agent.score_steps(seen, np.arange(5) % 4, seen, over)[0].shape == (5,)
 
 
 def test_a_replay_buffer_counts_a_byte_for_a_byte() -> None:

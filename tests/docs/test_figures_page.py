@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from closeness import near
 
-from rlbook.book.figures import FIGURES, figure, home, measured, options_of
+from rlbook.book.figures import FIGURES, figure, home, measurements, options_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 KNOWN = json.loads((DOCS / "figures" / "figures.json").read_text())["figures"]
@@ -28,10 +28,10 @@ def test_the_site_shows_every_figure_with_the_defaults_of_its_experiment(number:
 
 @pytest.mark.parametrize("number", EXACT)
 def test_the_numbers_on_the_site_are_those_of_the_code(number: str) -> None:
-    found = measured(number, figure(number))
+    found = measurements(number, figure(number))
     size = 100 * max(map(abs, found.values()))               # equations of at most 441 states, their condition below 100
     assert KNOWN[number]["measured"] == near(found, terms=441, size=size)
 
 
 def test_the_averages_on_the_site_are_those_of_the_code() -> None:
-    assert KNOWN["6.4"]["measured"] == near(measured("6.4", figure("6.4")), terms=100 * 100)
+    assert KNOWN["6.4"]["measured"] == near(measurements("6.4", figure("6.4")), terms=100 * 100)

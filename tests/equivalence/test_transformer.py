@@ -13,7 +13,7 @@ from closeness import assert_near, largest, widths
 
 from rlbook.llm.model_folder import FolderError
 from rlbook.llm.models import folder_model
-from rlbook.llm.transformer import continued, from_folder
+from rlbook.llm.transformer import generate_greedy, from_folder
 
 KINDS = {
     "llama": ("llama", {"num_key_value_heads": 4}),
@@ -55,7 +55,7 @@ def test_the_cache_changes_nothing(random_model: Callable[..., Any], tmp_path: P
     parts = [model(part, cache) for part in tokens.split([1, 1, 3, 1, 3], dim=1)]
     assert_near(torch.cat(parts, dim=1), model(tokens), terms=widths(model))
     assert [tuple(keys.shape) for keys, _ in cache] == [(2, 2, 9, 6)] * 3             # [B, K, n, D] for each layer
-    assert torch.equal(continued(model, tokens, 8), continued(model, tokens, 8, cached=False))
+    assert torch.equal(generate_greedy(model, tokens, 8), generate_greedy(model, tokens, 8, cached=False))
 
 
 def test_it_continues_as_generate_does(random_model: Callable[..., Any], tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_it_continues_as_generate_does(random_model: Callable[..., Any], tmp_pat
     theirs.save_pretrained(tmp_path)
     tokens = torch.randint(3, 31, (2, 5), generator=torch.Generator().manual_seed(1))
     expected = theirs.generate(tokens, attention_mask=torch.ones_like(tokens), do_sample=False, max_new_tokens=10)
-    assert torch.equal(continued(from_folder(tmp_path), tokens, 10), expected)
+    assert torch.equal(generate_greedy(from_folder(tmp_path), tokens, 10), expected)
 
 
 def test_a_sharded_folder_in_half_precision_is_read(random_model: Callable[..., Any], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from closeness import near
 
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
-from rlbook.book.figures import FIGURES, draw, figure, home, measured, options_of
+from rlbook.book.figures import FIGURES, draw, figure, home, measurements, options_of
 from rlbook.book.figures.cliff import EPSILON, START, cliff_model
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError
@@ -95,7 +95,7 @@ def test_figure_4_3_knows_the_chances_and_all_stakes_that_tie() -> None:
 def test_figure_6_2_td_is_closer_than_monte_carlo_after_every_count_of_episodes() -> None:
     """With 12 runs, 4 standard errors of TD's error at the end are 4 · 0.0207 / √12 = 0.024, of Monte Carlo's 4 · 0.031 / √12 = 0.036."""
     result = figure("6.2", runs=12)
-    assert measured("6.2", result)["share of episode counts from 2 on where TD is closer"] == 1.0
+    assert measurements("6.2", result)["share of episode counts from 2 on where TD is closer"] == 1.0
     assert result.batch["TD"][:, -1].mean() == pytest.approx(0.0392, rel=0, abs=4 * 0.0207 / 12**0.5)
     assert result.batch["MC"][:, -1].mean() == pytest.approx(0.0583, rel=0, abs=4 * 0.031 / 12**0.5)
     before = np.sqrt(np.mean([(1 / 3) ** 2, (1 / 6) ** 2, 0, (1 / 6) ** 2, (1 / 3) ** 2]))   # V = 0.5 against 1/6, …, 5/6
@@ -172,7 +172,7 @@ def test_figure_6_4_sarsa_earns_more_than_q_learning_and_walks_further() -> None
 def test_figure_6_5_q_learning_goes_left_far_more_often_than_double_q_learning() -> None:
     """Over 10 000 runs Q-learning goes left in 46 % of the runs at episode 100, and double Q-learning in 10 %. With 600 runs 4 standard
     errors are 4 √(0.46 · 0.54 / 600) = 0.081 and 4 √(0.1 · 0.9 / 600) = 0.049. With ε = 0.1 nobody can stay below 5 % on average."""
-    numbers = measured("6.5", figure("6.5", runs=600))
+    numbers = measurements("6.5", figure("6.5", runs=600))
     assert numbers["Q-learning, episode 100"] == pytest.approx(0.46, rel=0, abs=4 * (0.46 * 0.54 / 600) ** 0.5)
     assert numbers["Double Q-learning, episode 100"] == pytest.approx(0.10, rel=0, abs=4 * (0.1 * 0.9 / 600) ** 0.5)
     assert numbers["Q-learning, at most"] > 0.85 and numbers["Double Q-learning, at most"] < 0.65
@@ -182,7 +182,7 @@ def test_figure_6_5_q_learning_goes_left_far_more_often_than_double_q_learning()
 @pytest.mark.slow
 def test_figure_6_5_has_the_books_curves() -> None:
     """At full size 4 standard errors are 0.02 at most. In the book Q-learning rises above 90 %, double Q-learning never above 50 %."""
-    numbers = measured("6.5", figure("6.5"))
+    numbers = measurements("6.5", figure("6.5"))
     assert numbers["Q-learning, episode 100"] == pytest.approx(0.46, rel=0, abs=0.02)        # 4 standard errors
     assert numbers["Double Q-learning, episode 100"] == pytest.approx(0.10, rel=0, abs=0.013)
     assert numbers["Q-learning, at most"] > 0.9 and numbers["Double Q-learning, at most"] < 0.52
@@ -204,7 +204,7 @@ def test_figure_7_4_raises_the_last_value_the_last_ten_and_all_by_their_traces()
 @pytest.mark.parametrize("number", FIRST_HALF)
 def test_a_figure_is_drawn_and_its_numbers_have_names(number: str, tmp_path: Path) -> None:
     result = figure(number, **small(number))
-    numbers = measured(number, result)
+    numbers = measurements(number, result)
     assert numbers and all(isinstance(value, float | int) for value in numbers.values())
     drawn = home(number).draw(result)
     assert len(drawn.axes) >= 1

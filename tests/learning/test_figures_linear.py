@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from closeness import assert_near
 
-from rlbook.book.figures import figure, figure_10_4, home, measured
+from rlbook.book.figures import figure, figure_10_4, home, measurements
 from rlbook.book.figures.figure_9_1 import best
 from rlbook.book.figures.long_walk import best as lowest
 from rlbook.book.figures.thousand_states import exact_values, learned, learner, time_spent, walk_model, walks
@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("number", SMALL)
 def test_a_figure_is_drawn_and_its_numbers_have_names(number: str, tmp_path: Path) -> None:
     result = figure(number, **SMALL[number])
-    numbers = measured(number, result)
+    numbers = measurements(number, result)
     assert numbers and all(isinstance(value, float | int) for value in numbers.values())
     home(number).draw(result).savefig(tmp_path / "figure.png")
 
@@ -85,7 +85,7 @@ def test_figure_10_4_four_steps_learn_sooner_than_one(monkeypatch: pytest.Monkey
     """At the step sizes of the figure that are best for each. A run's steps an episode deviate by 5.6 (n = 1) and 8.5 (n = 4), so the
     difference of two means over 20 runs by 2.3; over 40 runs, seeds 0 to 39, n = 4 leads by 8.5 (216.7 against 225.2)."""
     monkeypatch.setattr(figure_10_4, "ALPHAS", {1: (1.2, 1.5), 4: (0.65, 0.9)})
-    steps = measured("10.4", figure("10.4", runs=20, lengths=(1, 4)))
+    steps = measurements("10.4", figure("10.4", runs=20, lengths=(1, 4)))
     assert steps["n = 4, fewest steps"] < steps["n = 1, fewest steps"]
 
 

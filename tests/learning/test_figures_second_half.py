@@ -14,7 +14,7 @@ import pytest
 from closeness import assert_near, rounding_bound
 
 import rlbook
-from rlbook.book.figures import FIGURES, figure, home, measured
+from rlbook.book.figures import FIGURES, figure, home, measurements
 from rlbook.book.figures.changing_maze import LEARNERS, Result, goals
 from rlbook.book.figures.figure_5_1 import scores
 from rlbook.book.figures.figure_5_3 import square_errors
@@ -210,7 +210,7 @@ def test_figure_8_4_both_find_the_new_way_and_dyna_q_plus_sooner() -> None:
     assert_less(plain[:, -1], plus[:, -1])
     for rewards in (plus, plain):
         assert rewards[:, 1_000].max() <= 100                # 10 steps are the shortest way
-    numbers = measured("8.4", result)
+    numbers = measurements("8.4", result)
     assert numbers["Dyna-Q+, share of runs that found the new way"] >= 0.95
     assert 0.22 < numbers["Dyna-Q, share of runs that found the new way"] < 0.96
     assert (np.diff(plus[:, 2_000:], axis=1).sum(axis=1) > 30).mean() >= 0.9         # and then goes it: 1000 / 16 = 62 times at most
@@ -218,7 +218,7 @@ def test_figure_8_4_both_find_the_new_way_and_dyna_q_plus_sooner() -> None:
 
 def test_figure_8_5_dyna_q_plus_finds_the_shortcut_and_dyna_q_does_not() -> None:
     result = figure("8.5", seed=1_000, runs=30 if available() else 10)
-    numbers = measured("8.5", result)
+    numbers = measurements("8.5", result)
     assert numbers["Dyna-Q+, share of runs that found the shortcut"] >= 0.9
     assert numbers["Dyna-Q, share of runs that found the shortcut"] <= 0.1
     assert_less(result.rewards["Dyna-Q"][:, -1], result.rewards["Dyna-Q+"][:, -1])
@@ -245,7 +245,7 @@ def test_a_maze_that_changes_is_learnt_map_by_map_as_in_the_environment(name: st
 def test_a_figure_is_drawn_and_its_numbers_have_names(number: str, tmp_path: Path) -> None:
     assert number in FIGURES
     result = figure(number, **SMALL[number])
-    numbers = measured(number, result)
+    numbers = measurements(number, result)
     assert numbers and all(isinstance(value, float | int) for value in numbers.values())
     drawn = home(number).draw(result)
     assert len(drawn.axes) >= 1

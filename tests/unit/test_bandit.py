@@ -12,7 +12,7 @@ from scipy import integrate, stats
 import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.tabular.bandit import Bandit, BanditConfig, choose, empty_memory, update
-from rlbook.book.figures import figure, measured
+from rlbook.book.figures import figure, measurements
 from rlbook.envs.ten_armed_testbed import TenArmedTestbed, machine_means
 from rlbook.functional.bandits import preference_gradient, random_argmax, softmax, upper_confidence_bound
 
@@ -142,7 +142,7 @@ def test_the_gradient_method_draws_from_its_preferences() -> None:
 def test_figure_2_2_has_the_books_shares_of_optimal_actions() -> None:
     """Greedy: about a third (Sutton & Barto, p. 29). Exact: means over 4 000 problems; between problems the share of the last hundred steps
     has the standard deviations beside them."""
-    result = measured("2.2", figure("2.2", runs=400, steps=1_000))
+    result = measurements("2.2", figure("2.2", runs=400, steps=1_000))
     share = {name: result[f"{name}: share of optimal actions, last 100 steps"] for name in ("ε = 0 (greedy)", "ε = 0.01", "ε = 0.1")}
     for name, exact, deviation in (("ε = 0 (greedy)", 0.357, 0.476), ("ε = 0.01", 0.595, 0.48), ("ε = 0.1", 0.798, 0.291)):
         assert abs(share[name] - exact) < 4 * deviation / math.sqrt(400), name

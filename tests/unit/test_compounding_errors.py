@@ -13,7 +13,7 @@ from rlbook.book.compounding_errors import (
     Costs,
     draw,
     expected_returns,
-    measured,
+    measurements,
     mistake_rate,
     road,
     run,
@@ -77,4 +77,4 @@ def test_the_picture_shows_both_and_their_bounds() -> None:
     costs = run(1, labels=400)
     labels = [line.get_label() for line in draw(costs).axes[0].get_lines()]
     assert labels == ["behaviour cloning", "bound ε T²", "DAgger", "bound u ε T, u = 3"]
-    assert len(measured(costs)) == 6
+    assert len(measurements(costs)) == 6

@@ -11,7 +11,7 @@ def test_a_small_run_has_a_teacher_a_third_size_student_and_a_picture() -> None:
     found = distilled_sizes.run(seeds=1, steps=1_500, teacher_steps=1_500)
     assert 0.3 <= found.parameters[1] / found.parameters[0] <= 0.36
     assert found.teacher >= 0.4 and list(found.accuracy) == ["hard labels", "soft labels"]
-    assert len(distilled_sizes.measured(found)) == 6
+    assert len(distilled_sizes.measurements(found)) == 6
     distilled_sizes.draw(found)
 
 

@@ -221,7 +221,7 @@ def test_the_value_of_outcomes_learns_what_every_beginning_of_a_text_came_to(add
     losses = value.fit(found, np.random.default_rng(0), passes=60, batch_size=8, learning_rate=3e-3)
     assert 0.0 <= losses[0] <= 0.5 and losses[-1] < 0.005
     for length in (found.prompt, found.length):
-        judged, _ = value.judged(None, None, {"tokens": found.tokens, "length": length}, np.ones(16, dtype=bool))
+        judged, _ = value.score_steps(None, None, {"tokens": found.tokens, "length": length}, np.ones(16, dtype=bool))
         assert np.abs(judged - found.reward).max() < 0.2
     tree = searched(adder, 2, search="mcts", simulations=2, judge=value)
     assert tree.judge == "a learned judge" and tree.tokens > 0
@@ -237,7 +237,7 @@ def test_a_reward_models_run_is_searched_for_what_it_scores_highest(adder: rlboo
         prompt = character_codec().encode_prompt(completion.prompt)
         tokens = np.array([[*prompt, *completion.ids]])
         text = {"tokens": tokens, "length": np.array([tokens.shape[1]])}
-        return float(judge.judged(text, tokens[:, -1], text, np.ones(1, dtype=bool))[0][0])
+        return float(judge.score_steps(text, tokens[:, -1], text, np.ones(1, dtype=bool))[0][0])
 
     paid: dict[str, Any] = {"env": "Addition-v0", "env_kwargs": {"split": "held_out", "reward": said}}
     greedy = searched(adder, **paid)

@@ -11,7 +11,7 @@ from closeness import near, rounding_bound
 import rlbook
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.book.compounding_errors import expected_returns
-from rlbook.book.imitation_ladder import LIMIT, Ladder, draw, measured, run
+from rlbook.book.imitation_ladder import LIMIT, Ladder, draw, measurements, run
 from rlbook.registry import model_of
 
 
@@ -53,7 +53,7 @@ def check(ladder: Ladder) -> None:
 def test_the_clone_of_one_episode_is_far_from_the_expert_and_dagger_is_not() -> None:
     ladder = run(1, labels=(16, 1024))
     check(ladder)
-    assert len(draw(ladder).axes[0].get_lines()) == 3 and measured(ladder)["expert"] == ladder.expert
+    assert len(draw(ladder).axes[0].get_lines()) == 3 and measurements(ladder)["expert"] == ladder.expert
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from closeness import assert_near, rounding_bound
 
 from rlbook.book import baird
-from rlbook.book.figures import figure, measured
+from rlbook.book.figures import figure, measurements
 from rlbook.envs.random_walk import random_walk_model
 from rlbook.functional.linear_td import (
     gtd2_update,
@@ -143,7 +143,7 @@ def test_figures_11_2_and_11_5_show_what_the_book_shows() -> None:
 
     TDC: √PBE goes to 0, √VE stays at 1.9, w₇ at 6.6 and w₈ at -2.3.
     """
-    diverged, converged = (measured(number, figure(number)) for number in ("11.2", "11.5"))
+    diverged, converged = (measurements(number, figure(number)) for number in ("11.2", "11.5"))
     assert min(diverged["steps: w₈"], diverged["sweeps: w₈"]) > 200
     assert converged["sweeps: √PBE"] < 0.01 and converged["steps: √PBE"] < 0.2
     for kind in ("steps", "sweeps"):

@@ -25,5 +25,5 @@ def test_forward_kl_covers_both_peaks_and_reverse_kl_seeks_one() -> None:
     assert reverse.divergence == pytest.approx(left_out, rel=0, abs=1.2e-4)
     between = float(found.teacher[len(found.teacher) // 2]), float(found.teacher.max())
     assert between[0] < 0.002 * between[1], "forward KL's likeliest action is one that the teacher hardly takes"
-    assert len(mode_covering.measured(found)) == 9
+    assert len(mode_covering.measurements(found)) == 9
     mode_covering.draw(found)

@@ -25,5 +25,5 @@ def test_errors_grow_with_the_horizon_and_shrink_with_the_data() -> None:
     assert found.errors.shape == (1, len(model_errors.AMOUNTS), len(model_errors.HORIZONS))
     assert (found.errors[..., 4] > 3 * found.errors[..., 0]).all()
     assert found.errors[0, -1, 0] < found.errors[0, 0, 0]
-    assert len(model_errors.measured(found)) == 9
+    assert len(model_errors.measurements(found)) == 9
     model_errors.draw(found)

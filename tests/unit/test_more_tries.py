@@ -23,5 +23,5 @@ def test_examples_and_rewards_raise_what_one_try_comes_to(monkeypatch: pytest.Mo
     start, sft, grpo = (found.passed[name][0] for name in more_tries.LEARNERS)
     assert sft[0] > start[0] + 0.1 and grpo[0] > start[0] + 0.03
     assert found.perplexity["sft"][0] < found.perplexity["start"][0]
-    assert more_tries.measured(found)["sft: pass@8"] == sft[-1]
+    assert more_tries.measurements(found)["sft: pass@8"] == sft[-1]
     assert save_figure(more_tries.draw(found), tmp_path / "tries.png").stat().st_size > 1_000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from closeness import near
 
-from rlbook.book.offline_values import BEST, GAMMA, START, Found, draw, measured, narrow_recording, run
+from rlbook.book.offline_values import BEST, GAMMA, START, Found, draw, measurements, narrow_recording, run
 
 
 def test_the_recording_is_narrow_and_nothing_in_it_pays() -> None:
@@ -37,5 +37,5 @@ def test_the_picture_shows_claims_and_shares() -> None:
     found = run(1, minibatches=20)
     values, shares = draw(found).axes
     assert [line.get_label() for line in values.get_lines()] == ["the best possible value", "fitted Q iteration", "CQL"]
-    assert len(shares.get_lines()) == 2 and len(measured(found)) == 7
-    assert np.isfinite(list(measured(found).values())).all()
+    assert len(shares.get_lines()) == 2 and len(measurements(found)) == 7
+    assert np.isfinite(list(measurements(found).values())).all()

@@ -11,7 +11,7 @@ from closeness import near, rounding_bound
 import rlbook
 from rlbook.agent import Agent
 from rlbook.book import one_axis
-from rlbook.book.one_axis import Curves, command, draw, greedy_policy, learning_curves, settings_of, smoothed, told
+from rlbook.book.one_axis import Curves, command, draw, greedy_policy, learning_curves, settings_of, smoothed, steps_to_optimum
 from rlbook.cli.train import parse_train
 from rlbook.envs import TabularMDP
 from rlbook.registry import model_of
@@ -99,8 +99,8 @@ def test_what_is_told_of_curves_by_hand() -> None:
     distance = np.array([[5.0, 0.1, 7.0], [5.0, 5.0, 0.0], [5.0, 4.0, 3.0]])
     curves = Curves(np.array([1_000, 2_000, 3_000]), distance, -10.0)
     assert curves.first_within(0.01).tolist() == [2_000, 3_000, np.inf]
-    assert told(curves) == "3 000 (2 000 to never)"
-    assert told(Curves(curves.steps, distance[[0, 2, 2]], -10.0)) == "not in 3 000: 3 away in the end"
+    assert steps_to_optimum(curves) == "3 000 (2 000 to never)"
+    assert steps_to_optimum(Curves(curves.steps, distance[[0, 2, 2]], -10.0)) == "not in 3 000: 3 away in the end"
     again = Curves.of(curves.as_lists())
     assert again.steps.tolist() == curves.steps.tolist() and again.distance.tolist() == distance.tolist() and again.best == -10.0
 

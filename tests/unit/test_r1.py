@@ -74,7 +74,7 @@ def test_the_gain_of_a_stage_is_that_of_the_same_prompts_over_all_seeds() -> Non
     mean, half = r1.gain(both.after["cold_start"]["sums"], both.after["base"]["sums"])
     deviation = ((3 * (5 / 8) ** 2 + 5 * (3 / 8) ** 2) / 7) ** 0.5
     assert (mean, half) == near((3 / 8, 1.96 * deviation / 8**0.5), terms=8)
-    numbers = r1.measured(both)
+    numbers = r1.measurements(both)
     assert numbers["cold_start - base: sums, greedy"] == mean and numbers["cold_start - base: sums, greedy, ±"] == half
     assert numbers["all_tasks_rl / cold_start: sums, sampled, least of the seeds"] == 0.0    # 0 of 2 with the second seed
     assert numbers["distilled: seconds"] == 1.5 and "base: copies, greedy" not in numbers

@@ -159,7 +159,7 @@ def test_the_reward_of_an_ensemble_is_its_mean_and_its_spread_is_known() -> None
     obs, action, over = EYE[[0, 1]], np.array([3, 1]), np.array([False, True])
     members = [member.step_rewards(torch.from_numpy(obs), torch.from_numpy(action), None, None) for member in agent.network.members]  # type: ignore[union-attr]
     each = torch.stack(members).detach().numpy()
-    reward, spread = agent.judged(obs, action, obs, over)
+    reward, spread = agent.score_steps(obs, action, obs, over)
     rounded: Any = {"dtype": "float32", "terms": 3 + widths(agent.network.members[0]), "size": float(np.abs(each).max())}  # type: ignore[union-attr]
     assert reward == near(each.mean(0), **rounded) and spread == near(each.std(0, ddof=1), **rounded)
     assert len({float(one[0]) for one in each}) == 3
@@ -174,7 +174,7 @@ def test_members_learn_from_rows_of_their_own_and_part_ways_on_texts_too() -> No
     shares = torch.stack([average(torch.ones(4, dtype=torch.bool)) for average in agent.averages(data[np.arange(4)])])
     assert shares.sum(1).tolist() == near([1.0] * 3, dtype="float32", terms=4) and (shares * 4 == (shares * 4).round()).all()
     shown = {"tokens": np.zeros((2, 12), dtype=np.int64), "length": np.array([6, 6])}
-    _, spread = agent.judged(shown, np.array([2, 2]), shown, np.array([True, False]))
+    _, spread = agent.score_steps(shown, np.array([2, 2]), shown, np.array([True, False]))
     assert spread is not None and np.isnan(spread).tolist() == [False, True]
 
 
@@ -248,7 +248,7 @@ def test_a_texts_score_is_read_behind_its_last_token() -> None:
     for row, text in enumerate([*TEXTS, TEXTS[0]]):
         tokens[row, : len(text.obs) + len(text.action)] = np.concatenate([text.obs, text.action])
     shown = {"tokens": tokens, "length": np.array([6, 6, 6])}
-    paid, _ = agent.judged(shown, np.array([2, 2, 2]), shown, np.array([True, True, False]))
+    paid, _ = agent.score_steps(shown, np.array([2, 2, 2]), shown, np.array([True, True, False]))
     assert paid.tolist() == near([*alone, 0.0], **rounded) and paid[2] == 0.0
 
 
@@ -343,7 +343,7 @@ def paid_steps(model: RewardModel, actions: list[int]) -> float:
     state, total = int(env.reset(seed=0)[0]), 0.0
     for action in actions:
         after = int(env.step(action)[0])
-        total += model.judged(EYE[[state]], np.array([action]), EYE[[after]], np.array([False]))[0][0]
+        total += model.score_steps(EYE[[state]], np.array([action]), EYE[[after]], np.array([False]))[0][0]
         state = after
     return total
 
@@ -386,7 +386,7 @@ def test_texts_are_paid_when_they_are_finished(texts: Path) -> None:
     for tokens in ([7] * 8, [8] * 4 + [eos] * 4, [eos] * 8):
         step = interaction.step(np.array(tokens))
         ended = (step.terminated | step.truncated) & step.valid
-        worth, _ = model.judged(step.obs, step.action, step.next_obs, ended)  # type: ignore[attr-defined]
+        worth, _ = model.score_steps(step.obs, step.action, step.next_obs, ended)  # type: ignore[attr-defined]
         assert step.reward.tolist() == near(worth.tolist(), dtype="float32", terms=widths(model.network), size=1.0)  # type: ignore[attr-defined]
         assert (step.reward[~ended] == 0).all()
         paid += step.reward

@@ -152,7 +152,7 @@ def test_actor_and_reference_start_from_sft_and_the_critic_from_the_reward_model
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert not {value.data_ptr() for value in ours.values()} & {value.data_ptr() for value in theirs.values()}
     text = {"tokens": np.array([[1, 5, 14, 6, 15, 7, 2, 0, 0, 0, 0, 0]]), "length": np.array([7])}
-    worth, spread = model.judged(text, np.array([2]), text, np.array([True]))
+    worth, spread = model.score_steps(text, np.array([2]), text, np.array([True]))
     terms, size = widths(agent.policy.model), float(agent.policy.critic.weight.detach().norm())       # h ≈ ±1
     assert agent.value(text) == near(worth, dtype="float32", terms=terms, size=size) and spread is None
 
@@ -199,7 +199,7 @@ class Constant:
     def adapted(self, observations: Any) -> Any:
         return observations
 
-    def judged(self, obs: Any, action: Any, next_obs: Any, over: Any) -> tuple[Any, Any]:
+    def score_steps(self, obs: Any, action: Any, next_obs: Any, over: Any) -> tuple[Any, Any]:
         return np.full(len(action), 3.0), np.full(len(action), 2**0.5)
 
 

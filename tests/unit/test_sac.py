@@ -21,7 +21,7 @@ from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.algorithms.policy.sac import SAC, SACConfig, value_and_entropy
 from rlbook.data.replay import Transitions
 from rlbook.functional.maximum_entropy import expected_soft_value, log_slope_of_tanh, soft_value, temperature_loss
-from rlbook.policies.critics import follow
+from rlbook.policies.critics import polyak_update
 from rlbook.policies.distributions import SquashedGaussian
 from rlbook.policies.mlp import MLP
 
@@ -170,7 +170,7 @@ def test_the_target_networks_follow_slowly(fixtures: Any) -> None:
     target, online = (MLP((1, 1), torch.Generator()) for _ in range(2))
     set_to(target, case["target"], case["target"])
     set_to(online, case["online"], case["online"])
-    follow(target, online, case["tau"])
+    polyak_update(target, online, case["tau"])
     assert [p.item() for p in target.parameters()] == near([case["new"]] * 2, dtype="float32", terms=2)
     assert [p.item() for p in online.parameters()] == [case["online"]] * 2
 

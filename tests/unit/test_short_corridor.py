@@ -10,7 +10,7 @@ import pytest
 from closeness import near
 
 import rlbook
-from rlbook.book.figures import corridor, figure, measured
+from rlbook.book.figures import corridor, figure, measurements
 from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.short_corridor import ShortCorridor, ShortCorridorVector
 from rlbook.plots.optimum import optimal_return
@@ -133,7 +133,7 @@ def test_the_figures_episodes_are_as_long_as_the_model_says() -> None:
 
 def test_figure_13_2_shows_that_a_baseline_makes_reinforce_faster() -> None:
     """Means over 600 runs; between runs, the mean of a hundred episodes has the standard deviation beside it."""
-    result = measured("13.2", figure("13.2", runs=16))
+    result = measurements("13.2", figure("13.2", runs=16))
     exact = {
         "with baseline, α = 2⁻⁹: mean return, episodes 101 to 200": (-12.083, 1.147),
         "with baseline, α = 2⁻⁹: mean return, last 100 episodes": (-12.111, 1.209),

@@ -157,7 +157,7 @@ class Distillation(PolicyAgent):
 
     def train_on(self, batch: Batch, *, labelled: bool) -> dict[str, Tensor]:
         """One gradient step; `labelled`: the actions are the teacher's, or recorded."""
-        return self.weighed_step(batch, lambda rows: self.loss(rows, labelled))
+        return self.weighted_step(batch, lambda rows: self.loss(rows, labelled))
 
     def loss(self, batch: Batch, labelled: bool) -> LossOutput:
         """The share of some rows in the loss, and what it is made of."""

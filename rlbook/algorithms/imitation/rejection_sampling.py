@@ -112,7 +112,7 @@ class RejectionSampling(PolicyAgent):
 
     def train_on(self, batch: Batch) -> dict[str, Tensor]:
         """One gradient step. Returns the loss and "grad_norm"."""
-        return self.weighed_step(batch, self.loss)
+        return self.weighted_step(batch, self.loss)
 
     def loss(self, batch: Batch) -> LossOutput:
         """The share that some episodes have in -mean log π(a|s)."""

@@ -256,7 +256,7 @@ class RewardModel(Agent):
         return [rows[start : start + size] for start in range(0, len(rows), size)]
 
     @torch.no_grad()
-    def judged(
+    def score_steps(
         self, obs: Observations, action: Actions, next_obs: Observations, over: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """The rewards [N] of N steps, and the standard deviation of the members' rewards [N].

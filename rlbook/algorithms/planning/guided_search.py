@@ -74,7 +74,7 @@ class GuidedSearchConfig(Hyperparameters):
 class Judge(Protocol):
     """A reward model; see `rlbook.algorithms.imitation.reward_model`."""
 
-    def judged(
+    def score_steps(
         self, obs: Shown, action: NDArray[np.int64], next_obs: Shown, over: NDArray[np.bool_]
     ) -> tuple[Floats, Floats | None]: ...
 
@@ -340,7 +340,7 @@ class GuidedSearch(Agent):
         count = len(observations["tokens"])
         action = np.zeros(count, dtype=np.int64)
         over = np.ones(count, dtype=bool)
-        return self.judge.judged(observations, action, observations, over)[0]
+        return self.judge.score_steps(observations, action, observations, over)[0]
 
     def _back_up(self, walk: Walk) -> None:
         found = self.trees[walk.row]

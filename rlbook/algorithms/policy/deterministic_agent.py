@@ -18,7 +18,7 @@ from rlbook.agent import Parts
 from rlbook.algorithms.policy.replay_agent import ReplayAgent, ReplayConfig, explored
 from rlbook.checks import at, non_negative
 from rlbook.functional.schedules import Schedule
-from rlbook.policies.critics import Critics, follow
+from rlbook.policies.critics import Critics, polyak_update
 from rlbook.policies.mlp import MLP
 from rlbook.policies.optimizer import Group, adam
 from rlbook.policies.policy import as_array
@@ -42,8 +42,8 @@ class DeterministicNetworks(NamedTuple):
 
 def follow_both(networks: DeterministicNetworks, tau: float) -> None:
     """Moves the target networks of the critics and of the policy by a share τ towards them."""
-    follow(networks.target, networks.critics, tau)
-    follow(networks.actor_target, networks.actor, tau)
+    polyak_update(networks.target, networks.critics, tau)
+    polyak_update(networks.actor_target, networks.actor, tau)
 
 
 class DeterministicAgent(ReplayAgent):

@@ -261,7 +261,7 @@ class GRPO(PolicyAgent):
 
     def train_on(self, batch: Batch) -> dict[str, Tensor]:
         """One gradient step. Returns the diagnostics and "grad_norm"."""
-        return self.weighed_step(batch, self.loss)
+        return self.weighted_step(batch, self.loss)
 
     def loss(self, batch: Batch) -> LossOutput:
         """The total loss of some episodes, and what it is made of."""

@@ -129,7 +129,7 @@ class PolicyAgent(Agent):
         return action
 
     @property
-    def settled(self) -> bool:
+    def can_checkpoint(self) -> bool:
         """Between rounds a language model's memory of what it writes is of no use any more."""
         return self._acting is None or not len(self.rollout_data)
 
@@ -186,7 +186,7 @@ class PolicyAgent(Agent):
         ]
         return mean_metrics(steps) | {"learning_rate": rate}
 
-    def weighed_step(
+    def weighted_step(
         self, batch: Batch, loss: Callable[[Batch], LossOutput]
     ) -> dict[str, Tensor]:
         """One gradient step in which `average` says how much each element counts.

@@ -45,7 +45,7 @@ from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value, temperature_loss
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss
-from rlbook.policies.critics import Critics, follow
+from rlbook.policies.critics import Critics, polyak_update
 from rlbook.policies.distributions import Categorical, SquashedGaussian, sample_categorical
 from rlbook.policies.mlp import MLP
 from rlbook.policies.optimizer import Group, LossOutput, Optimizer, adam
@@ -77,7 +77,7 @@ def sac_update(
     critic_optimizer.step(critics.loss)
     actor = (actor_loss or sac_actor_loss)(networks, batch, config=config)
     actor_optimizer.step(actor.loss)
-    follow(networks.target, networks.critics, config.tau)
+    polyak_update(networks.target, networks.critics, config.tau)
     return critics.metrics | actor.metrics
 
 

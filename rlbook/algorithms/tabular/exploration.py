@@ -93,7 +93,7 @@ def among_allowed(row: Row, rng: Generator) -> int:
     return 0
 
 
-def settled(row: Sequence[float], place: int) -> int:
+def deterministic_argmax(row: Sequence[float], place: int) -> int:
     """One of the best actions, always the same: of n the one with index `place` mod n.
 
     The fixed rule makes acting repeatable, and states that were never visited still do not all get

@@ -36,7 +36,7 @@ from rlbook.algorithms.tabular.exploration import (
     explore,
     forbid,
     probability,
-    settled,
+    deterministic_argmax,
 )
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Memory, Settings
 from rlbook.checks import (
@@ -351,7 +351,7 @@ class ControlAgent(TableAgent):
         row = self.action_values_of(state)
         if action_mask is not None:
             forbid(row, action_mask, float(self.config.initial_value))
-        return settled(row, int(state))
+        return deterministic_argmax(row, int(state))
 
     def action_values_of(self, state: int) -> list[float]:
         """Q(s, ·): [A], in reward units."""

@@ -35,7 +35,7 @@ from rlbook.algorithms.tabular.exploration import (
     forbid,
     greedy,
     random_action,
-    settled,
+    deterministic_argmax,
 )
 from rlbook.algorithms.value.linear import LinearAgent, Observation
 from rlbook.algorithms.value.semi_gradient import SemiGradientAgent, SemiGradientConfig
@@ -90,7 +90,7 @@ class SemiGradientSarsa(SemiGradientAgent):
         row = self.row(features, action_mask)
         if explore:
             return self.chosen(row)
-        return settled(row, int(features[0]) if self.features.binary else 0)
+        return deterministic_argmax(row, int(features[0]) if self.features.binary else 0)
 
     def row(
         self, features: NDArray[np.number], action_mask: NDArray[np.bool_] | None

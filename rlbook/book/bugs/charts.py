@@ -56,7 +56,7 @@ def numbers(exhibit: Exhibit, curves: Curves) -> dict[str, float]:
     return {side: final(mean_curve(of)) for side, of in curves.sides.items()}
 
 
-def told(curves: Curves) -> dict[str, str]:
+def legend_texts(curves: Curves) -> dict[str, str]:
     """The same in words, with the smallest and the largest seed's where there are several."""
     found = {}
     for side, of in curves.sides.items():
@@ -82,7 +82,7 @@ def as_text(exhibit: Exhibit, curves: Curves, width: int) -> str:
     drawn = [f"{labels.get(place, ''):>{margin}}|{''.join(row)}".rstrip() for place, row in enumerate(rows)]
     scale = " (logarithmic)" if axes.log else ""
     feet = [" " * margin + "+" + "-" * columns, " " * margin + f" 0{f'{axes.last:,.0f} {exhibit.shown.along}':>{columns - 1}}"]
-    legend = [f"{MARKS[side]} {words}" for side, words in told(curves).items()]
+    legend = [f"{MARKS[side]} {words}" for side, words in legend_texts(curves).items()]
     if exhibit.shown.known is not None:
         legend.append(f"- {exhibit.shown.known:.4g}: {exhibit.shown.known_is}")
     seeds = len(curves.without)

@@ -94,7 +94,7 @@ def checked(path: Path, *, isolate: bool = True) -> list[Verdict]:
     if not asked:
         hint = next(filter(None, (did_you_mean(name, exercises()) for name in names)), "")
         raise RequestError(f"{path} defines no exercise's function{hint} (it has: {', '.join(names) or 'none'})")
-    found = [(item.name, judged(item, text, isolate=isolate)) for item in asked]
+    found = [(item.name, check_answer(item, text, isolate=isolate)) for item in asked]
     return [Verdict(name, str(path), answer.mark == RIGHT, answer.said) for name, answer in found]
 
 
@@ -118,7 +118,7 @@ def answers_in(folder: Path) -> Iterator[Path]:
     yield from sorted(path for path in folder.rglob("*.py") if path.is_file() and not path.is_symlink())
 
 
-def judged(item: Exercise, text: str, *, isolate: bool = True, seconds: float | None = None) -> Judgement:
+def check_answer(item: Exercise, text: str, *, isolate: bool = True, seconds: float | None = None) -> Judgement:
     """Runs an answer in a process of its own, and compares.
 
     Args:

@@ -18,7 +18,7 @@ from datetime import datetime, time
 from pathlib import Path
 
 from rlbook.book.course import Week
-from rlbook.book.exercises.checking import EMPTY, FAILED, MISTAKEN, RIGHT, WRONG, Judgement, functions_in, judged, printable, text_of
+from rlbook.book.exercises.checking import EMPTY, FAILED, MISTAKEN, RIGHT, WRONG, Judgement, functions_in, check_answer, printable, text_of
 from rlbook.book.exercises.exercise import named
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
@@ -150,7 +150,7 @@ def grade(
     with ThreadPoolExecutor(jobs) as pool:
 
         def run(mark: Mark, text: str) -> Judgement:
-            return judged(named(mark.exercise), text, isolate=isolate, seconds=seconds)
+            return check_answer(named(mark.exercise), text, isolate=isolate, seconds=seconds)
 
         running = [pool.submit(run, mark, text) for _, _, mark, text in waiting]
         try:

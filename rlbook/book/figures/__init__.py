@@ -1,10 +1,10 @@
 """Figures of Sutton & Barto's book (2nd edition), by number: each reruns its experiment and draws what came out.
 
     result = figure("6.4", seed=0, runs=100)     a small dataclass of arrays
-    measured("6.4", result)                      name → number: what the figure is there to show
+    measurements("6.4", result)                      name → number: what the figure is there to show
     draw("6.4", out="cliff.png")                 the picture
 
-Figure 6.4 is the module `figure_6_4`: `run(...)` makes the result, `draw(result)` the picture, `measured(result)` the numbers. The
+Figure 6.4 is the module `figure_6_4`: `run(...)` makes the result, `draw(result)` the picture, `measurements(result)` the numbers. The
 defaults of `run` are what the site shows; its docstring says where they differ from the book's.
 
 Source: Sutton & Barto 2018, Reinforcement Learning: An Introduction, 2nd edition.
@@ -66,7 +66,7 @@ FIGURES: dict[str, str] = {
 OPTIONS: dict[str, Kind] = {"seed": non_negative_int, "runs": positive_int}
 """What a figure that is left to chance can be given."""
 
-__all__ = ["FIGURES", "draw", "figure", "home", "measured", "options_of"]
+__all__ = ["FIGURES", "draw", "figure", "home", "measurements", "options_of"]
 
 
 def figure(number: str, **options: int) -> DataclassInstance:
@@ -85,9 +85,9 @@ def figure(number: str, **options: int) -> DataclassInstance:
     return _checked(number, options).run(**options)
 
 
-def measured(number: str, result: DataclassInstance) -> dict[str, float]:
+def measurements(number: str, result: DataclassInstance) -> dict[str, float]:
     """The numbers that a figure's claim stands on: name → number, units in the name or in reward units."""
-    return home(number).measured(result)
+    return home(number).measurements(result)
 
 
 def draw(number: str, out: str | Path | None = None, **options: int) -> Figure:

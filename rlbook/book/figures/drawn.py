@@ -26,7 +26,7 @@ def drawn(number: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
     format_of(out)
     start = time.monotonic()
     result = figure(number, **options)
-    facts = {"figure": number, "title": FIGURES[number], "options": options_of(number) | options, "measured": module.measured(result)}
+    facts = {"figure": number, "title": FIGURES[number], "options": options_of(number) | options, "measured": module.measurements(result)}
     save_figure(module.draw(result), out)
     return facts | {"seconds": round(time.monotonic() - start, 3), "written": str(out)}
 

@@ -53,7 +53,7 @@ def cost_to_go(agent: SemiGradientSarsa) -> np.ndarray:
     return -agent.value(grid.reshape(-1, 2)).reshape(grid.shape[:2])
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """The highest cost at each time, and how long the first and the last episodes are."""
     highest = {f"{when}, highest cost": float(costs.max()) for when, costs in result.costs.items()}
     last = {"steps, last 100 episodes": float(result.lengths[-100:].mean())}

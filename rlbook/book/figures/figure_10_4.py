@@ -50,7 +50,7 @@ def _steps(seed: int, episodes: int, n: int, alpha: float) -> float:
     return taken / episodes
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """The fewest steps of each n, and the step size that takes them."""
     numbers = {}
     for n, curve in result.steps.items():

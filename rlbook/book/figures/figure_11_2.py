@@ -30,7 +30,7 @@ def run(seed: int = 0, steps: int = 1_000) -> Result:
     return Result(stream_td(x, FIRST_WEIGHTS, stream(steps, seed), alpha=ALPHA), np.array(sweeps))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """The last weights."""
     return numbers(result)
 

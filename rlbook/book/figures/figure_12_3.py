@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, n_step_sweep, told
+from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, n_step_sweep, lowest_errors
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Res
     return Result(lambda_sweep("offline", seed, runs, alphas), n_step_sweep(seed, runs, alphas))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """The lowest error of each λ and n, in reward units; of the best one also its standard error and step size."""
-    return told(result.offline, "offline λ") | told(result.n_step, "n")
+    return lowest_errors(result.offline, "offline λ") | lowest_errors(result.n_step, "n")
 
 
 def draw(result: Result) -> Figure:

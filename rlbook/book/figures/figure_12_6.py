@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, told
+from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, lowest_errors
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Res
     return Result(lambda_sweep("accumulating", seed, runs, alphas), lambda_sweep("offline", seed, runs, alphas))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """The lowest error of each λ, in reward units; of the best one also its standard error and step size."""
-    return told(result.accumulating, "TD(λ), λ") | told(result.offline, "offline λ")
+    return lowest_errors(result.accumulating, "TD(λ), λ") | lowest_errors(result.offline, "offline λ")
 
 
 def draw(result: Result) -> Figure:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, told
+from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, lowest_errors
 from rlbook.plots.figure import new_figure, words
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Res
     return Result({traces: lambda_sweep(traces, seed, runs, alphas) for traces in PANELS})
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """The lowest error of each λ, in reward units; of the best one also its standard error and step size."""
-    return {name: value for traces, sweep in result.errors.items() for name, value in told(sweep, f"{traces} λ").items()}
+    return {name: value for traces, sweep in result.errors.items() for name, value in lowest_errors(sweep, f"{traces} λ").items()}
 
 
 def draw(result: Result) -> Figure:

@@ -23,7 +23,7 @@ def run(seed: int = 0, runs: int = 100, episodes: int = 1_000) -> Result:
     return play(ALPHAS, seed, runs, episodes)
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Mean returns early and late."""
     return numbers(result)
 

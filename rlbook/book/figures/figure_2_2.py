@@ -26,7 +26,7 @@ def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
     return compare({name: BanditConfig(epsilon=Constant(epsilon)) for epsilon, name in names.items()}, seed, runs, steps)
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Early and late averages."""
     return numbers(result)
 

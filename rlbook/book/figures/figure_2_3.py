@@ -28,7 +28,7 @@ def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
     return compare(learners, seed, runs, steps)
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Early and late averages; and the spike, when all machines have been tried once and the best of them is tried again."""
     optimistic = result.optimal["optimistic, greedy: Q = 5, ε = 0"]
     return numbers(result) | {"optimistic: share of optimal actions at step 11": float(optimistic[10])}

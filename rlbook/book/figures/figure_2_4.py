@@ -28,7 +28,7 @@ def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
     return compare(learners, seed, runs, steps)
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Early and late averages, and the spike of UCB."""
     return numbers(result) | {"UCB: reward at step 11": float(result.reward["UCB, c = 2"][10])}
 

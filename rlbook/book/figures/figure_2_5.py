@@ -29,7 +29,7 @@ def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
     return compare(learners, seed, runs, steps, MEAN)
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Early and late averages."""
     return numbers(result)
 

@@ -33,7 +33,7 @@ def run() -> Result:
     return Result(PolicyEvaluation.solve(model(), gamma=GAMMA, method="linear").values().reshape(5, 5))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """The values of A and B, and of the best and the worst of the other cells."""
     others = np.delete(result.values.ravel(), [1, 3])
     return {

@@ -38,7 +38,7 @@ def run() -> Result:
     return Result(planner.values().reshape(5, 5), best.reshape(5, 5, 4))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """The values of A and B, and in how many cells several moves are best."""
     several = int(np.count_nonzero(result.moves.sum(axis=2) > 1))
     return {"value of A": float(result.values[0, 1]), "value of B": float(result.values[0, 3]), "cells with several best moves": several}

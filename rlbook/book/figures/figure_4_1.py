@@ -57,7 +57,7 @@ def _after(sweeps: int | None) -> np.ndarray:
     return PolicyEvaluation.solve(model, gamma=1.0, **how).values()
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Values of the cells on the upper edge after k sweeps, and when the greedy policy is optimal first."""
     _, one, two, three, ten, limit = result.values[:, 0]
     return {

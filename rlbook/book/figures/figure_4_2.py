@@ -46,7 +46,7 @@ def run() -> Result:
     return Result(moved.reshape(-1, COUNTS, COUNTS), planner.values().reshape(COUNTS, COUNTS))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """How many improvements it took, and values of the best policy, in dollars."""
     best = result.moved[-1]
     return {

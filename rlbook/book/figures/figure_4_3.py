@@ -56,7 +56,7 @@ def _planner(**config: float | str) -> ValueIteration:
     return ValueIteration.solve(Gambler(HEADS).model(), gamma=1.0, **config)
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Chances of winning, and the best stakes where there is only one."""
     numbers = {f"V({capital})": float(result.values[capital - 1]) for capital in (1, 25, 50, 51, 75, 99)}
     stakes = {f"best stake at {capital}": _only(result.best[capital - 1]) for capital in (25, 50, 75)}

@@ -63,7 +63,7 @@ def scores(result: Result, games: int) -> np.ndarray:
     return error * np.sqrt(result.visits[games][often] / (1 - result.exact[often] ** 2))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """How far V is from the exact values, over the hands the figure shows, in reward units and in standard errors."""
     numbers: dict[str, float] = {}
     for games, values in result.values.items():

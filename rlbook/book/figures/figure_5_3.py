@@ -82,7 +82,7 @@ def square_errors(result: Result) -> dict[str, np.ndarray]:
     return {name: ((estimates - result.exact) ** 2).mean(axis=0) for name, estimates in result.estimates.items()}
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Mean square errors after 10, 100, ... games, what theory says of them, and the exact value; in reward units (squared)."""
     numbers = {"exact value": result.exact}
     for name, errors in square_errors(result).items():

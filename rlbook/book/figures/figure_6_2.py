@@ -62,7 +62,7 @@ def _errors(kind: type, config: TableConfig, seed: int, runs: int, episodes: int
     return root_mean_square_error(value_curves(kind, config, walk_model(), episodes=episodes, runs=runs, seed=seed))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Mean errors with their standard errors over runs, and after how many of the counts of episodes TD was the better one."""
     numbers: dict[str, float] = {}
     for name, errors in result.batch.items():

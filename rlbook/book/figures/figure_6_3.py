@@ -54,7 +54,7 @@ def _means(name: str, alphas: tuple[float, ...], episodes: int, runs: int, seed:
     return means
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """How much the step size matters in the long run, and by how much expected SARSA leads SARSA, over all step sizes."""
     expected, sarsa = (result.asymptotic[name].mean(axis=1) for name in ("Expected SARSA", "SARSA"))
     lead = result.interim["Expected SARSA"].mean(axis=1) - result.interim["SARSA"].mean(axis=1)

@@ -57,7 +57,7 @@ def run(seed: int = 0, runs: int = 100, episodes: int = 500) -> Result:
     return Result(returns, ways)
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Mean sum of rewards of the last 100 episodes with its standard error over runs; the median length of the greedy way, in steps."""
     numbers: dict[str, float] = {}
     for name in NAMES:

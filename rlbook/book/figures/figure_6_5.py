@@ -83,7 +83,7 @@ def _share(kind: type[ControlAgent], seed: int, runs: int, episodes: int) -> np.
     return count / runs
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Shares of runs that went left; at an episode, over the five up to it."""
     numbers: dict[str, float] = {}
     for name, left in result.left.items():

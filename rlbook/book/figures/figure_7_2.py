@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, n_step_sweep, told
+from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, n_step_sweep, lowest_errors
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Res
     return Result(n_step_sweep(seed, runs, alphas))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """The lowest error of each n, in reward units; of the best one also its standard error and step size."""
-    return told(result.errors, "n")
+    return lowest_errors(result.errors, "n")
 
 
 def draw(result: Result) -> Figure:

@@ -79,7 +79,7 @@ def _learned(kind: type[ControlAgent], settings: dict[str, Any], steps: list[Ste
     return agent.q.copy()
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """How many action values each learner changed, and how the first one of the way compares with the last one."""
     counts = {f"{name}: action values changed": float(np.count_nonzero(q)) for name, q in result.changed.items()}
     q = result.changed["SARSA(λ), λ = 0.9"][result.way[:-1], result.taken]

@@ -57,7 +57,7 @@ def first_near(lengths: np.ndarray) -> int | None:
     return int(found[0]) + 1 if len(found) else None
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Steps of single episodes, mean over the runs, and the first episode with twice the steps of the shortest way or less."""
     numbers: dict[str, float] = {}
     for n, lengths in result.lengths.items():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from rlbook.book.figures.changing_maze import Result, compare, draw, gained, standard_error
 
-__all__ = ["Result", "draw", "measured", "run"]
+__all__ = ["Result", "draw", "measurements", "run"]
 
 
 def run(seed: int = 0, runs: int = 100, steps: int = 3_000) -> Result:
@@ -19,7 +19,7 @@ def run(seed: int = 0, runs: int = 100, steps: int = 3_000) -> Result:
     return compare("blocking", seed, runs, steps)
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Cumulative reward at the change and at the end, and the share of runs that have found the new way by then."""
     numbers: dict[str, float] = {}
     change = min(result.change_at, next(iter(result.rewards.values())).shape[1] - 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from rlbook.book.figures.changing_maze import Result, compare, draw, gained, standard_error
 
-__all__ = ["Result", "draw", "found", "measured", "run"]
+__all__ = ["Result", "draw", "found", "measurements", "run"]
 
 OLD_WAY = 16
 """Steps: who keeps to it reaches the goal 1000 / 16 = 62.5 times in 1000 steps at most."""
@@ -31,7 +31,7 @@ def found(result: Result, name: str) -> float:
     return float((gained(result, name, first, steps) > -(-(steps - first) // OLD_WAY)).mean())
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """Cumulative reward at the change and at the end, and the share of runs that take the new way in the end."""
     numbers: dict[str, float] = {}
     for name, rewards in result.rewards.items():

@@ -48,7 +48,7 @@ def best(result: Result) -> np.ndarray:
     return weighted / result.time.reshape(GROUPS, -1).sum(axis=1)
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """The outermost groups, beside the means they tend to, and √VE, beside the least possible."""
     groups, limits = result.values.reshape(GROUPS, -1)[:, 0], best(result)
     each = {

@@ -48,7 +48,7 @@ def run(seed: int = 0, runs: int = 4, episodes: int = 5_000, alpha: float = 1e-4
     return Result(errors, float(np.sqrt(time @ (np.repeat(groups, 200) - exact) ** 2)))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """√VE at the end, the mean over the last 100 episodes, and the least that one tiling could have."""
     last = {f"{name}, √VE, last 100 episodes": float(errors[:, -100:].mean()) for name, errors in result.errors.items()}
     return last | {"one tiling, √VE, least possible": result.least}

@@ -17,7 +17,7 @@ import numpy as np
 
 from rlbook.agent import Step
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
-from rlbook.book.figures.long_walk import Sweep, draw_sweep, told
+from rlbook.book.figures.long_walk import Sweep, draw_sweep, lowest_errors
 from rlbook.book.figures.thousand_states import LENGTH, exact_values, learned, learner, walk_model, walks
 from rlbook.envs.mdp import TabularMDP
 from rlbook.plots.figure import new_figure, words
@@ -65,10 +65,10 @@ def _error(model: TabularMDP, walk: list[list[Step]], exact: np.ndarray, n: int,
     return float(np.mean([np.sqrt(((learned(agent, steps) - exact) ** 2).mean()) for steps in walk]))
 
 
-def measured(result: Result) -> dict[str, float]:
+def measurements(result: Result) -> dict[str, float]:
     """How flat TD's ten values are, and the lowest error of each n."""
     ends = {"TD, V of the first group": float(result.values[0]), "TD, V of the last group": float(result.values[-1])}
-    return ends | told(result.errors, "n")
+    return ends | lowest_errors(result.errors, "n")
 
 
 def draw(result: Result) -> Figure:

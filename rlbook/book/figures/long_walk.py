@@ -104,7 +104,7 @@ def best(sweep: Sweep, key: float) -> tuple[float, float, float]:
     return float(means[place]), sweep.alphas[place], float(spread)
 
 
-def told(sweep: Sweep, name: str) -> dict[str, float]:
+def lowest_errors(sweep: Sweep, name: str) -> dict[str, float]:
     """For `measured`: the lowest mean error of each curve, and of the best one also where it is and its standard error."""
     lowest = {key: best(sweep, key) for key in sweep.errors}
     numbers = {f"{name} = {key:g}, lowest error": error for key, (error, _, _) in lowest.items()}

@@ -26,7 +26,7 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.llm.samples import TOTAL, SampledEvaluation
 from rlbook.runs.exporting import export
 from rlbook.runs.files import CheckpointError, read_file, replace_file
-from rlbook.runs.folder import CONFIG, check_free, locked, told
+from rlbook.runs.folder import CONFIG, check_free, locked, report_disk_errors
 from rlbook.runs.plain_yaml import config_of, parse_yaml
 from rlbook.runs.recipe import Measure, Recipe, Stage
 from rlbook.runs.request import Request
@@ -92,7 +92,7 @@ def run_recipe(
         raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
     with locked(folder):
         _check_held(recipe, folder)
-        with told(folder):
+        with report_disk_errors(folder):
             _write(folder / RECIPE, {"recipe": recipe.name, "digest": recipe.digest, "tree": recipe.tree})
         for stage in chosen:
             _check_ready(recipe, stage, folder)
@@ -102,7 +102,7 @@ def run_recipe(
             on_stage(stage, "goes on" if (folder / stage.name / CONFIG).exists() else "begins")
             _do(recipe, stage, folder, on_report)
             facts = _facts(recipe, folder)
-            with told(folder):
+            with report_disk_errors(folder):
                 _write(folder / TABLE, facts)
             on_stage(stage, "finished")
         return _facts(recipe, folder)
@@ -115,7 +115,7 @@ def _do(recipe: Recipe, stage: Stage, folder: Path, on_report: Callable[[Run], N
         if stage.kind == "train":
             _train(recipe, stage, folder, found, on_report)
         else:
-            with told(folder):
+            with report_disk_errors(folder):
                 if (folder / stage.name).exists():                   # what an interrupted one has left
                     shutil.rmtree(folder / stage.name)
                 found.facts = _make(recipe, stage, folder) if stage.kind == "make" else _export(recipe, stage, folder)
@@ -164,7 +164,7 @@ def _export(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
 
 def _measured(recipe: Recipe, stage: Stage, run: Run, folder: Path) -> Measured:
     """Each measure of a run, one number an episode or an item."""
-    return {item.name: _values(recipe, item, run, folder) for item in recipe.measured(stage, plays=run.agent.plays())}
+    return {item.name: _values(recipe, item, run, folder) for item in recipe.measurements(stage, plays=run.agent.plays())}
 
 
 def _values(recipe: Recipe, measure: Measure, run: Run, folder: Path) -> list[float]:
@@ -267,7 +267,7 @@ def _outcome(folder: Path, stage: Stage) -> Outcome:
 
 
 def _note(folder: Path, stage: Stage, found: Outcome) -> None:
-    with told(folder):
+    with report_disk_errors(folder):
         _write(folder / DONE / f"{stage.name}.json", vars(found))
 
 
