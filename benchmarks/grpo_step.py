@@ -24,7 +24,7 @@ from benchmarks.trl import DROPPED, step_seconds, word_tokenizer
 from rlbook.algorithms.policy.grpo import GRPO, GRPOConfig
 from rlbook.interaction.loop import Budget, loop
 from rlbook.interaction.vector import VectorInteraction
-from rlbook.llm.models import small_llama
+from rlbook.llm.models.sources import small_llama
 
 PROMPTS, GROUP, PROMPT_LENGTH, NEW_TOKENS, VOCABULARY = 4, 8, 16, 32, 128
 STEPS, ROUNDS = 8, 4

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlbook.llm.models import small_llama
+from rlbook.llm.models.sources import small_llama
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from benchmarks.timing import Comparison, in_turn
-from rlbook.llm import causal_lm
-from rlbook.llm.models import small_llama
-from rlbook.llm.rows import Rows, rows_of
-from rlbook.llm.transformer import Sizes, Transformer, generate_greedy
+from rlbook.llm.generation.prompt_rows import Rows, rows_of
+from rlbook.llm.models import causal_lm
+from rlbook.llm.models.sources import small_llama
+from rlbook.llm.models.transformer import Sizes, Transformer, generate_greedy
 
 VOCABULARY, NEW_TOKENS, ROUNDS = 128, 128, 3
 PROMPTS, SHARED, OWN, COMPLETIONS, WRITTEN = 16, 256, 8, 2, 16

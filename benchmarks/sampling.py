@@ -12,8 +12,8 @@ import torch
 from benchmarks.model_sizes import SIZES, Size
 from benchmarks.read_once import cpu_seconds
 from benchmarks.timing import Comparison, in_turn
-from rlbook.llm.generation import Completions, generate
-from rlbook.llm.language_model import LanguageModelPolicy
+from rlbook.llm.generation.generate import Completions, generate
+from rlbook.llm.models.language_model import LanguageModelPolicy
 
 GOAL = 1.5                                   # × generate
 

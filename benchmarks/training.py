@@ -16,7 +16,7 @@ from benchmarks.model_sizes import SIZES, Size
 from benchmarks.read_once import cpu_seconds
 from benchmarks.timing import Comparison, in_turn
 from rlbook.data.rollout import Batch
-from rlbook.llm.language_model import LanguageModelPolicy
+from rlbook.llm.models.language_model import LanguageModelPolicy
 
 GOALS = {"0.1 M": 1.0}                       # × transformers'; 1.3 elsewhere
 

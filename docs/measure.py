@@ -38,7 +38,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from rlbook.book import one_axis
+from rlbook.book.experiments import one_axis
 
 HERE = Path(__file__).parent
 PATH = HERE / "results.json"
@@ -140,7 +140,8 @@ class Experiment:
         """Makes it, and draws it into docs/figures."""
         from rlbook.plots.figure import save_figure
 
-        home, picture = importlib.import_module(f"rlbook.book.{self.module}"), HERE / "figures" / f"{self.module.replace('_', '-')}.png"
+        home = importlib.import_module(f"rlbook.book.experiments.{self.module}")
+        picture = HERE / "figures" / f"{self.module.replace('_', '-')}.png"
         result = home.run(self.seeds, first=FIRST_SEED) if self.seeds else home.run()
         save_figure(home.draw(result), picture)
         shrink(picture)
@@ -188,7 +189,7 @@ class FromRecipe:
         """The picture of what became of the recipe, where there is one."""
         from rlbook.plots.figure import save_figure
 
-        module = f"rlbook.book.{self.recipe}"
+        module = f"rlbook.book.experiments.{self.recipe}"
         home = importlib.import_module(module) if importlib.util.find_spec(module) else None
         if hasattr(home, "draw"):
             picture = HERE / "figures" / f"{self.recipe.replace('_', '-')}.png"
@@ -293,7 +294,7 @@ def evaluated(folder: Path) -> list[float]:
 
 @dataclass(frozen=True)
 class OneAxis:
-    """Tables and networks in one world, and the panel of docs/figures/one-axis.png; see `rlbook.book.one_axis`."""
+    """Tables and networks in one world, and the panel of docs/figures/one-axis.png; see `rlbook.book.experiments.one_axis`."""
 
     arguments: str                           # the environment
     curves: ClassVar[Path] = HERE / "figures" / "one-axis.json"
@@ -351,7 +352,8 @@ def _call(words: Sequence[str], printed: str, told: str) -> None:
 
 
 IMPORTED = [
-    "yaml", "scipy.stats", "sympy", "torch", "torch._dynamo", "rlbook.book.one_axis", "rlbook.evaluation", "rlbook.training",
+    "yaml", "scipy.stats", "sympy", "torch", "torch._dynamo", "rlbook.book.experiments.one_axis",
+    "rlbook.evaluation.episodes", "rlbook.training",
     *(f"rlbook.cli.{name}" for name in ("main", "train", "evaluate", "record")),
 ]  # fmt: skip
 
@@ -858,7 +860,7 @@ def with_results(text: str, known: dict[str, Any]) -> str:
 
 def expected_results(known: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
     """Algorithm → environment → what its preset came to, where that was measured with three seeds at least and nothing else changed."""
-    from rlbook.runs.verification import Expected, prediction_interval
+    from rlbook.evaluation.verification import Expected, prediction_interval
 
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for name, item in known.items():

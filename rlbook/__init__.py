@@ -17,25 +17,26 @@ if TYPE_CHECKING:
     from rlbook.agent import Step as Step
     from rlbook.errors import RequestError as RequestError
     from rlbook.errors import TrainingError as TrainingError
-    from rlbook.evaluation import evaluate as evaluate
+    from rlbook.evaluation.comparison import compare as compare
+    from rlbook.evaluation.episodes import evaluate as evaluate
     from rlbook.interaction.environments import environments as environments
     from rlbook.interaction.environments import make as make
     from rlbook.registry import algorithms as algorithms
-    from rlbook.runs.comparison import compare as compare
     from rlbook.runs.run import Run as Run
     from rlbook.runs.run import load as load
     from rlbook.training import train as train
 
 _HOME = {
     "Agent": "agent", "Planner": "agent", "Step": "agent", "environments": "interaction.environments", "make": "interaction.environments",
-    "RequestError": "errors", "TrainingError": "errors", "evaluate": "evaluation", "algorithms": "registry", "Run": "runs.run",
-    "compare": "runs.comparison", "load": "runs.run", "train": "training", "PPO": "algorithms.policy.ppo", "GRPO": "algorithms.policy.grpo",
+    "RequestError": "errors", "TrainingError": "errors", "evaluate": "evaluation.episodes", "algorithms": "registry", "Run": "runs.run",
+    "compare": "evaluation.comparison", "load": "runs.run", "train": "training", "PPO": "algorithms.policy.ppo",
+    "GRPO": "algorithms.policy.grpo",
     "DPO": "algorithms.policy.dpo", "DQN": "algorithms.value.dqn", "QLearning": "algorithms.tabular.q_learning",
     "ValueIteration": "algorithms.planning.value_iteration",
 }  # fmt: skip
 _MODULES = (
-    "agent", "algorithms", "book", "data", "envs", "evaluation", "functional", "interaction", "llm", "plots",
-    "policies", "registry", "runs", "training",
+    "agent", "algorithms", "book", "data", "diagnosis", "envs", "evaluation", "functional", "interaction", "llm", "networks",
+    "plots", "recipes", "registry", "runs", "sandbox", "training",
 )  # fmt: skip
 
 __all__ = ["__version__", *_HOME]

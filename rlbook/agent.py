@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
 Presets = dict[str, dict[str, Any]]
 """Environment → settings that replace the defaults there: a budget, num_envs, eval_every, hyper-parameters."""
 
 EXPECTED = "expected"
-"""What a preset in a file says about its own result; see `rlbook.runs.verification`."""
+"""What a preset in a file says about its own result; see `rlbook.evaluation.verification`."""
 
 State = dict[str, Any]
 """Nested dicts whose leaves are numpy arrays, torch tensors, numbers, strings, booleans, None, or lists of those."""
@@ -99,7 +99,7 @@ class Parts:
     reward_model: Agent | None = None
     """The reward model that pays in the environment's place, for an agent whose critic may start from it."""
     model: object = None
-    """What the networks start from and what of them is trained, as `rlbook.policies.model_spec.ModelSpec.of` reads it. A folder may be
+    """What the networks start from and what of them is trained, as `rlbook.networks.model_spec.ModelSpec.of` reads it. A folder may be
     the environment's argument `model` instead, whose tokenizer decides what the environment shows."""
     device: str = "cpu"
     """Where the networks live: "cpu" or "cuda"."""

@@ -5,7 +5,7 @@
 
 `rlbook.fast` has the table of fast forms. One has the signature of the plain form, is loaded at the first call, never where RLBOOK_PLAIN
 is set, and calls `forward.plain` wherever it cannot vouch for the same result: hooks, adapters, another dtype or device. A loss may have
-its gradient written out, which `rlbook.policies.optimizer.gradient_step` tries first.
+its gradient written out, which `rlbook.networks.optimizer.gradient_step` tries first.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from rlbook.interaction.environments import Recipe, environments
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
 if TYPE_CHECKING:
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
 ALGORITHMS = {
     "policy_evaluation": "rlbook.algorithms.planning.policy_evaluation:PolicyEvaluation",
@@ -188,7 +188,7 @@ def why_not(algorithm: str, env_name: str) -> str | None:
 
 
 def _why_not(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
-    from rlbook.envs.enumeration import NoModel
+    from rlbook.envs.tabular.enumeration import NoModel
 
     agent = agent_class(algorithm)
     try:
@@ -273,7 +273,7 @@ def model_of(env: gymnasium.Env) -> TabularMDP:
 
     Raises NoModel where there is none, and ValueError where finding it would take more than seconds.
     """
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
     model, shown = TabularMDP.from_env(env, max_transitions=ENUMERATED), env.observation_space
     if not isinstance(shown, Discrete) or not model.observable or model.num_states != shown.n:

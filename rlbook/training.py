@@ -11,10 +11,10 @@ from typing import Any
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike
-from rlbook.runs.folder import check_free
 from rlbook.runs.options import NAMES, UNWRITTEN, RunOptions
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run, load
+from rlbook.runs.storage.folder import check_free
 
 
 def train(

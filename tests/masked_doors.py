@@ -13,8 +13,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.tabular_env import TabularEnv
 
 OPEN = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1], [0, 0, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
 LEADS_TO = np.array([[1, 2, 5], [0, 3, 2], [3, 0, 4], [0, 1, 5], [4, 4, 4], [5, 5, 5]])

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlbook.policies.optimizer import LossOutput, gradient_step
+from rlbook.networks.optimizer import LossOutput, gradient_step
 
 
 def bound_loss(agent: Any, **options: Any) -> Callable[[Any], LossOutput]:

@@ -28,7 +28,7 @@ FACES = {"Everyday use": "rlbook", "Environments": "rlbook.envs", "Data": "rlboo
 """Packages whose `__all__` says what is public."""
 PUBLIC = {
     "Everyday use": ("rlbook.agent", "rlbook.errors"), "The equations": ("rlbook.functional",), "Algorithms": ("rlbook.algorithms",),
-    "Policies": ("rlbook.policies",), "Environments": (), "Data": (), "Plots": (), "Rewards of language models": ("rlbook.llm.rewards",),
+    "Policies": ("rlbook.networks",), "Environments": (), "Data": (), "Plots": (), "Rewards of language models": ("rlbook.llm.rewards",),
 }  # fmt: skip
 """Packages and modules in which every name without an underscore is public."""
 INTERNAL = "Used inside the library. It is described because the book shows its code; it may change without notice."

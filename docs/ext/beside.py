@@ -9,7 +9,7 @@
 
 And what turns one function into another, below the equation that changes with it:
 
-    {difference} rlbook/book/ladder.py a2c ppo
+    {difference} rlbook/book/experiments/ladder.py a2c ppo
     :tests: tests/unit/test_ladder.py::test_each_rung_is_the_librarys_update
     The equation, and a sentence about it.
 """

@@ -34,8 +34,8 @@ from sphinx.util.docutils import SphinxDirective
 from rlbook.agent import Agent, Planner
 from rlbook.book.figures import FIGURES, home
 from rlbook.cli.explain import comments, default_text
+from rlbook.diagnosis import glossary
 from rlbook.registry import ALGORITHMS, agent_class
-from rlbook.runs import glossary
 
 ROOT = Path(__file__).parents[2]
 OBSERVATIONS = {
@@ -190,7 +190,7 @@ class Course(SphinxDirective):
     """The syllabus, a section a week."""
 
     def run(self) -> list[nodes.Node]:
-        from rlbook.book.course import weeks
+        from rlbook.book.course.syllabus import weeks
 
         self.env.note_dependency(str(ROOT / "rlbook" / "book" / "course.yaml"))
         text = "\n\n".join(

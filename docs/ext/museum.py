@@ -16,9 +16,9 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from rlbook.book.bugs.charts import as_svg, legend_texts
-from rlbook.book.bugs.curves import RECORDED, WITH, WITHOUT, recorded
-from rlbook.book.bugs.exhibit import FOLDER, PARTS, Exhibit, exhibits
+from rlbook.book.museum.charts import as_svg, legend_texts
+from rlbook.book.museum.curves import RECORDED, WITH, WITHOUT, recorded
+from rlbook.book.museum.exhibit import FOLDER, PARTS, Exhibit, exhibits
 
 PAGES = Path(__file__).parents[1] / "bugs"
 HEADINGS = {"tables": "In tables", "networks": "With networks", "language models": "With language models"}
@@ -61,7 +61,7 @@ class Bug(SphinxDirective):
 def answer(exhibit: Exhibit) -> str:
     """The line, why it does that, how it is noticed and where it was met, as Markdown."""
     changed = f"`{exhibit.file}`, line {exhibit.number}:\n\n```diff\n- {exhibit.old}\n+ {exhibit.new}\n```"
-    test = f"```sh\npython -m rlbook.book.bugs.planted {exhibit.name} pytest {shlex.quote(exhibit.test)}\n```"
+    test = f"```sh\npython -m rlbook.book.museum.planted {exhibit.name} pytest {shlex.quote(exhibit.test)}\n```"
     parts = {"Why.": exhibit.why, "How to notice.": exhibit.notice, "Where it was met.": exhibit.seen}
     return "\n\n".join([changed, *(f"**{name}** {text}" for name, text in parts.items()), f"The test that fails with it:\n\n{test}"])
 

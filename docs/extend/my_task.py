@@ -4,8 +4,8 @@ from itertools import product
 
 import gymnasium
 
+from rlbook.llm.environments.token_env import TokenEnv, TokenVectorEnv
 from rlbook.llm.tasks import Task
-from rlbook.llm.token_env import TokenEnv, TokenVectorEnv
 
 
 class SortTask(Task):

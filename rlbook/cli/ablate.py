@@ -17,10 +17,10 @@ from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import Given, convert
 from rlbook.cli.words import flag, option, without
 from rlbook.errors import RequestError
-from rlbook.runs.folder import seed_folder
 from rlbook.runs.interrupts import signal_of
 from rlbook.runs.request import Request
 from rlbook.runs.side_by_side import side_by_side
+from rlbook.runs.storage.folder import seed_folder
 
 SEEDS = 3
 HELP = """\
@@ -96,8 +96,8 @@ def ablated(words: Sequence[str]) -> int:
 
 
 def _report(folder: Path, finished: list[str], failed: list[tuple[str, int]], seconds: float, *, as_json: bool) -> int:
+    from rlbook.evaluation.comparison import compare, improvements, labels
     from rlbook.plots import plot_curves
-    from rlbook.runs.comparison import compare, improvements, labels
 
     facts: dict[str, Any] = {"folder": str(folder), "seconds": round(seconds, 3), "written": []}
     facts["failed"], text = [f"{name}/seed-{seed}" for name, seed in failed], "no run has finished"

@@ -61,7 +61,7 @@ def bug(words: Sequence[str]) -> tuple[bool, Result]:
 
 
 def _listed() -> Result:
-    from rlbook.book.bugs.exhibit import PARTS, exhibits
+    from rlbook.book.museum.exhibit import PARTS, exhibits
 
     facts = [{"name": item.name, "part": item.part, "symptom": item.title} for item in exhibits().values()]
     wide = max(len(fact["name"]) for fact in facts)
@@ -77,9 +77,9 @@ def _entry(fact: dict[str, str], wide: int) -> str:
 
 
 def _shown(name: str) -> Result:
-    from rlbook.book.bugs.charts import as_text, numbers
-    from rlbook.book.bugs.curves import recorded
-    from rlbook.book.bugs.exhibit import named
+    from rlbook.book.museum.charts import as_text, numbers
+    from rlbook.book.museum.curves import recorded
+    from rlbook.book.museum.exhibit import named
 
     item = named(name)
     curves = recorded(item)
@@ -90,9 +90,9 @@ def _shown(name: str) -> Result:
 
 
 def _run(name: str, seeds: int | None) -> Result:
-    from rlbook.book.bugs.charts import as_text, numbers
-    from rlbook.book.bugs.curves import trained
-    from rlbook.book.bugs.exhibit import named
+    from rlbook.book.museum.charts import as_text, numbers
+    from rlbook.book.museum.curves import trained
+    from rlbook.book.museum.exhibit import named
 
     item = named(name)
     count = item.shown.seeds if seeds is None else seeds
@@ -104,14 +104,14 @@ def _run(name: str, seeds: int | None) -> Result:
 
 
 def _answered(name: str) -> Result:
-    from rlbook.book.bugs.exhibit import named
+    from rlbook.book.museum.exhibit import named
 
     item = named(name)
     facts = {
         "name": name, "file": item.file, "line": item.number, "right": item.old, "bug": item.new,
         "why": item.why, "notice": item.notice, "seen": item.seen, "test": item.test,
     }  # fmt: skip
-    test = f"python -m rlbook.book.bugs.planted {name} pytest {shlex.quote(item.test)}"
+    test = f"python -m rlbook.book.museum.planted {name} pytest {shlex.quote(item.test)}"
     lines = [
         item.title, "", f"{item.file}, line {item.number}", f"- {item.old}", f"+ {item.new}", "", _paragraph(item.why), "",
         _paragraph(f"How to notice: {item.notice}"), "", _paragraph(f"Where it was met: {item.seen}"), "",

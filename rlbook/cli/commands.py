@@ -168,7 +168,7 @@ def plot(words: Sequence[str]) -> int:
     folders, out = list(options.folders.words), word(options.out)
     if not folders:
         raise RequestError("plot needs the folder of a run, or several")
-    from rlbook.runs.folder import run_folders
+    from rlbook.runs.storage.folder import run_folders
 
     runs = [run for folder in folders for run in run_folders(Path(folder))]
     if options.values and len(runs) > 1:
@@ -229,7 +229,7 @@ def compare(words: Sequence[str]) -> int:
     options = parse(Compare, words, "rlbook compare")
     import rlbook
     from rlbook.cli.output import compared
-    from rlbook.runs.comparison import improvements
+    from rlbook.evaluation.comparison import improvements
 
     folders, out = list(options.folders.words), word(options.out)
     rows = rlbook.compare(folders)

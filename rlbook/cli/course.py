@@ -19,7 +19,7 @@ from rlbook.cli.output import Result, aligned, filled, for_terminal, note, width
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
-    from rlbook.book.course import Week
+    from rlbook.book.course.syllabus import Week
     from rlbook.book.exercises.grading import Row
 
 ACTIONS = ("list", "week", "start", "grade")
@@ -64,7 +64,7 @@ def course(words: Sequence[str]) -> tuple[bool, Result]:
     wanted = {"list": "nothing more", "week": "the number of a week"}.get(action, "one folder")
     if len(options.what) != int(action != "list"):
         raise RequestError(f"course {action} takes {wanted}, got {' '.join(options.what) or 'nothing'}")
-    from rlbook.book.course import chosen
+    from rlbook.book.course.syllabus import chosen
 
     if action in ("list", "week"):
         asked = chosen(options.what[0] if options.what else word(options.weeks))
@@ -91,7 +91,7 @@ def _syllabus(asked: Sequence[Week], *, whole: bool) -> Result:
 
 
 def _started(folder: Path, asked: Sequence[Week]) -> Result:
-    from rlbook.book.course import start
+    from rlbook.book.course.syllabus import start
 
     written, there = start(folder, asked)
     lines = [f"{path}" for path in written]

@@ -14,7 +14,7 @@ from rlbook.errors import RequestError
 def examined(words: Sequence[str]) -> tuple[bool, Result, bool]:
     """Whether it is printed as JSON; the facts and the text; and whether the folder is sound."""
     options = parse(Doctor, words, "rlbook doctor")
-    from rlbook.runs.doctor import complaints
+    from rlbook.diagnosis.doctor import complaints
 
     folder = str(word(options.folder))
     found = complaints(folder, allow_import=options.allow_import)
@@ -28,12 +28,12 @@ def examined(words: Sequence[str]) -> tuple[bool, Result, bool]:
 def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
     """What the log of a sound folder says about the learning."""
     import rlbook
+    from rlbook.diagnosis.symptoms import observation_scales, symptoms
+    from rlbook.diagnosis.text_symptoms import first_ratio_error
     from rlbook.interaction.environments import Recipe
     from rlbook.plots.optimum import optimal_return
-    from rlbook.runs.folder import read_config
     from rlbook.runs.request import Request
-    from rlbook.runs.symptoms import observation_scales, symptoms
-    from rlbook.runs.text_symptoms import first_ratio_error
+    from rlbook.runs.storage.folder import read_config
 
     try:
         request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import)

@@ -15,7 +15,7 @@ from rlbook.cli.values import Given
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
-    from rlbook.llm.samples import Difference, Estimate, Sample, SampledEvaluation
+    from rlbook.evaluation.samples import Difference, Estimate, Sample, SampledEvaluation
     from rlbook.runs.run import Run
 
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
@@ -95,7 +95,7 @@ def _episodes(run: Run, folder: str, explore: bool, sampling: dict[str, float], 
 
 def _searched(run: Run, folder: str, asked: dict[str, Any]) -> Result:
     import rlbook
-    from rlbook.runs.searching import Searched
+    from rlbook.evaluation.search import Searched
 
     result = rlbook.evaluate(run, **asked)
     assert isinstance(result, Searched)
@@ -117,8 +117,8 @@ def _searched(run: Run, folder: str, asked: dict[str, Any]) -> Result:
 
 
 def _samples(run: Run, folder: str, samples: int, asked: dict[str, Any], out: str | None, before: str | None) -> Result:
-    from rlbook.evaluation import evaluate_before, evaluate_samples
-    from rlbook.llm.samples import difference
+    from rlbook.evaluation.episodes import evaluate_before, evaluate_samples
+    from rlbook.evaluation.samples import difference
 
     if out is not None and not Path(out).absolute().parent.is_dir():
         raise RequestError(f"--out {out}: its folder does not exist")
@@ -181,7 +181,7 @@ def _changed(pair: tuple[Sample, Sample]) -> dict[str, Any]:
 
 def _write(path: Path, result: SampledEvaluation) -> None:
     """One JSON object a line, a completion each; the greedy one of a prompt stands behind its samples."""
-    from rlbook.runs.files import replace_file
+    from rlbook.runs.storage.files import replace_file
 
     lines = []
     for place, (samples, greedy) in enumerate(zip(result.samples, result.greedy, strict=True)):

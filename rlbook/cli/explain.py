@@ -16,10 +16,10 @@ from typing import Any
 
 from rlbook.checks import did_you_mean
 from rlbook.cli.output import Result, width
+from rlbook.diagnosis.glossary import GLOSSARY, entry_of, said_by
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_names
 from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS, agent_class
-from rlbook.runs.glossary import GLOSSARY, entry_of, said_by
 
 
 def summary(algorithm: str) -> str:

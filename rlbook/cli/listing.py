@@ -48,7 +48,7 @@ def _environments() -> tuple[Any, str]:
 
 
 def _recipes() -> tuple[Any, str]:
-    from rlbook.runs.recipe_file import recipes
+    from rlbook.recipes.recipe_file import recipes
 
     facts = recipes()
     return facts, "Recipes (rlbook recipe NAME)\n" + _columns(facts)

@@ -18,8 +18,8 @@ from rlbook.cli.commands import COMMANDS
 from rlbook.cli.output import Unprinted, abandon_stdout, fail, forgiving_streams, show_rest
 from rlbook.cli.values import may_import
 from rlbook.errors import RequestError, TrainingError
-from rlbook.runs.files import CheckpointError
 from rlbook.runs.interrupts import Interrupted, signal_of
+from rlbook.runs.storage.files import CheckpointError
 
 USAGE = """\
 usage: rlbook COMMAND ...

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from rlbook.runs.comparison import Improvement, Row
+    from rlbook.evaluation.comparison import Improvement, Row
     from rlbook.runs.run import Run
 
 Result = tuple[dict[str, Any], str]
@@ -90,7 +90,7 @@ def exported(facts: dict[str, Any]) -> str:
 
 def compared(rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool = False) -> Result:
     """Rows of runs as a table, with the plain mean where it is asked for; and how likely one is better than another."""
-    from rlbook.runs.comparison import labels
+    from rlbook.evaluation.comparison import labels
 
     facts, table = [], [("algorithm", "environment", "runs", *(("mean",) if mean else ()), "interquartile mean", "95 % interval")]
     named = labels([(row.world, row.algorithm, row.settings) for row in rows])
@@ -167,7 +167,7 @@ def typeable(folder: Path | str) -> str:
 
 def interrupted(signum: int, folder: Path, *, as_json: bool, allow_import: bool = False, workers: int | None = None) -> int:
     """Says how to go on; returns the exit code, 128 + the signal's number."""
-    from rlbook.runs.checkpoints import latest
+    from rlbook.runs.storage.checkpoints import latest
 
     options = [*(() if workers is None else ("--workers", str(workers))), *(["--allow-import"] if allow_import else [])]
     step = latest(folder)
@@ -178,7 +178,7 @@ def interrupted(signum: int, folder: Path, *, as_json: bool, allow_import: bool 
 
 def last_good(folder: Path) -> str:
     """Where a failed run can be taken up again."""
-    from rlbook.runs.checkpoints import latest
+    from rlbook.runs.storage.checkpoints import latest
 
     step = latest(folder)
     return "no checkpoint was written before" if step is None else f"the last good checkpoint is {folder / 'checkpoints' / str(step)}"

@@ -19,7 +19,7 @@ from rlbook.errors import RequestError
 from rlbook.runs.interrupts import signal_of
 
 if TYPE_CHECKING:
-    from rlbook.runs.recipe import Recipe, Stage
+    from rlbook.recipes.recipe import Recipe, Stage
     from rlbook.runs.run import Run
 
 
@@ -56,8 +56,8 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
     rest, overrides = take_overrides(words)
     options = parse(RecipeOptions, rest, "rlbook recipe")
     name, seed = word(options.name), integer("seed", options.seed)
-    from rlbook.runs.recipe import Recipe
-    from rlbook.runs.recipe_file import recipes
+    from rlbook.recipes.recipe import Recipe
+    from rlbook.recipes.recipe_file import recipes
 
     if name is None:
         known = recipes()
@@ -67,14 +67,14 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
     )
     folder = Path(word(options.out) or f"runs/recipe-{found.name}-{found.seed}")
     if options.dry_run:
-        from rlbook.book.recipes.running import planned
+        from rlbook.recipes.running import planned
 
         stages = planned(found, folder)
         if word(options.stage) is not None:
             stages = [item for item in stages if item["stage"] == found.stage(str(word(options.stage))).name]
         facts = {"recipe": found.name, "folder": str(folder), "seed": found.seed, "stages": stages}
         return options.json, (facts, _plan(found, folder, stages))
-    from rlbook.book.recipes.running import run_recipe
+    from rlbook.recipes.running import run_recipe
 
     display = _Display()
     try:
@@ -150,7 +150,7 @@ def _plan(recipe: Recipe, folder: Path, stages: Sequence[Mapping[str, Any]]) -> 
 
 def _table(facts: Mapping[str, Any]) -> str:
     """The stages, and what they have changed."""
-    from rlbook.book.recipes.table import cells
+    from rlbook.recipes.table import cells
 
     lines = [f"{facts['title']}, seed {facts['seed']}", ""]
     if facts["table"]:

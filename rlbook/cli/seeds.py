@@ -21,12 +21,12 @@ from rlbook.cli.output import compared, fail, four, note, show, typeable
 from rlbook.cli.train import Training, check_unchanged, free_folder
 from rlbook.cli.words import without
 from rlbook.errors import RequestError
-from rlbook.runs.comparison import Row
-from rlbook.runs.folder import CONFIG, check_free, read_config, seed_folder
+from rlbook.evaluation.comparison import Row
 from rlbook.runs.interrupts import signal_of
 from rlbook.runs.on_cluster import on_cluster
 from rlbook.runs.request import Request
 from rlbook.runs.side_by_side import Ended, side_by_side
+from rlbook.runs.storage.folder import CONFIG, check_free, read_config, seed_folder
 
 Facts = dict[str, Any]
 INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)

@@ -29,8 +29,8 @@ from rlbook.cli.words import (
 )
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
-from rlbook.runs.files import read_file
 from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RETURNS, UNWRITTEN, SeveralSeeds, refuse_narrowed
+from rlbook.runs.storage.files import read_file
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
@@ -197,8 +197,8 @@ def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
     """A config.yaml, or that of a run that was `started`, its parts checked for their type; values are checked where they are used."""
     if file is None and started is None:
         return {"options": {}, "env_kwargs": {}, "hyperparameters": {}}
-    from rlbook.runs.folder import CONFIG_LIMIT, read_config
-    from rlbook.runs.plain_yaml import parse_yaml
+    from rlbook.runs.storage.folder import CONFIG_LIMIT, read_config
+    from rlbook.runs.storage.plain_yaml import parse_yaml
 
     name = file or f"{started}/config.yaml"
     try:

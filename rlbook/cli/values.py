@@ -14,8 +14,8 @@ from typing import Any
 
 from rlbook.checks import parse_json
 from rlbook.errors import RequestError
-from rlbook.runs.files import CheckpointError, read_file
-from rlbook.runs.plain_yaml import parse_yaml
+from rlbook.runs.storage.files import CheckpointError, read_file
+from rlbook.runs.storage.plain_yaml import parse_yaml
 
 FILE_LIMIT = 2**26                           # bytes of a .json file that is named for a value
 

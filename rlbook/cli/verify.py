@@ -13,9 +13,9 @@ from rlbook.cli.options import Verify, integer, parse, word
 from rlbook.cli.output import Result, aligned, four, note
 from rlbook.cli.seeds import cores, facts_of
 from rlbook.errors import RequestError
+from rlbook.evaluation.verification import Proof, proofs, standard_error, within
 from rlbook.runs.options import SeveralSeeds
 from rlbook.runs.side_by_side import side_by_side
-from rlbook.runs.verification import Proof, proofs, standard_error, within
 
 UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 Outcome = dict[str, Any]

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from rlbook.envs.registration import register
 
 if TYPE_CHECKING:
-    from rlbook.envs.maze import Maze as Maze
-    from rlbook.envs.maze_vector import MazeVector as MazeVector
-    from rlbook.envs.mdp import TabularMDP as TabularMDP
-    from rlbook.envs.tabular_env import TabularEnv as TabularEnv
-    from rlbook.envs.tabular_vector import TabularVectorEnv as TabularVectorEnv
+    from rlbook.envs.gridworlds.maze import Maze as Maze
+    from rlbook.envs.gridworlds.maze_vector import MazeVector as MazeVector
+    from rlbook.envs.tabular.mdp import TabularMDP as TabularMDP
+    from rlbook.envs.tabular.tabular_env import TabularEnv as TabularEnv
+    from rlbook.envs.tabular.tabular_vector import TabularVectorEnv as TabularVectorEnv
 
 _HOME = {
-    "Maze": "rlbook.envs.maze",
-    "MazeVector": "rlbook.envs.maze_vector",
-    "TabularEnv": "rlbook.envs.tabular_env",
-    "TabularMDP": "rlbook.envs.mdp",
-    "TabularVectorEnv": "rlbook.envs.tabular_vector",
+    "Maze": "rlbook.envs.gridworlds.maze",
+    "MazeVector": "rlbook.envs.gridworlds.maze_vector",
+    "TabularEnv": "rlbook.envs.tabular.tabular_env",
+    "TabularMDP": "rlbook.envs.tabular.mdp",
+    "TabularVectorEnv": "rlbook.envs.tabular.tabular_vector",
 }
 
 __all__ = ["Maze", "MazeVector", "TabularEnv", "TabularMDP", "TabularVectorEnv"]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.mdp_arrays import Entry, from_entries
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.mdp_arrays import Entry, from_entries
 
 SHAPE = (32, 11, 2)
 """(player's sum, dealer's card, usable ace), as in the environment's observation; a state's number counts so, the last fastest."""

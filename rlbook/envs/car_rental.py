@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln, pdtrc
 
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.mdp_arrays import from_entries
-from rlbook.envs.outcomes import Entries
 from rlbook.envs.slot_rendering import filled_slots, slots_pixels, slots_text
-from rlbook.envs.tabular_env import TabularEnv
-from rlbook.envs.tabular_vector import TabularVectorEnv
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.mdp_arrays import from_entries
+from rlbook.envs.tabular.outcomes import Entries
+from rlbook.envs.tabular.tabular_env import TabularEnv
+from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 CAPACITY = 20
 """Cars that fit on a lot."""

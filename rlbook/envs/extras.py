@@ -30,7 +30,7 @@ FAMILIES = (
     Family("MuJoCo", ("gymnasium.envs.mujoco",), ("imageio", "mujoco"), "mujoco"),
     Family("MinAtar", ("MinAtar/",), ("minatar.gym",), "minatar"),
     Family("MiniGrid", ("MiniGrid-", "BabyAI-"), ("minigrid",), "minigrid"),
-    Family("reasoning-gym", ("ReasoningGym-", "rlbook.llm.reasoning_gym_env:"), ("reasoning_gym",), "reasoning"),
+    Family("reasoning-gym", ("ReasoningGym-", "rlbook.llm.environments.reasoning_gym_env:"), ("reasoning_gym",), "reasoning"),
 )
 
 

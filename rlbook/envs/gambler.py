@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.mdp_arrays import from_entries
-from rlbook.envs.outcomes import Entries
 from rlbook.envs.slot_rendering import filled_slots, slots_pixels, slots_text
-from rlbook.envs.tabular_env import TabularEnv
-from rlbook.envs.tabular_vector import TabularVectorEnv
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.mdp_arrays import from_entries
+from rlbook.envs.tabular.outcomes import Entries
+from rlbook.envs.tabular.tabular_env import TabularEnv
+from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 TARGET = 100
 NUM_STATES = TARGET + 1

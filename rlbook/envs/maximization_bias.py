@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.mdp_arrays import from_entries
-from rlbook.envs.outcomes import Entries
 from rlbook.envs.rendering import COLOURS, draw_cells
-from rlbook.envs.tabular_env import TabularEnv
-from rlbook.envs.tabular_vector import TabularVectorEnv
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.mdp_arrays import from_entries
+from rlbook.envs.tabular.outcomes import Entries
+from rlbook.envs.tabular.tabular_env import TabularEnv
+from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 START, NOISY, END = range(3)
 MEAN, STD = -0.1, 1.0

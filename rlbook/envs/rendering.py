@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlbook.envs.layouts import FREE, GOAL, START, WALL, Layout
+from rlbook.envs.gridworlds.layouts import FREE, GOAL, START, WALL, Layout
 
 AGENT = "A"
 FREE_COLOUR = (245, 243, 236)

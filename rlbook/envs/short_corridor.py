@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from rlbook.envs.grids import Grid, parse_grid, shaded
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.mdp_arrays import from_entries
-from rlbook.envs.outcomes import Entries
-from rlbook.envs.tabular_env import TabularEnv
-from rlbook.envs.tabular_vector import TabularVectorEnv
+from rlbook.envs.gridworlds.grids import Grid, parse_grid, shaded
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.mdp_arrays import from_entries
+from rlbook.envs.tabular.outcomes import Entries
+from rlbook.envs.tabular.tabular_env import TabularEnv
+from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 LEFT, RIGHT = 0, 1
 GOAL_STATE = 3

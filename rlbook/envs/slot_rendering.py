@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlbook.envs.layouts import FREE, START
+from rlbook.envs.gridworlds.layouts import FREE, START
 from rlbook.envs.rendering import AGENT, COLOURS, LINE_COLOUR
 
 FULL, EMPTY = "#", "."

@@ -9,12 +9,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.mdp_arrays import from_entries
-from rlbook.envs.outcomes import Entries
 from rlbook.envs.rendering import AGENT, COLOURS, FREE_COLOUR, LINE_COLOUR, WALL
-from rlbook.envs.tabular_env import TabularEnv
-from rlbook.envs.tabular_vector import TabularVectorEnv
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.mdp_arrays import from_entries
+from rlbook.envs.tabular.outcomes import Entries
+from rlbook.envs.tabular.tabular_env import TabularEnv
+from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 CELLS, NUM_BOARDS = 9, 3**9
 FREE, MINE, THEIRS = 0, 1, 2

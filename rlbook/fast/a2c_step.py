@@ -8,8 +8,8 @@ from torch import Tensor
 from rlbook.algorithms.policy.a2c import A2CConfig
 from rlbook.data.rollout import Batch
 from rlbook.fast.actor_critic import Numbers, Outputs, descend, logit_slopes, networks_of, outputs_of
-from rlbook.policies.optimizer import Optimizer
-from rlbook.policies.policy import Policy
+from rlbook.networks.optimizer import Optimizer
+from rlbook.networks.policy import Policy
 
 
 @torch.no_grad()

@@ -19,9 +19,9 @@ from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
 from rlbook.fast.modules import trains_plainly, untouched
 from rlbook.functional.action_masks import masked_logits
-from rlbook.policies.mlp import MLPPolicy
-from rlbook.policies.optimizer import Optimizer
-from rlbook.policies.policy import Policy
+from rlbook.networks.mlp import MLPPolicy
+from rlbook.networks.optimizer import Optimizer
+from rlbook.networks.policy import Policy
 
 REPLACEABLE = frozenset({"evaluate", "distribution", "distributions", "entropy_of", "_forward", "_distribution", "_input"})
 """Methods of a policy that the plain step calls and this one does not."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.records import Memory, Settings
-from rlbook.envs.outcomes import Outcomes
+from rlbook.envs.tabular.outcomes import Outcomes
 from rlbook.fast.simulation import Chunk, Clock, Uniform, simulate
 
 run: Callable[..., Chunk] = simulate

@@ -14,9 +14,9 @@ from rlbook.data.rainbow_replay import Minibatch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
 from rlbook.fast.modules import trains_plainly, untouched
-from rlbook.policies.mlp import MLP
-from rlbook.policies.optimizer import Optimizer
-from rlbook.policies.values import ActionValue
+from rlbook.networks.mlp import MLP
+from rlbook.networks.optimizer import Optimizer
+from rlbook.networks.values import ActionValue
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """A network's parameters in one flat tensor: one clip and one step of Adam or RMSprop, however many layers there are.
 
-The fast forms of `rlbook.policies.optimizer.adam` and `rmsprop`, equal to them up to rounding.
+The fast forms of `rlbook.networks.optimizer.adam` and `rmsprop`, equal to them up to rounding.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rlbook.agent import State
 from rlbook.errors import TrainingError
 from rlbook.fast.matrix_product import LIBRARY
 from rlbook.fast.modules import inside
-from rlbook.policies import optimizer
-from rlbook.policies.optimizer import REPLACED, Group, Optimizer, trainable
+from rlbook.networks import optimizer
+from rlbook.networks.optimizer import REPLACED, Group, Optimizer, trainable
 
 FUSED_ADAMW = getattr(torch.ops.aten, "_fused_adamw_", None)
 """torch's kernel of a whole AdamW step, a private function. Going through `torch.optim.AdamW` would cost a second of imports, and 45 µs
@@ -47,7 +47,7 @@ def _one_kind(groups: Sequence[Group]) -> bool:
 
 
 class FlatAdam:
-    """Adam over all trainable parameters of some modules, which become views into one tensor; see `rlbook.policies.optimizer`.
+    """Adam over all trainable parameters of some modules, which become views into one tensor; see `rlbook.networks.optimizer`.
 
     Args:
         modules: the networks to train; a parameter shared between them counts once.

@@ -5,7 +5,7 @@ and only the completion's columns reach the output.
 Acting: `LlamaDecoder` keeps keys and values in one preallocated block and reads each distinct prompt, and a common beginning, once.
 Source: Touvron et al. 2023, arXiv:2302.13971 (RMSNorm, SwiGLU); Su et al. 2021, arXiv:2104.09864 (RoPE); Ainslie et al. 2023,
 arXiv:2305.13245 (grouped queries); Yang et al. 2024, arXiv:2407.10671 (Qwen2: biases of q, k, v); Yang et al. 2025, arXiv:2505.09388
-(Qwen3: norms of q and k). Equal to transformers' own forward pass to 1e-5. The form to be read is `rlbook.llm.transformer`.
+(Qwen3: norms of q and k). Equal to transformers' own forward pass to 1e-5. The form to be read is `rlbook.llm.models.transformer`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from rlbook.agent import State
 from rlbook.fast.matrix_product import linear, product
 from rlbook.fast.modules import inside, ordinary, untouched
-from rlbook.llm import causal_lm, packing
-from rlbook.llm.lora import LoraLinear
-from rlbook.llm.packing import Packed
-from rlbook.llm.rows import Rows, completion_mask, packing_mask, positions, prompt_mask
+from rlbook.llm.generation.prompt_rows import Rows, completion_mask, packing_mask, positions, prompt_mask
+from rlbook.llm.models import causal_lm, packing
+from rlbook.llm.models.lora import LoraLinear
+from rlbook.llm.models.packing import Packed
 
 FAMILY = {
     f"transformers.models.{name.lower()}.modeling_{name.lower()}": name for name in ("Llama", "Qwen2", "Qwen3")
@@ -69,19 +69,19 @@ def _plain_layer(module: nn.Module, home: str) -> bool:
 
 
 def logits(model: Any, rows: Rows) -> Tensor:
-    """The fast form of `rlbook.llm.causal_lm.logits`."""
+    """The fast form of `rlbook.llm.models.causal_lm.logits`."""
     if not is_plain_llama(model):
         return causal_lm.logits.plain(model, rows)  # type: ignore[attr-defined]
     return model.lm_head(_hidden_states(model.model, rows))
 
 
 def hidden_states(trunk: Any, rows: Rows) -> Tensor:
-    """The fast form of `rlbook.llm.causal_lm.hidden_states`."""
+    """The fast form of `rlbook.llm.models.causal_lm.hidden_states`."""
     return _hidden_states(trunk, rows) if is_plain_llama(trunk, "Model") else causal_lm.hidden_states.plain(trunk, rows)  # type: ignore[attr-defined]
 
 
 def decoder(model: Any) -> LlamaDecoder | causal_lm.CausalDecoder:
-    """The fast form of `rlbook.llm.causal_lm.decoder`."""
+    """The fast form of `rlbook.llm.models.causal_lm.decoder`."""
     return LlamaDecoder(model) if is_plain_llama(model) else causal_lm.decoder.plain(model)  # type: ignore[attr-defined]
 
 
@@ -121,7 +121,7 @@ def _hidden_states(trunk: Any, rows: Rows) -> Tensor:
 
 
 def packed_logits(model: Any, rows: Packed) -> Tensor:
-    """The fast form of `rlbook.llm.packing.packed_logits`."""
+    """The fast form of `rlbook.llm.models.packing.packed_logits`."""
     if not is_plain_llama(model):
         return packing.packed_logits.plain(model, rows)  # type: ignore[attr-defined]
     grouped, mask = Sizes.of(model.config).heads != Sizes.of(model.config).kv_heads, packing_mask(rows.text)

@@ -1,7 +1,7 @@
 """Multi-layer perceptrons as one node of autograd's graph, with their gradient written out.
 
 At these sizes autograd spends longer on its nodes than on the arithmetic: one node makes an update of PPO about twice as fast.
-Each function here stands in for one of `rlbook.policies.mlp` and leaves the work to it where a layer is not an ordinary linear one
+Each function here stands in for one of `rlbook.networks.mlp` and leaves the work to it where a layer is not an ordinary linear one
 (an adapter, a parametrisation, a hook), or where its numbers are not float32 or float64 on the CPU.
 """
 
@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from rlbook.fast.matrix_product import product, times
 from rlbook.fast.modules import ordinary, untouched
-from rlbook.policies import mlp, noisy
-from rlbook.policies.mlp import MLP
+from rlbook.networks import mlp
+from rlbook.networks import noisy_linear as noisy
+from rlbook.networks.mlp import MLP
 
 Weights = list[Tensor]
 """Weight and bias of each layer in turn: [out, in], [out], …"""
@@ -39,7 +40,7 @@ def hidden(network: MLP, x: Tensor) -> Tensor:
 
 
 def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
-    """The fast form of `rlbook.policies.mlp.side_by_side`."""
+    """The fast form of `rlbook.networks.mlp.side_by_side`."""
     first, all_weights = networks[0], [weights_of(network, x) for network in networks]
     alike = all(untouched(network) and network.activation == first.activation for network in networks)
     known = [weights for weights in all_weights if weights is not None and len(weights) == len(all_weights[0] or ())]
@@ -49,7 +50,7 @@ def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
 
 
 def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The fast form of `rlbook.policies.mlp.with_second_head`: the hidden layers are computed once."""
+    """The fast form of `rlbook.networks.mlp.with_second_head`: the hidden layers are computed once."""
     if not untouched(network) or weights_of(network, x) is None:
         return mlp.with_second_head.plain(network, head, x)  # type: ignore[attr-defined]
     seen = network.hidden(x)
@@ -57,7 +58,7 @@ def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor
 
 
 def through(weights: Sequence[Tensor], x: Tensor) -> Tensor:
-    """The fast form of `rlbook.policies.noisy.through`."""
+    """The fast form of `rlbook.networks.noisy_linear.through`."""
     known = type(x) is Tensor and x.is_cpu and x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
     if not known or any(weight.dtype is not x.dtype or not weight.is_cpu for weight in weights):
         return noisy.through.plain(weights, x)  # type: ignore[attr-defined]

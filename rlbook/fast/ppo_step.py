@@ -11,9 +11,9 @@ from rlbook.data.rollout import Batch
 from rlbook.fast.actor_critic import Numbers, Outputs, descend, logit_slopes, networks_of, outputs_of
 from rlbook.functional.policy_losses import MAX_LOG_RATIO, clipped_surrogate_loss
 from rlbook.functional.value_losses import squared_value_loss
-from rlbook.policies.distributions import Categorical
-from rlbook.policies.optimizer import Optimizer
-from rlbook.policies.policy import Policy
+from rlbook.networks.distributions import Categorical
+from rlbook.networks.optimizer import Optimizer
+from rlbook.networks.policy import Policy
 
 
 @torch.no_grad()

@@ -29,10 +29,10 @@ from rlbook.fast.modules import trains_plainly, untouched
 from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value
 from rlbook.functional.returns import td_target
-from rlbook.policies.critics import Critics, polyak_update
-from rlbook.policies.distributions import Categorical, SquashedGaussian
-from rlbook.policies.mlp import MLP
-from rlbook.policies.optimizer import LossOutput, Optimizer
+from rlbook.networks.critics import Critics, polyak_update
+from rlbook.networks.distributions import Categorical, SquashedGaussian
+from rlbook.networks.mlp import MLP
+from rlbook.networks.optimizer import LossOutput, Optimizer
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rlbook.algorithms.tabular.exploration import explore
 from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.algorithms.tabular.tabular_agent import Choose, Update
-from rlbook.envs.outcomes import Outcomes, draw, normal
+from rlbook.envs.tabular.outcomes import Outcomes, draw, normal
 from rlbook.interaction.action_masks import ACTION_MASK
 from rlbook.interaction.episodes import Episode
 from rlbook.interaction.guards import METRICS, BadAnswer, finite_number, unpack_step

@@ -22,9 +22,9 @@ from rlbook.agent import Agent, State, Step, Totals
 from rlbook.algorithms.tabular.records import Memory, Record
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, is_mask_of_state
 from rlbook.checks import ENDLESS
-from rlbook.envs.outcomes import Outcomes, draw, normal
+from rlbook.envs.tabular.outcomes import Outcomes, draw, normal
 from rlbook.errors import TrainingError
-from rlbook.fast.compiled import available, linked, announce_compilation
+from rlbook.fast.compiled import announce_compilation, available, linked
 from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, World, interact, simulate, skip
 from rlbook.fast_forms import plain_only
 from rlbook.interaction.action_masks import Mask, mask_table, shows_action_mask
@@ -38,7 +38,7 @@ from rlbook.interaction.spaces import AdaptedEnv
 from rlbook.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
 LARGEST_LISTS = 200_000
 """Entries of a table; beyond it, turning arrays into lists and back costs more than lists save."""
@@ -344,7 +344,7 @@ def _sampled(env: AdaptedEnv) -> TabularMDP | None:
         return None
     if not _model_is_of_its_step(type(inner)) or not (callable(getattr(inner, "model", None)) or hasattr(inner, "P")):
         return None
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
     try:
         model = TabularMDP.from_env(inner)

@@ -22,7 +22,7 @@ from rlbook.envs.registration import register
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
 register()
 
@@ -273,11 +273,11 @@ class Recipe:
 
 def _of_model(model: object) -> gymnasium.Env:
     """An environment whose steps are drawn from a `TabularMDP`. An episode that nothing ends is cut after `MODEL_LIMIT` steps."""
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
     if not isinstance(model, TabularMDP):
         raise RequestError(f"env must be an environment id, a gymnasium.Env or a TabularMDP, got {type(model).__name__}")
-    from rlbook.envs.tabular_env import TabularEnv
+    from rlbook.envs.tabular.tabular_env import TabularEnv
 
     env = TabularEnv(model)
     env.spec = EnvSpec(MODEL, max_episode_steps=MODEL_LIMIT)
@@ -285,7 +285,7 @@ def _of_model(model: object) -> gymnasium.Env:
 
 
 def _many_of_model(env: gymnasium.Env, num_envs: int, limit: int | None) -> gymnasium.vector.VectorEnv:
-    from rlbook.envs.tabular_vector import TabularVectorEnv
+    from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
     inner: Any = env.unwrapped
     return TabularVectorEnv(num_envs, max_episode_steps=limit, model=inner.model())

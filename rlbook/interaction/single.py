@@ -30,7 +30,7 @@ from rlbook.interaction.guards import (
 from rlbook.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
 class SingleInteraction:
     """One environment. What a tabular agent learns from.

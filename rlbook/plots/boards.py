@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlbook.envs.car_rental import COUNTS, CarRental
-from rlbook.envs.dyna_maze import DynaMaze
 from rlbook.envs.gambler import TARGET, Gambler
-from rlbook.envs.grids import Grid
-from rlbook.envs.layouts import ACTION_NAMES, FREE, GOAL, START, WALL, Layout
-from rlbook.envs.maze import Maze
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.gridworlds.dyna_maze import DynaMaze
+from rlbook.envs.gridworlds.grids import Grid
+from rlbook.envs.gridworlds.layouts import ACTION_NAMES, FREE, GOAL, START, WALL, Layout
+from rlbook.envs.gridworlds.maze import Maze
 from rlbook.envs.random_walk import RandomWalk
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.envs.ten_armed_testbed import TenArmedTestbed
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe

@@ -11,7 +11,7 @@ from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rlbook.runs.classification import Classification, Curve
+    from rlbook.evaluation.classification import Classification, Curve
 
 
 def draw_classification(found: Classification, path: str | Path, kinds: tuple[str, str] = ("right", "wrong")) -> Path:

@@ -70,7 +70,7 @@ def write(
     """
     from rlbook.algorithms.policy.policy_agent import PolicyAgent
     from rlbook.interaction.playing import adapted_vector
-    from rlbook.policies.policy import as_array
+    from rlbook.networks.policy import as_array
 
     assert isinstance(agent, PolicyAgent), "see `writes`"
     count = samples or (agent.group_size if agent.group_size > 1 else SAMPLES)

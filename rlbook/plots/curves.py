@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlbook.diagnosis.glossary import GLOSSARY
 from rlbook.errors import RequestError
+from rlbook.evaluation.comparison import labels, named_world
 from rlbook.interaction.environments import Recipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.curve_axes import Evaluations, follow, plain_ticks, tick_text
@@ -24,11 +26,9 @@ from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save
 from rlbook.plots.optimum import optimal_return
 from rlbook.plots.token_curves import Band, draw_panel, panels_of
 from rlbook.registry import ALGORITHMS, agent_class
-from rlbook.runs.comparison import labels, named_world
-from rlbook.runs.folder import run_folders
-from rlbook.runs.glossary import GLOSSARY
-from rlbook.runs.log import read_metrics
-from rlbook.runs.plain_yaml import config_of, parse_yaml
+from rlbook.runs.storage.folder import run_folders
+from rlbook.runs.storage.log import read_metrics
+from rlbook.runs.storage.plain_yaml import config_of, parse_yaml
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

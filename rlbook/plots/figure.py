@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlbook.errors import RequestError, TrainingError
 from rlbook.plots.colours import GREY, INK, fraction_rgb
-from rlbook.runs.files import CheckpointError, replace_file
+from rlbook.runs.storage.files import CheckpointError, replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

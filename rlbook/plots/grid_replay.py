@@ -20,10 +20,10 @@ from gymnasium.spaces import Discrete
 
 from rlbook.agent import Step
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
-from rlbook.envs.layouts import MOVES, Layout
-from rlbook.envs.maze_model import maze_model
-from rlbook.envs.maze_tables import NUM_ACTIONS, MazeTables, slipped
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.gridworlds.layouts import MOVES, Layout
+from rlbook.envs.gridworlds.maze_model import maze_model
+from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, MazeTables, slipped
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast_forms import plain_forms
 from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_gradients import score_function_gradient

@@ -14,10 +14,10 @@ import numpy as np
 from rlbook.checks import whole_number
 from rlbook.errors import RequestError
 from rlbook.plots.templates import filled, script_data, text_of
-from rlbook.runs.checkpoints import list_checkpoints
-from rlbook.runs.files import replace_file
 from rlbook.runs.inspecting import Inspector, Moment
 from rlbook.runs.run import load
+from rlbook.runs.storage.checkpoints import list_checkpoints
+from rlbook.runs.storage.files import replace_file
 from rlbook.runs.token_record import Record, head_of, read_record
 
 PROMPTS = 4                                  # where nobody says how many

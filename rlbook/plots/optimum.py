@@ -10,7 +10,7 @@ import numpy as np
 from rlbook.interaction.environments import Recipe
 
 if TYPE_CHECKING:
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
 LARGEST = 20_000                             # states; above it a figure would have to wait
 NO_LIMIT = 2_000                             # steps, where the environment has no time limit
@@ -61,7 +61,7 @@ def optimal_return(recipe: Recipe) -> float | None:
 
 
 def _from_model(env: gymnasium.Env, horizon: int) -> float | None:
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
     has_model = callable(getattr(env.unwrapped, "model", None)) or hasattr(env.unwrapped, "P")
     if not has_model or getattr(env.observation_space, "n", 0) > LARGEST:

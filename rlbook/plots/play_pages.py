@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
-from rlbook.runs.files import replace_file
+from rlbook.runs.storage.files import replace_file
 
 PAGES = {
     "grid": ("rlbook.plots.grid_page", "a grid world to draw, and nine methods that solve it step by step"),

@@ -10,7 +10,7 @@ from typing import TextIO
 
 import numpy as np
 
-from rlbook.envs.layouts import MOVES
+from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.envs.rendering import AGENT, COLOURS
 from rlbook.plots.boards import GOALS, HOLES
 from rlbook.plots.colours import GREEN, GREY, INK, PALE, PAPER, RED, Colour, mixed, ramp, readable_on

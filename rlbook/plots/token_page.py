@@ -10,12 +10,12 @@ import base64
 import html
 
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
-from rlbook.llm.models import SMALL
-from rlbook.llm.starting_models import taught_weights
+from rlbook.llm.environments.token_rows import TokenRules
+from rlbook.llm.models.sources import SMALL
+from rlbook.llm.models.starting import taught_weights
+from rlbook.llm.models.transformer import Sizes
 from rlbook.llm.tasks.addition import AdditionTask
-from rlbook.llm.token_rows import TokenRules
-from rlbook.llm.tokenizer import IDS
-from rlbook.llm.transformer import Sizes
+from rlbook.llm.tokenizers.tokenizer import IDS
 from rlbook.plots.templates import filled, script_data, text_of
 
 TITLE = "A language model that learns while you watch"

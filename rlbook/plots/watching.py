@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlbook.checks import check, non_negative_int, optional, positive_int
-from rlbook.envs.layouts import FREE, GOAL, START, WALL
+from rlbook.envs.gridworlds.layouts import FREE, GOAL, START, WALL
 from rlbook.errors import RequestError
 from rlbook.plots.played_board import Stage, stage_for
 from rlbook.plots.playing import Frame, play_frames, render_modes

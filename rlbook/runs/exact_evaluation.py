@@ -11,7 +11,7 @@ from rlbook.errors import TrainingError
 
 if TYPE_CHECKING:
     from rlbook.agent import Agent, Metrics
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
 LARGEST = 20_000
 """State-action pairs; above it, evaluating would take longer than learning."""

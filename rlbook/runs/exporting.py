@@ -35,7 +35,7 @@ def export(
     out = Path(out)
     if os.path.lexists(out):
         raise RequestError(f"{out} exists already; name a new folder")
-    from rlbook.policies.reward_network import Ensemble
+    from rlbook.networks.reward_network import Ensemble
 
     run = load(folder, checkpoint=checkpoint, allow_import=allow_import)
     network, env = _language_model(run.agent), _token_env(run.request.recipe)
@@ -46,7 +46,7 @@ def export(
             f"{folder} holds {run.request.algorithm} on {run.request.recipe.name}, and only a language model that was trained on a token"
             " environment can be exported"
         )
-    from rlbook.llm.export import export_language_model
+    from rlbook.llm.models.export import export_language_model
 
     part = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -68,8 +68,8 @@ def _token_env(recipe: Recipe) -> Any:
 
 def _language_model(agent: Any) -> Any:
     """What the agent has trained: its policy, or the network of a reward model; None where that is no language model."""
-    from rlbook.llm.completion_reward import CompletionReward
-    from rlbook.llm.language_model import LanguageModelPolicy
+    from rlbook.llm.models.language_model import LanguageModelPolicy
+    from rlbook.llm.models.reward_head import CompletionReward
 
     network = getattr(agent, "policy", getattr(agent, "network", None))
     return network if isinstance(network, LanguageModelPolicy | CompletionReward) else None

@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlbook.checks import ENDLESS
-from rlbook.envs.layouts import ACTION_NAMES
+from rlbook.envs.gridworlds.layouts import ACTION_NAMES
 from rlbook.errors import RequestError
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.threads import single_threaded
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rlbook.algorithms.policy.policy_agent import PolicyAgent
     from rlbook.data.rollout import Batch, Rollout
     from rlbook.interaction.environments import Recipe
-    from rlbook.policies.policy import Policy
+    from rlbook.networks.policy import Policy
     from rlbook.runs.request import Request
 
 Moment = dict[str, Any]
@@ -125,7 +125,7 @@ class Inspector:
 
     def _measured(self, rollout: Rollout) -> tuple[dict[str, np.ndarray], float | None]:
         """Each quantity [N, T], and how far log π is from what it was when the actions were drawn, as a ratio."""
-        from rlbook.policies.policy import as_array
+        from rlbook.networks.policy import as_array
 
         batch = self.agent.policy.batch(rollout, "episode")
         found = evaluated_rows(self.agent, batch)
@@ -198,7 +198,7 @@ def played(
         The rollout, and what the environment said of each episode by name: [N], NaN where it said nothing.
     """
     from rlbook.data.rollout import Rollout
-    from rlbook.policies.policy import module_device
+    from rlbook.networks.policy import module_device
 
     rollout, state, log_prob = Rollout(policy.stores, module_device(policy)), policy.initial_state(), np.zeros(0, dtype=np.float32)
     named: dict[str, np.ndarray] = {}
@@ -231,7 +231,7 @@ def evaluated_rows(agent: PolicyAgent, batch: Batch, *, log_prob_alone: bool = F
     """
     import torch
 
-    from rlbook.policies.policy import as_array
+    from rlbook.networks.policy import as_array
 
     pieces: dict[str, list[np.ndarray]] = {}
     with torch.no_grad():

@@ -53,7 +53,7 @@ def agent_of_model(name: str, folder: str, request: Request) -> Agent:
         RequestError: that environment is no token environment, or the folder holds no such model.
     """
     from rlbook.algorithms.policy.reference import FrozenPolicy  # torch, which tables do without
-    from rlbook.policies.build import PolicySettings, build_policy
+    from rlbook.networks.build import PolicySettings, build_policy
 
     recipe = request.recipe
     if getattr(recipe.make().unwrapped, "policy_kind", None) != "language_model":
@@ -130,14 +130,14 @@ def _adapter_folder(request: Request) -> str | None:
 
 
 def _digest_of_model(folder: str | Path) -> str:
-    from rlbook.llm.model_folder import folder_digest  # which tables do without
+    from rlbook.llm.models.model_folder import folder_digest  # which tables do without
 
     return folder_digest(folder)
 
 
 def _digest_of_run(folder: Path) -> str:
-    from rlbook.runs.checkpoints import load_checkpoint
-    from rlbook.runs.state_encoding import encode
+    from rlbook.runs.storage.checkpoints import load_checkpoint
+    from rlbook.runs.storage.state_encoding import encode
 
     _, state = load_checkpoint(folder)
     skeleton, arrays = encode(state["agent"])

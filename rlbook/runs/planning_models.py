@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.envs.enumeration import NoModel
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.enumeration import NoModel
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.interaction.loop import Budget, loop
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to

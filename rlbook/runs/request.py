@@ -18,10 +18,10 @@ from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_names, field_values
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.loop import Budget
-from rlbook.policies.model_spec import FOUR_BIT, ModelSpec
+from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset
 from rlbook.runs.options import COUNTS, FOLDERS, NAMES, UNWRITTEN, RunOptions, refuse_narrowed
-from rlbook.runs.plain_yaml import parse_yaml
+from rlbook.runs.storage.plain_yaml import parse_yaml
 
 EVAL_EPISODES = 20
 PASSES = 10
@@ -202,7 +202,7 @@ def _for_size(recipe: Recipe, spec: ModelSpec, agent: type[Agent]) -> dict[str, 
     folder = recipe.kwargs.get("model")
     if folder is None:
         return {}
-    from rlbook.llm.model_sizes import size_preset  # which tables do without
+    from rlbook.llm.models.sizes import size_preset  # which tables do without
 
     return size_preset(folder, spec, agent)
 

@@ -21,25 +21,25 @@ from rlbook.interaction.episodes import Episode
 from rlbook.interaction.loop import Budget
 from rlbook.interaction.threads import repeatable, single_threaded
 from rlbook.interaction.workers import Workers
-from rlbook.runs.checkpoints import discard_after, load_checkpoint, mark_best, save_checkpoint, seal_with
 from rlbook.runs.evaluating import evaluated, shortened, usual_length
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
-from rlbook.runs.files import CheckpointError, read_file, replace_file
-from rlbook.runs.folder import check_free, locked, read_config, seal, report_disk_errors, write_config
 from rlbook.runs.hooks import in_words, modifications
 from rlbook.runs.interrupts import Interrupted, Interrupts, interruptible
-from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
 from rlbook.runs.options import RunOptions
 from rlbook.runs.parts import check_device, check_digests, device_of, digests_of
 from rlbook.runs.request import Request
-from rlbook.runs.saved_parts import check_parts
 from rlbook.runs.setup import set_up
 from rlbook.runs.sources import DataSource, EnvironmentSource
-from rlbook.runs.state_check import check_alike, check_report, check_shown
-from rlbook.runs.state_encoding import StateError, encode
+from rlbook.runs.storage.checkpoints import discard_after, load_checkpoint, mark_best, save_checkpoint, seal_with
+from rlbook.runs.storage.files import CheckpointError, read_file, replace_file
+from rlbook.runs.storage.folder import check_free, locked, read_config, report_disk_errors, seal, write_config
+from rlbook.runs.storage.log import MetricsLog, read_episodes, read_metrics
+from rlbook.runs.storage.saved_parts import check_parts
+from rlbook.runs.storage.state_check import check_alike, check_report, check_shown
+from rlbook.runs.storage.state_encoding import StateError, encode
 
 if TYPE_CHECKING:
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
     from rlbook.runs.token_record import Recorder
 
 REPORTS = 100          # in a run; a planner reports every sweep

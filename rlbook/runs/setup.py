@@ -96,7 +96,7 @@ def _memory_note(agent: Agent, env: Adapted) -> tuple[str, ...]:
         return ()
     if not isinstance(env.observation_space, Dict):          # an agent that sees the tokens one-hot has a network of its own
         return ()
-    from rlbook.llm.memory import memory_note  # torch, which tables do without
+    from rlbook.llm.models.memory import memory_note  # torch, which tables do without
 
     asked = [getattr(agent.config, name, None) for name in ("micro_batch_size", "batch_size")]
     rows = next((size for size in asked if size is not None), env.num_envs)
@@ -195,8 +195,8 @@ def _model_notes(request: Request) -> tuple[str, ...]:
     folder = request.recipe.kwargs.get("model")
     if not isinstance(folder, str) or not (Path(folder) / "config.json").is_file():
         return ()
-    from rlbook.llm.model_folder import has_weights  # which tables do without
-    from rlbook.llm.model_sizes import size_preset
+    from rlbook.llm.models.model_folder import has_weights  # which tables do without
+    from rlbook.llm.models.sizes import size_preset
 
     if not has_weights(folder):
         return (f"model: new weights, drawn from the seed; {folder} has none",)

@@ -14,7 +14,7 @@ from rlbook.agent import Agent, Data, Metrics, State, Totals
 from rlbook.interaction.loop import Budget, Clock, loop
 
 if TYPE_CHECKING:
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
     from rlbook.interaction.episodes import Episode
     from rlbook.interaction.single import SingleInteraction
     from rlbook.interaction.vector import VectorInteraction

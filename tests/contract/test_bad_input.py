@@ -17,8 +17,8 @@ from gymnasium import spaces
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.runs.checkpoints import latest
-from rlbook.runs.files import lock
+from rlbook.runs.storage.checkpoints import latest
+from rlbook.runs.storage.files import lock
 
 REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
     ("ppo", "Maze-v0", {"gamma": 1.5}, "gamma must be a number in [0, 1], got 1.5"),
@@ -271,7 +271,7 @@ def test_a_disk_that_is_full_at_step_0_is_named(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     folder = tmp_path / "run"
-    monkeypatch.setattr("rlbook.runs.checkpoints.write_directory", full)
+    monkeypatch.setattr("rlbook.runs.storage.checkpoints.write_directory", full)
     assert cli.main(["train", "q_learning", "Maze-v0", "--steps", "20", "--out", str(folder)]) == 1
     reason = f"The checkpoint {folder / 'checkpoints' / '0'} was not written (no space left on device)"
     assert capsys.readouterr().err.splitlines()[-1] == f"rlbook: {reason}; no checkpoint was written before"

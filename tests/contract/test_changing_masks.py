@@ -14,7 +14,7 @@ from masked_doors import GAMMA, OPEN, Doors, DoorsTable, exact_action_values
 
 import rlbook
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.interaction.action_masks import UNUSED
 from rlbook.interaction.action_spaces import adapt_actions, joint_number
 from rlbook.registry import agent_class

@@ -23,9 +23,9 @@ from rlbook.cli.train import parse_train
 from rlbook.cli.values import convert, scalar
 from rlbook.errors import RequestError, TrainingError
 from rlbook.registry import ALGORITHMS
-from rlbook.runs.checkpoints import CheckpointError, latest
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.request import Request
+from rlbook.runs.storage.checkpoints import CheckpointError, latest
 
 ROOT = Path(rlbook.__file__).parents[1]
 SMALL = ["--steps", "512", "--num-envs", "4", "--rollout-steps", "32", "--batch-size", "64", "--hidden-sizes", "16", "--eval-every", "0"]
@@ -453,7 +453,7 @@ def test_resume_refuses_to_change_the_run(trained: Path, capsys: pytest.CaptureF
 
 
 def test_a_folder_that_is_being_written_is_left_alone(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rlbook.runs.checkpoints import lock
+    from rlbook.runs.storage.checkpoints import lock
 
     with lock(trained):
         assert cli.main(["train", "--resume", str(trained)]) == 2

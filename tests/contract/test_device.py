@@ -28,13 +28,13 @@ from rlbook.errors import RequestError
 from rlbook.fast_forms import plain_forms
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.interaction.loop import act_step_reset
-from rlbook.policies.mlp import MLPPolicy
-from rlbook.policies.optimizer import Adam, Group, adam
-from rlbook.policies.policy import module_device
-from rlbook.runs.checkpoints import load_checkpoint
+from rlbook.networks.mlp import MLPPolicy
+from rlbook.networks.optimizer import Adam, Group, adam
+from rlbook.networks.policy import module_device
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.checkpoints import load_checkpoint
+from rlbook.runs.storage.state_encoding import encode
 
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"))
 
@@ -173,10 +173,10 @@ def test_a_reward_model_scores_on_its_device_what_was_recorded_elsewhere() -> No
 
 def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> None:
     pytest.importorskip("transformers", reason="a machine with a GPU may have torch alone")
-    from rlbook.llm.causal_lm import logits
-    from rlbook.llm.language_model import LanguageModelPolicy
-    from rlbook.llm.models import small_llama
-    from rlbook.llm.rows import Rows
+    from rlbook.llm.generation.prompt_rows import Rows
+    from rlbook.llm.models.causal_lm import logits
+    from rlbook.llm.models.language_model import LanguageModelPolicy
+    from rlbook.llm.models.sources import small_llama
 
     model = small_llama(torch.Generator().manual_seed(0))
     model.set_attn_implementation("eager")                   # the other one looks at the mask's numbers

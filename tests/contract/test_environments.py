@@ -310,7 +310,7 @@ def test_gymnasium_alone_can_make_the_maze(package: str) -> None:
 
 HALL = """\
 import gymnasium
-from rlbook.envs.maze import Maze
+from rlbook.envs.gridworlds.maze import Maze
 gymnasium.register("Hall-v0", lambda **kwargs: Maze("S..G", **kwargs), max_episode_steps=9)
 """
 

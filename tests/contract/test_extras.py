@@ -17,7 +17,7 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError
 from rlbook.interaction.spaces import channels_first, image_size, is_image
-from rlbook.policies.image import ConvolutionalNetwork
+from rlbook.networks.cnn import ConvolutionalNetwork
 
 GRID, GAME, PENDULUM = "MiniGrid-Empty-5x5-v0", "MinAtar/Breakout-v1", "InvertedPendulum-v5"
 PACKAGES = {GRID: "minigrid", GAME: "minatar", PENDULUM: "mujoco"}

@@ -14,13 +14,13 @@ import pytest
 
 import rlbook
 from rlbook.cli.main import main
+from rlbook.diagnosis.doctor import complaints
 from rlbook.errors import RequestError, TrainingError
-from rlbook.runs.checkpoints import CheckpointError, latest_sealed, list_checkpoints
-from rlbook.runs.doctor import complaints
-from rlbook.runs.folder import write_config
-from rlbook.runs.log import METRICS, MetricsLog, read_episodes, read_metrics
-from rlbook.runs.plain_yaml import config_of
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.checkpoints import CheckpointError, latest_sealed, list_checkpoints
+from rlbook.runs.storage.folder import write_config
+from rlbook.runs.storage.log import METRICS, MetricsLog, read_episodes, read_metrics
+from rlbook.runs.storage.plain_yaml import config_of
+from rlbook.runs.storage.state_encoding import encode
 
 FILES = (
     "config.yaml", "metrics.jsonl", "episodes.csv", "best.json", "header.json", "arrays.safetensors",

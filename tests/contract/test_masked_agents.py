@@ -14,11 +14,11 @@ from masked_doors import Doors
 from random_masks import RandomMasks
 
 import rlbook
-from rlbook.book.one_axis import greedy_policy
+from rlbook.book.experiments.one_axis import greedy_policy
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.action_masks import UNUSED, mask_table
 from rlbook.runs.interrupts import Interrupted
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.state_encoding import encode
 
 ENV = "tests/RandomMasks-v0"
 SMALL: dict[str, Any] = {"hidden_sizes": (8,)}

@@ -16,7 +16,7 @@ from closeness import near
 
 import rlbook
 from rlbook.agent import Agent
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.state_encoding import encode
 
 CODE = "import sys, {module}; heavy = {heavy} & set(sys.modules); assert not heavy, heavy"
 
@@ -198,7 +198,7 @@ def test_evaluating_twice_gives_the_same_and_another_seed_gives_another() -> Non
 
 
 def test_the_interval_is_students() -> None:
-    result = rlbook.evaluation.Evaluation(np.array([1.0, 2.0, 3.0, 6.0]), np.ones(4, dtype=np.int64))
+    result = rlbook.evaluation.episodes.Evaluation(np.array([1.0, 2.0, 3.0, 6.0]), np.ones(4, dtype=np.int64))
     # mean 3, s² = (4 + 1 + 0 + 9) / 3, t(0.975, 3) = 3.1824463
     half = 3.1824463 * (14 / 3) ** 0.5 / 4**0.5
     assert result.mean == 3.0 and result.confidence_interval == near((3 - half, 3 + half), decimals=7)

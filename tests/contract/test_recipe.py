@@ -16,15 +16,15 @@ import yaml
 from closeness import near
 
 import rlbook
-from rlbook.book.recipes.running import planned, run_recipe
-from rlbook.book.recipes.table import cells, rows
 from rlbook.cli import main as command_line
 from rlbook.errors import RequestError
-from rlbook.runs.files import lock
+from rlbook.recipes.recipe import Recipe
+from rlbook.recipes.recipe_file import recipes
+from rlbook.recipes.running import planned, run_recipe
+from rlbook.recipes.table import cells, rows
 from rlbook.runs.interrupts import Interrupted
-from rlbook.runs.recipe import Recipe
-from rlbook.runs.recipe_file import recipes
 from rlbook.runs.run import Run
+from rlbook.runs.storage.files import lock
 
 TREE = {
     "title": "A teacher and its pupil",

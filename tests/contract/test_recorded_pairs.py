@@ -13,8 +13,8 @@ import rlbook
 from rlbook.algorithms.policy.dpo import DPO
 from rlbook.data.episodes import Episode, Pairs
 from rlbook.llm.tasks import AdditionTask
-from rlbook.llm.tokenizer import character_codec
-from rlbook.runs.state_encoding import encode
+from rlbook.llm.tokenizers.tokenizer import character_codec
+from rlbook.runs.storage.state_encoding import encode
 
 FAST: dict[str, Any] = {"num_envs": 8, "eval_every": 0}
 

@@ -18,9 +18,9 @@ import pytest
 from gymnasium import spaces
 
 import rlbook
-from rlbook.runs.checkpoints import latest
 from rlbook.runs.interrupts import Interrupted
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.checkpoints import latest
+from rlbook.runs.storage.state_encoding import encode
 
 DRIVER = Path(__file__).with_name("runs_in_parts.py")
 SIGNALS = ("SIGINT", "SIGTERM", "SIGKILL")

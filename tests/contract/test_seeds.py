@@ -17,8 +17,8 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.cli.words import without
 from rlbook.interaction.episodes import draw_seed
-from rlbook.runs.checkpoints import latest
-from rlbook.runs.folder import locked
+from rlbook.runs.storage.checkpoints import latest
+from rlbook.runs.storage.folder import locked
 from rlbook.seeding import rng_for
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_folders_that_hold_runs_are_left_alone(here: Path, capsys: pytest.Captur
 
 TRAPPED = """
 import gymnasium
-from rlbook.envs.maze import Maze
+from rlbook.envs.gridworlds.maze import Maze
 
 class Trapped(Maze):
     # fails where the first reset's seed is the trap's

@@ -12,7 +12,7 @@ import pytest
 import rlbook
 from rlbook.algorithms.policy.grpo import GRPO
 from rlbook.runs import run as runs
-from rlbook.runs.checkpoints import list_checkpoints, load_checkpoint
+from rlbook.runs.storage.checkpoints import list_checkpoints, load_checkpoint
 
 SETTINGS: dict[str, Any] = {"steps": 400, "num_envs": 8, "group_size": 4, "eval_every": 100, "eval_episodes": 8}
 

@@ -10,7 +10,7 @@ import pytest
 
 import rlbook
 from rlbook.agent import Planner
-from rlbook.envs.maze import Maze
+from rlbook.envs.gridworlds.maze import Maze
 from rlbook.interaction import playing
 from rlbook.registry import ALGORITHMS, agent_class, table
 

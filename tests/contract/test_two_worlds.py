@@ -12,8 +12,8 @@ import pytest
 import rlbook
 from rlbook.algorithms.imitation import distillation, rce, rejection_sampling
 from rlbook.algorithms.policy import a2c, dpo, grpo, policy_agent, ppo, reinforce, trpo
-from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.policies.mlp import MLPPolicy
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.networks.mlp import MLPPolicy
 
 FOREIGN = {"language", "llm", "token", "tokens", "tokenizer", "text", "prompt", "prompts", "completion", "completions", "vocabulary",
            "transformers", "llama", "causal", "lm", "eos", "pad"}  # fmt: skip

@@ -21,7 +21,7 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.workers import Workers, WorkerVector
-from rlbook.runs.checkpoints import latest
+from rlbook.runs.storage.checkpoints import latest
 
 HERE = Path(__file__).parent
 SIGNS = "worlds_for_workers:Signs-v0"

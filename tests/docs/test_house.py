@@ -14,11 +14,12 @@ import rlbook
 
 PACKAGE = Path(rlbook.__file__).parent
 ANY_SHARE = 0.014                            # of parameters whose type is a bare `Any`
-TOP_FLOOR = 21                               # modules and rooms
-SHOWN = ("algorithms", "functional", "policies")
+TOP_FLOOR = 25                               # modules and rooms
+SHOWN = ("algorithms", "functional", "networks")
 FLOORS = (
-    ("cli",), ("book", "plots"), ("training", "evaluation"), ("runs",), ("registry",), ("algorithms", "llm", "fast"),
-    ("policies", "data", "interaction"), ("agent", "hyperparameters"), ("checks",), ("functional", "envs"),
+    ("cli",), ("book", "plots"), ("recipes", "diagnosis"), ("evaluation",), ("training",), ("runs",), ("registry",),
+    ("algorithms", "llm", "fast"), ("networks", "data", "interaction", "sandbox"),
+    ("agent", "hyperparameters"), ("checks",), ("functional", "envs"),
     ("seeding", "errors", "fast_forms"),
 )  # fmt: skip
 """From the top floor to the ground. A module imports from its own floor and from those below."""

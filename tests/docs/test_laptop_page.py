@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rlbook.llm.model_sizes import DATA_RATE, PART_RATE, RATE, SIZES
-from rlbook.runs.recipe import Recipe
+from rlbook.llm.models.sizes import DATA_RATE, PART_RATE, RATE, SIZES
+from rlbook.recipes.recipe import Recipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "llm" / "laptop.md").read_text(encoding="utf-8")
 

@@ -259,7 +259,7 @@ def claims(name, source, names):
 def test_a_reader_sees_no_asserts_and_one_line_of_imports_at_the_top(name):
     sources = [source for _, _, source in code_cells(name)]
     assert not any(isinstance(node, ast.Assert) for source in sources for node in ast.walk(ast.parse(source)))
-    assert sources[0].startswith("from rlbook.book.notebook import ")
+    assert sources[0].startswith("from rlbook.book.course.notebook import ")
     for claim in CLAIMS.get(name, []):
         assert sum(claim["in"] in source.split("\n") for source in sources) == 1, claim["in"]
 

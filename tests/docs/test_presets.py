@@ -16,10 +16,10 @@ from rlbook.algorithms.policy.ppo import PPO
 from rlbook.cli import main as cli
 from rlbook.cli.verify import seconds_of
 from rlbook.errors import RequestError
+from rlbook.evaluation import verification
+from rlbook.evaluation.verification import Expected, Proof, prediction_interval, proofs, standard_error, within
 from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, preset, presets
-from rlbook.runs import verification
 from rlbook.runs.request import Request
-from rlbook.runs.verification import Expected, Proof, prediction_interval, proofs, standard_error, within
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("measure", ROOT / "docs" / "measure.py")

@@ -14,8 +14,8 @@ import pytest
 
 import rlbook
 from rlbook.book.exercises.exercise import exercises
+from rlbook.diagnosis.glossary import GLOSSARY
 from rlbook.registry import ALGORITHMS, agent_class
-from rlbook.runs.glossary import GLOSSARY
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -301,12 +301,12 @@ def test_every_public_name_has_an_api_entry(name):
 def test_public_names_come_first_and_internals_have_a_page_of_their_own():
     page = api_pages.module_page("rlbook.plots.curves")
     assert page.index("{py:function} plot_curves") < page.index("## Internals") < page.index("{py:function} read_curve")
-    names = ["rlbook", "rlbook.training", "rlbook.functional.returns", "rlbook.runs.log"]
+    names = ["rlbook", "rlbook.training", "rlbook.functional.returns", "rlbook.runs.storage.log"]
     public, internal = api_pages.index_page(names), api_pages.internals_page(names)
     for name, _ in api_pages.names_of("rlbook"):
         assert f"`rlbook.{name} <" in public
-    assert "`rlbook.functional.returns <" in public and "rlbook.runs.log" not in public
-    assert "`rlbook.runs.log <" in internal and "rlbook.training" not in internal and "\ninternals <internals>\n" in public
+    assert "`rlbook.functional.returns <" in public and "rlbook.runs.storage.log" not in public
+    assert "`rlbook.runs.storage.log <" in internal and "rlbook.training" not in internal and "\ninternals <internals>\n" in public
 
 
 @pytest.mark.parametrize("package", ["envs", "functional", "policies", "data", "plots", "llm", "algorithms"])

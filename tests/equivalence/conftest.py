@@ -13,11 +13,11 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import Fuse
 from tokenizers.models import BPE
 
-from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.llm.models import folder_model, small_llama
-from rlbook.llm.starting_models import starting_model
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.sources import folder_model, small_llama
+from rlbook.llm.models.starting import starting_model
 from rlbook.llm.tasks import AdditionTask
-from rlbook.llm.tokenizer import IDS
+from rlbook.llm.tokenizers.tokenizer import IDS
 
 TINY: dict[str, Any] = {
     "vocab_size": 31, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,

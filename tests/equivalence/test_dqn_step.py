@@ -21,7 +21,7 @@ from rlbook.data.replay import Transitions
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
-from rlbook.policies.optimizer import Group, LossOutput, adam
+from rlbook.networks.optimizer import Group, LossOutput, adam
 
 pytestmark = pytest.mark.fast_form
 

@@ -19,9 +19,9 @@ from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.search_tree import SearchTree, empty_tree
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.envs.maze_model import maze_model
-from rlbook.envs.maze_tables import MazeTables, maze_tables
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.gridworlds.maze_model import maze_model
+from rlbook.envs.gridworlds.maze_tables import MazeTables, maze_tables
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
 from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_gradients import score_function_gradient

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from rlbook.fast.llama import LlamaDecoder, is_plain_llama
 from rlbook.fast_forms import plain_forms
-from rlbook.llm import causal_lm
-from rlbook.llm.adapters import adapters_off
-from rlbook.llm.causal_lm import CausalDecoder
-from rlbook.llm.lora import LoraSettings, add_lora, lora_layers
-from rlbook.llm.rows import SHARED, Rows, rows_of
+from rlbook.llm.generation.prompt_rows import SHARED, Rows, rows_of
+from rlbook.llm.models import causal_lm
+from rlbook.llm.models.adapters import adapters_off
+from rlbook.llm.models.causal_lm import CausalDecoder
+from rlbook.llm.models.lora import LoraSettings, add_lora, lora_layers
 
 FAMILY: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"num_key_value_heads": 2, "tie_word_embeddings": True}),

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.llama import is_plain_llama
-from rlbook.llm.adapters import PREFIX, adapter_weights, adapters_off, save_adapter, with_adapter
-from rlbook.llm.generation import generate
-from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.llm.lora import Dropout, LoraLinear, lora_layers, merge_lora
+from rlbook.llm.generation.generate import generate
+from rlbook.llm.models.adapters import PREFIX, adapter_weights, adapters_off, save_adapter, with_adapter
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.lora import Dropout, LoraLinear, lora_layers, merge_lora
 
 IDS = torch.tensor([[1, 5, 7, 3, 8, 9], [1, 6, 6, 4, 2, 11]])
 OPTIONS: dict[str, dict[str, Any]] = {

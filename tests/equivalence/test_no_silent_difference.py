@@ -23,13 +23,13 @@ from rlbook.fast import matrix_product
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.llama import is_plain_llama
 from rlbook.fast_forms import plain_forms
-from rlbook.llm.generation import generate
-from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.llm.models import folder_model
-from rlbook.llm.rows import Rows, rows_of
-from rlbook.policies.mlp import MLP, MLPPolicy
-from rlbook.policies.optimizer import Adam, Group, adam
-from rlbook.policies.policy import load_saved, saved
+from rlbook.llm.generation.generate import generate
+from rlbook.llm.generation.prompt_rows import Rows, rows_of
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.sources import folder_model
+from rlbook.networks.mlp import MLP, MLPPolicy
+from rlbook.networks.optimizer import Adam, Group, adam
+from rlbook.networks.policy import load_saved, saved
 
 
 class Adapter(nn.Module):

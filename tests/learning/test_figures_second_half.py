@@ -20,7 +20,7 @@ from rlbook.book.figures.figure_5_1 import scores
 from rlbook.book.figures.figure_5_3 import square_errors
 from rlbook.book.figures.figure_8_2 import first_near
 from rlbook.book.figures.long_walk import BEFORE, Sweep, best
-from rlbook.envs.dyna_maze import DynaMaze
+from rlbook.envs.gridworlds.dyna_maze import DynaMaze
 from rlbook.fast.compiled import available
 
 WALKS = 40 if available() else 12

@@ -10,7 +10,7 @@ import rlbook
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search_tree import SearchTree
 from rlbook.envs import TabularMDP
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.tabular.tabular_env import TabularEnv
 
 RIGHT = 3
 TWO_BY_TWO = ["SF", "FG"]

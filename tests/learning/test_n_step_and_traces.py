@@ -11,7 +11,7 @@ from closeness import near
 import rlbook
 from rlbook.algorithms.tabular.n_step_td import NStepTD, NStepTDConfig
 from rlbook.algorithms.tabular.td_lambda import TDLambda, TDLambdaConfig
-from rlbook.book.experiments import value_curves
+from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.envs.random_walk import random_walk_model
 from rlbook.fast.compiled import available
 from rlbook.functional.schedules import Constant

@@ -9,7 +9,7 @@ import pytest
 from closeness import near
 
 import rlbook
-from rlbook.book.experiments import returns
+from rlbook.book.experiments.independent_runs import returns
 from rlbook.envs import Maze
 from rlbook.envs.maximization_bias import MaximizationBias
 from rlbook.functional.schedules import Constant

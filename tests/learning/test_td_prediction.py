@@ -10,7 +10,7 @@ from closeness import near
 
 import rlbook
 from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
-from rlbook.book.experiments import value_curves
+from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.envs import TabularMDP
 from rlbook.envs.random_walk import RandomWalk
 from rlbook.functional.schedules import Constant

@@ -139,8 +139,8 @@ def fingerprint() -> Callable[[torch.nn.Module], list[bytes]]:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a small language model that knows nothing: it needs no warm-up, and writes a bit of everything."""
-    from rlbook.llm.models import small_llama
-    from rlbook.llm.tokenizer import character_tokenizer
+    from rlbook.llm.models.sources import small_llama
+    from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 
     folder = tmp_path_factory.mktemp("model")
     small_llama(torch.Generator().manual_seed(0)).save_pretrained(folder)

@@ -13,7 +13,7 @@ from closeness import assert_near, rounding_bound, widths
 
 from benchmarks import a2c_cartpole, dqn_cartpole, fit_steps, grpo_step, maze_steps, ppo_cartpole, sac_pendulum, sampling, training
 from benchmarks.model_sizes import SIZES
-from rlbook.llm.language_model import LanguageModelPolicy
+from rlbook.llm.models.language_model import LanguageModelPolicy
 
 
 def test_an_unknown_comparison_is_refused_in_one_sentence() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rlbook.book.bugs import charts, planted
-from rlbook.book.bugs.curves import mean_curve, recorded, trained
-from rlbook.book.bugs.exhibit import PACKAGE, exhibits, place_of
+from rlbook.book.museum import charts, planted
+from rlbook.book.museum.curves import mean_curve, recorded, trained
+from rlbook.book.museum.exhibit import PACKAGE, exhibits, place_of
 from rlbook.cli.main import main
 from rlbook.cli.train import parse_train
 
@@ -32,7 +32,7 @@ def exit_code(name, tests):
         code = 99
         try:
             if name:
-                from rlbook.book.bugs.planted import named, plant
+                from rlbook.book.museum.planted import named, plant
                 plant(named(name))
             loaded = "ignore::pytest.PytestAssertRewriteWarning"
             code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", "-W", loaded, *tests])

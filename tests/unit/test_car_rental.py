@@ -12,7 +12,7 @@ import pytest
 from closeness import assert_near, near
 
 from rlbook.envs.car_rental import REQUESTS, RETURNS, CarRental, CarRentalVector, car_rental_model, lot
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 
 CORNERS = [0, 20, 10 * 21 + 10, 20 * 21, 20 * 21 + 20]
 

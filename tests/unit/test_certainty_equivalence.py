@@ -14,7 +14,7 @@ from rlbook.agent import Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.model_based.certainty_equivalence import CertaintyEquivalence, CertaintyEquivalenceConfig
 from rlbook.envs import TabularMDP
-from rlbook.envs.estimate import TransitionCounts
+from rlbook.envs.tabular.estimate import TransitionCounts
 
 # state, action, reward, successor, terminated
 STEPS = [(0, 0, 1.0, 1, False), (0, 0, 3.0, 1, False), (0, 0, 5.0, 0, False), (0, 0, 2.0, 1, True), (1, 1, -1.0, 0, False)]

@@ -21,12 +21,12 @@ import rlbook
 from rlbook.data.rollout import Batch
 from rlbook.data.schemas import Example
 from rlbook.errors import RequestError
-from rlbook.llm.chat_env import Chat, ChatVector
-from rlbook.llm.chat_rules import prompts_of
-from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.llm.models import folder_model, small_llama
+from rlbook.llm.environments.chat_env import Chat, ChatVector
+from rlbook.llm.environments.chat_rules import prompts_of
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.sources import folder_model, small_llama
 from rlbook.llm.rewards import Completion
-from rlbook.llm.tokenizer import IDS, character_tokenizer, folder_codec
+from rlbook.llm.tokenizers.tokenizer import IDS, character_tokenizer, folder_codec
 
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{% if message.role == 'critic' %}{{ raise_exception('no critics here') }}{% endif %}"
@@ -445,7 +445,7 @@ GREEDY = (
 def test_a_chat_template_has_limits(
     template: str, sentence: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlbook.llm.tokenizer.TEMPLATE_SECONDS", 0.3)
+    monkeypatch.setattr("rlbook.llm.tokenizers.tokenizer.TEMPLATE_SECONDS", 0.3)
     (tmp_path / "own.jinja").write_text(template)
     with pytest.raises((ValueError, RequestError), match=sentence) as refusal:
         Chat(data=rows(tmp_path / "rows", {"prompt": "a"}, {"prompt": "b"}), model=str(folder), template=str(tmp_path / "own.jinja"))
@@ -453,7 +453,7 @@ def test_a_chat_template_has_limits(
 
 
 def test_what_is_passed_on_to_a_call_is_no_power() -> None:
-    from rlbook.llm.tokenizer import has_power
+    from rlbook.llm.tokenizers.tokenizer import has_power
 
     passed_on = "{% macro f() %}{{ kwargs }}{% endmacro %}{{ f(**messages[0]) }}{{ f(1, **messages[0]) }}{# 2 ** 3 #} 2 ** 3"
     assert not has_power(passed_on) and has_power("{{ 2**3 }}") and has_power("{% if x ** 2 %}{% endif %}")
@@ -461,7 +461,7 @@ def test_what_is_passed_on_to_a_call_is_no_power() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 def test_a_limit_on_memory_ends_with_its_block() -> None:
-    from rlbook.llm.memory_limit import memory_limit
+    from rlbook.sandbox.memory_limit import memory_limit
 
     before = resource.getrlimit(resource.RLIMIT_AS)
     with pytest.raises(MemoryError), memory_limit(2**28):

@@ -26,9 +26,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlbook.runs import checkpoints
-from rlbook.runs.array_files import load_arrays
-from rlbook.runs.checkpoints import (
+from rlbook.runs.storage import checkpoints
+from rlbook.runs.storage.array_files import load_arrays
+from rlbook.runs.storage.checkpoints import (
     CheckpointError,
     discard_after,
     latest,
@@ -39,7 +39,7 @@ from rlbook.runs.checkpoints import (
     read_best,
     save_checkpoint,
 )
-from rlbook.runs.state_encoding import DTYPES, decode, encode
+from rlbook.runs.storage.state_encoding import DTYPES, decode, encode
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
@@ -169,7 +169,7 @@ def test_keys_come_back_in_their_order_so_that_a_resumed_run_walks_through_them_
 def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
     code = """
         import sys, numpy as np
-        from rlbook.runs.checkpoints import save_checkpoint
+        from rlbook.runs.storage.checkpoints import save_checkpoint
         names = ["gamma", "alpha", "q", "rng", "z"]
         save_checkpoint(sys.argv[1], 1, {name: {"table": np.arange(len(name)), "name": name} for name in names})
     """
@@ -611,7 +611,7 @@ def python(code: str, *arguments: object, env: dict[str, str] | None = None, cwd
 def test_a_file_size_limit_leaves_the_old_checkpoint_and_says_so(tmp_path: Path) -> None:
     code = """
         import resource, sys, numpy as np
-        from rlbook.runs.checkpoints import CheckpointError, save_checkpoint
+        from rlbook.runs.storage.checkpoints import CheckpointError, save_checkpoint
         save_checkpoint(sys.argv[1], 1, {"q": np.zeros(10)})
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
         for step in (1, 2):
@@ -644,7 +644,7 @@ def test_an_interrupt_in_the_middle_of_writing_leaves_nothing_behind(tmp_path: P
 def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> None:
     code = """
         import sys, numpy as np
-        from rlbook.runs.checkpoints import latest, save_checkpoint
+        from rlbook.runs.storage.checkpoints import latest, save_checkpoint
         first = (latest(sys.argv[1]) or 0) + 1
         for count in range(1_000_000):
             step = first + count // 2        # every step twice, with different arrays: creating and replacing
@@ -676,7 +676,7 @@ def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> N
 def test_a_second_writer_is_turned_away(tmp_path: Path) -> None:
     code = """
         import sys
-        from rlbook.runs.checkpoints import CheckpointError, lock
+        from rlbook.runs.storage.checkpoints import CheckpointError, lock
         try:
             with lock(sys.argv[1]):
                 print("got it")

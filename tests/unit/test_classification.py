@@ -13,7 +13,7 @@ from closeness import near
 
 import rlbook
 from rlbook.cli.main import main
-from rlbook.runs.classification import classified, of_reward_model, of_rows
+from rlbook.evaluation.classification import classified, of_reward_model, of_rows
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 

@@ -11,7 +11,7 @@ from closeness import near
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.runs.comparison import improvements, interquartile_mean, probability_of_improvement
+from rlbook.evaluation.comparison import improvements, interquartile_mean, probability_of_improvement
 
 
 @pytest.mark.parametrize(("scores", "expected"), [

@@ -13,11 +13,11 @@ from closeness import assert_near, widths
 
 import rlbook
 from rlbook.interaction.environments import Recipe
-from rlbook.llm.tokenizer import character_tokenizer
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.plots import watch
 from rlbook.plots.completions import Completion, Written, write, writes, written_text
 from rlbook.plots.terminal import Terminal
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.state_encoding import encode
 
 ENV = "rlbook/Addition-v0"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from closeness import assert_near, near, rounding_bound
 
-from rlbook.book.compounding_errors import (
+from rlbook.book.experiments.compounding_errors import (
     BACK,
     DEPTH,
     SIGHTS,

@@ -18,9 +18,9 @@ from rlbook.data.episodes import collate
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
-from rlbook.llm.chat_codec import chat_codec
-from rlbook.llm.conversations import conversation
-from rlbook.llm.tokenizer import EOS, character_codec, character_tokenizer
+from rlbook.llm.tokenizers.assistant_tokens import conversation
+from rlbook.llm.tokenizers.chat_codec import chat_codec
+from rlbook.llm.tokenizers.tokenizer import EOS, character_codec, character_tokenizer
 
 Make = Callable[..., Any]
 CHAT = [

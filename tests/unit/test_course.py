@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbook.book.course import chosen, start, weeks
+from rlbook.book.course.syllabus import chosen, start, weeks
 from rlbook.book.exercises.checking import checked, functions_in
 from rlbook.book.exercises.exercise import exercises
 from rlbook.book.exercises.grading import deadline, grade, students

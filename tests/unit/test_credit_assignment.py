@@ -9,8 +9,8 @@ import pytest
 from closeness import near
 
 import rlbook
-from rlbook.book import credit_assignment as credit
-from rlbook.envs.mdp import TabularMDP
+from rlbook.book.experiments import credit_assignment as credit
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.interaction.resumable import ResumableEnv
 
 GREEDY: Any = rlbook.train("value_iteration", "Maze-v0", gamma=1.0, eval_every=0).agent

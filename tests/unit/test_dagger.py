@@ -15,7 +15,7 @@ import rlbook
 from rlbook.agent import Agent, State
 from rlbook.algorithms.imitation.dagger import DAgger, DAggerConfig
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import RequestError
 from rlbook.interaction.advice import AdvisedVectorEnv
 from rlbook.interaction.environments import Recipe

@@ -22,7 +22,7 @@ from rlbook.data.schemas import Example, example_of, schema_of
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
-from rlbook.llm.tokenizer import IDS
+from rlbook.llm.tokenizers.tokenizer import IDS
 
 EOS, BOS = IDS["<eos>"], IDS["<bos>"]
 
@@ -306,7 +306,7 @@ def test_a_million_rows_are_read_in_constant_memory(tmp_path: Path, form: str) -
     row, peaks = json.dumps({"instruction": "1+1=", "output": "2", "note": "x" * 100}), []
     program = (
         "import resource, sys; from pathlib import Path\n"
-        "from rlbook.data.files import EncodedTexts; from rlbook.llm.tokenizer import character_codec\n"
+        "from rlbook.data.files import EncodedTexts; from rlbook.llm.tokenizers.tokenizer import character_codec\n"
         "from rlbook.data.text_files import read_rows\n"
         "rows = EncodedTexts(read_rows(Path(sys.argv[1])), character_codec()); rows.check(); rows[len(rows) - 1]\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"

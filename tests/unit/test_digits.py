@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlbook.book import digits
+from rlbook.book.experiments import digits
 from rlbook.seeding import rng_for, torch_generator
 
 pytest.importorskip("sklearn")

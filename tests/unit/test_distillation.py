@@ -238,8 +238,8 @@ def test_a_student_of_eight_units_walks_the_maze_as_its_teacher_does(teacher: st
 
 
 def test_a_models_folder_teaches_and_at_first_has_nothing_to_teach_itself(tmp_path: Path) -> None:
-    from rlbook.llm.models import small_llama
-    from rlbook.llm.tokenizer import character_tokenizer
+    from rlbook.llm.models.sources import small_llama
+    from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 
     small_llama(torch.Generator().manual_seed(3), hidden_size=16, feed_forward=16).save_pretrained(tmp_path)
     character_tokenizer().save_pretrained(tmp_path)

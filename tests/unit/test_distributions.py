@@ -11,8 +11,8 @@ import torch
 from closeness import assert_near, near
 from scipy import integrate, stats
 
-from rlbook.policies import distributions
-from rlbook.policies.distributions import Categorical, Gaussian, mode_categorical, sample_categorical
+from rlbook.networks import distributions
+from rlbook.networks.distributions import Categorical, Gaussian, mode_categorical, sample_categorical
 
 LOGITS = np.log(np.array([0.1, 0.2, 0.3, 0.4], dtype=np.float32))
 ALMOST_ONE = np.nextafter(1.0, 0.0)        # the largest number that Generator.random may return

@@ -14,8 +14,8 @@ import pytest
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.runs.symptoms import RULES
-from rlbook.runs.verification import Proof, proofs
+from rlbook.diagnosis.symptoms import RULES
+from rlbook.evaluation.verification import Proof, proofs
 
 ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
     # a critic that is never trained, on targets that do not depend on it
@@ -67,7 +67,7 @@ def test_a_run_that_goes_wrong_is_recognised(rule: str, tmp_path: Path, capsys: 
 
 
 def test_episodes_that_grew_up_to_the_limit_are_told(tmp_path: Path) -> None:
-    from rlbook.runs.symptoms import symptoms
+    from rlbook.diagnosis.symptoms import symptoms
 
     options: dict[str, Any] = {"rollout_steps": 32, "epochs": 10, "learning_rate": 3e-3, "eval_every": 0}
     rlbook.train("ppo", "CartPole-v1", folder=tmp_path, env_kwargs={"max_episode_steps": 40}, steps=7_000, **options)

@@ -9,9 +9,9 @@ import pytest
 from closeness import near
 
 import rlbook
-from rlbook.envs.dyna_maze import DynaMaze, DynaMazeVector
-from rlbook.envs.layouts import distances
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.gridworlds.dyna_maze import DynaMaze, DynaMazeVector
+from rlbook.envs.gridworlds.layouts import distances
+from rlbook.envs.tabular.mdp import TabularMDP
 
 CHANGING = ("blocking", "shortcut")
 START, GOAL = 5 * 9 + 3, 8

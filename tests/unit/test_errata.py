@@ -134,7 +134,7 @@ def test_a_moment_has_no_datetime() -> None:
 def test_the_type_of_padding_is_not_its_token() -> None:
     from transformers import PreTrainedTokenizerFast
 
-    from rlbook.llm.tokenizer import character_backend
+    from rlbook.llm.tokenizers.tokenizer import character_backend
 
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=character_backend(), pad_token="<eos>")
     assert tokenizer.pad_token_id == 2 and tokenizer.pad_token_type_id == 0

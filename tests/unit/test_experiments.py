@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlbook
-from rlbook.book import experiments
+from rlbook.book.experiments import independent_runs as experiments
 from rlbook.envs import TabularMDP
 from rlbook.envs.random_walk import random_walk_model
 from rlbook.functional.schedules import parse_schedule

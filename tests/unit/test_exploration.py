@@ -13,7 +13,7 @@ from closeness import assert_near, near
 import rlbook
 from rlbook.algorithms.tabular.exploration import expected_value, probability, softmax, upper_confidence
 from rlbook.algorithms.tabular.q_learning import QLearning
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.tabular.tabular_env import TabularEnv
 
 
 def q_learner(row: list[float], **config: Any) -> QLearning:

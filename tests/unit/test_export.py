@@ -17,10 +17,10 @@ import rlbook
 from rlbook.cli.main import main
 from rlbook.cli.output import further
 from rlbook.errors import RequestError
-from rlbook.llm.adapters import adapter_weights
-from rlbook.llm.generation import generate
-from rlbook.llm.models import small_llama
-from rlbook.llm.tokenizer import character_tokenizer
+from rlbook.llm.generation.generate import generate
+from rlbook.llm.models.adapters import adapter_weights
+from rlbook.llm.models.sources import small_llama
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.runs.exporting import export
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run

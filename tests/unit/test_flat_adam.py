@@ -14,7 +14,7 @@ import rlbook
 from rlbook.fast import flat_adam, matrix_product
 from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop
 from rlbook.fast_forms import plain_forms
-from rlbook.policies.optimizer import Group, RMSprop, adam, rmsprop
+from rlbook.networks.optimizer import Group, RMSprop, adam, rmsprop
 
 
 def network(seed: int = 0) -> nn.Sequential:

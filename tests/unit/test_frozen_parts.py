@@ -20,14 +20,14 @@ from safetensors.numpy import load
 import rlbook
 from rlbook.agent import Frozen
 from rlbook.algorithms.policy.grpo import GRPO
-from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.llm.models import small_llama
-from rlbook.llm.tokenizer import character_tokenizer
-from rlbook.policies.policy import FROZEN, Policy, load_saved, saved
-from rlbook.runs.array_files import ArrayFile
-from rlbook.runs.checkpoints import load_checkpoint, save_checkpoint
-from rlbook.runs.files import CheckpointError
-from rlbook.runs.state_encoding import encode
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.sources import small_llama
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
+from rlbook.networks.policy import FROZEN, Policy, load_saved, saved
+from rlbook.runs.storage.array_files import ArrayFile
+from rlbook.runs.storage.checkpoints import load_checkpoint, save_checkpoint
+from rlbook.runs.storage.files import CheckpointError
+from rlbook.runs.storage.state_encoding import encode
 
 
 def state(value: float = 1.0) -> dict[str, Any]:

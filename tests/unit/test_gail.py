@@ -20,7 +20,7 @@ from rlbook.errors import RequestError
 from rlbook.functional.adversarial import discriminator_loss, gradient_penalty, hurry_reward, log_ratio_reward, survival_reward
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
-from rlbook.policies.mlp import MLP
+from rlbook.networks.mlp import MLP
 from rlbook.runs.demonstrations import exact_expert
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run

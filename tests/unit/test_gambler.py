@@ -9,7 +9,7 @@ import pytest
 from closeness import assert_near
 
 from rlbook.envs.gambler import Gambler, GamblerVector
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 
 # more than an optimal gambler needs on average against an unfair coin; with .55 it is ten times
 # as many

@@ -9,9 +9,9 @@ import pytest
 
 import rlbook
 from rlbook.cli import main as cli
+from rlbook.diagnosis.glossary import COMMON, GLOSSARY, said_by
 from rlbook.plots import plot_curves
 from rlbook.registry import ALGORITHMS, agent_class
-from rlbook.runs.glossary import COMMON, GLOSSARY, said_by
 
 LOGGED = sorted({name for algorithm in ALGORITHMS for name in agent_class(algorithm).METRICS} | set(COMMON))
 

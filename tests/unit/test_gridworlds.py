@@ -9,9 +9,9 @@ import pytest
 from closeness import assert_near, near
 
 from rlbook.envs import TabularMDP
-from rlbook.envs.gridworld import GridWorld, GridWorldVector
+from rlbook.envs.gridworlds.gridworld import GridWorld, GridWorldVector
+from rlbook.envs.gridworlds.windy_gridworld import WIND, WindyGridWorld, WindyGridWorldVector
 from rlbook.envs.rendering import COLOURS
-from rlbook.envs.windy_gridworld import WIND, WindyGridWorld, WindyGridWorldVector
 
 UP, DOWN, LEFT, RIGHT = range(4)
 

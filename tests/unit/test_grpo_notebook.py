@@ -10,9 +10,9 @@ import pytest
 from closeness import assert_near
 
 import rlbook
-from rlbook.book import grpo_notebook
-from rlbook.book.grpo_notebook import answer_of, answered, word_problems, write_problems
-from rlbook.book.laptop import rewarded, write_sums
+from rlbook.book.experiments import grpo_notebook
+from rlbook.book.experiments.grpo_notebook import answer_of, answered, word_problems, write_problems
+from rlbook.book.experiments.laptop import rewarded, write_sums
 from rlbook.errors import RequestError
 
 

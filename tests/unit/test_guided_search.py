@@ -10,23 +10,23 @@ import torch
 from closeness import assert_near, near, widths
 
 import rlbook
-import rlbook.policies.distributions
-import rlbook.policies.policy
+import rlbook.networks.distributions
+import rlbook.networks.policy
 from rlbook.algorithms.planning.guided_search import GuidedSearch, GuidedSearchConfig
 from rlbook.algorithms.planning.simulators import simulator_of
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.book import tabular_language_model as three_tokens
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.book.experiments import tabular_language_model as three_tokens
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.errors import RequestError
+from rlbook.evaluation.best_of_n import best, most_frequent, written
+from rlbook.evaluation.outcome_value import OutcomeValue
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import play
-from rlbook.llm.choosing import best, most_frequent, written
-from rlbook.llm.likelihood import log_likelihood
-from rlbook.llm.outcome_value import OutcomeValue
+from rlbook.llm.models.likelihood import log_likelihood
 from rlbook.llm.rewards import Completion
-from rlbook.llm.tokenizer import character_codec
+from rlbook.llm.tokenizers.tokenizer import character_codec
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ class Looker(rlbook.Agent):
         pass
 
 
-class _Uniform(rlbook.policies.policy.Policy):
+class _Uniform(rlbook.networks.policy.Policy):
     def __init__(self, values: torch.Tensor, num_actions: int) -> None:
         super().__init__()
         self.values_by_state, self.num_actions = torch.nn.Parameter(values), num_actions
@@ -132,7 +132,7 @@ class _Uniform(rlbook.policies.policy.Policy):
         raise NotImplementedError
 
     def distribution(self, obs: Any) -> Any:
-        return rlbook.policies.distributions.Categorical(torch.zeros(len(obs), self.num_actions))
+        return rlbook.networks.distributions.Categorical(torch.zeros(len(obs), self.num_actions))
 
     def value_parameters(self) -> list[torch.nn.Parameter]:
         return [self.values_by_state]

@@ -10,8 +10,8 @@ from closeness import near, rounding_bound
 
 import rlbook
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
-from rlbook.book.compounding_errors import expected_returns
-from rlbook.book.imitation_ladder import LIMIT, Ladder, draw, measurements, run
+from rlbook.book.experiments.compounding_errors import expected_returns
+from rlbook.book.experiments.imitation_ladder import LIMIT, Ladder, draw, measurements, run
 from rlbook.registry import model_of
 
 

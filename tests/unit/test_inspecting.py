@@ -15,7 +15,7 @@ from closeness import rounding_bound, widths
 import rlbook
 from rlbook.cli.main import main
 from rlbook.errors import RequestError
-from rlbook.llm.tokenizer import character_tokenizer
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.plots.inspector import page_of, record_of
 from rlbook.runs.inspecting import Inspector
 from rlbook.runs.token_record import FILE, Record, read_record

@@ -15,7 +15,7 @@ import rlbook
 from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.intrinsic_rewards import debiased, mean_over_steps, mean_probability, root_probability, self_certainty
-from rlbook.policies.distributions import Categorical
+from rlbook.networks.distributions import Categorical
 
 Make = Callable[..., Any]
 

@@ -1,4 +1,4 @@
-"""The four updates of rlbook/book/ladder.py move the weights as the library's algorithms do, on the same data."""
+"""The four updates of rlbook/book/experiments/ladder.py move the weights as the library's algorithms do, on the same data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import torch
 from closeness import rounding_bound
 
-from rlbook.book import ladder
-from rlbook.book.ladder import Data, Networks
-from rlbook.policies.optimizer import Group, adam
+from rlbook.book.experiments import ladder
+from rlbook.book.experiments.ladder import Data, Networks
+from rlbook.networks.optimizer import Group, adam
 from rlbook.seeding import rng_for
 
 RATE, EPS = 3e-3, 0.1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from closeness import assert_near, rounding_bound
 
-from rlbook.book import baird
+from rlbook.book.experiments import baird
 from rlbook.book.figures import figure, measurements
 from rlbook.envs.random_walk import random_walk_model
 from rlbook.functional.linear_td import (

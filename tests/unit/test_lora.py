@@ -12,9 +12,9 @@ from closeness import assert_near, near, widths
 from torch import Tensor, nn
 
 import rlbook
-from rlbook.llm.lora import Dropout, LoraLinear, LoraSettings, add_lora, lora_layers, targets
-from rlbook.llm.models import small_llama
-from rlbook.policies.policy import saved
+from rlbook.llm.models.lora import Dropout, LoraLinear, LoraSettings, add_lora, lora_layers, targets
+from rlbook.llm.models.sources import small_llama
+from rlbook.networks.policy import saved
 
 
 def layer(weight: list[list[float]], a: list[list[float]], b: list[list[float]], **settings: Any) -> LoraLinear:

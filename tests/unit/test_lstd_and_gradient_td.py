@@ -10,9 +10,9 @@ from closeness import assert_near, near
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.book import baird
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.book.experiments import baird
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.errors import RequestError
 from rlbook.functional.linear_td import least_squares_solution, tdc_update
 from rlbook.registry import agent_class

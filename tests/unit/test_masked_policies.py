@@ -23,7 +23,7 @@ from rlbook.data.rollout import Batch, Rollout, joined
 from rlbook.functional.distillation_losses import DIVERGENCES, divergence
 from rlbook.functional.maximum_entropy import expected_soft_value
 from rlbook.functional.natural_gradient import fisher_vector_product, flat_gradient
-from rlbook.policies.mlp import MLPPolicy
+from rlbook.networks.mlp import MLPPolicy
 
 INF = math.inf
 LOGITS = torch.tensor([[math.log(3.0), 7.0, 0.0], [2.0, 2.0, 2.0], [0.5, 9.0, 9.0]], dtype=torch.float64)

@@ -17,7 +17,7 @@ from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search_tree import SearchTree, draw_allowed, empty_tree, select, select_allowed, select_puct
 from rlbook.algorithms.planning.simulators import Copies, Snapshots
 from rlbook.algorithms.planning.table_model import TableModel
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.fast import table_search
 from rlbook.fast.compiled import available
 from rlbook.fast_forms import plain_forms

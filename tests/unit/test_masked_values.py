@@ -23,7 +23,7 @@ from rlbook.functional.rainbow import best_next_distribution
 from rlbook.functional.schedules import Constant
 from rlbook.functional.value_losses import double_q_target, q_target
 from rlbook.interaction.action_masks import nth_allowed
-from rlbook.policies.q_network import predict
+from rlbook.networks.q_network import predict
 
 MASK = torch.tensor([[True, False, True]])
 NEXT_Q, ONLINE = torch.tensor([[1.0, 5.0, 2.0]]), torch.tensor([[4.0, 9.0, 3.0]])

@@ -12,7 +12,7 @@ from torch import nn
 
 import rlbook
 from rlbook.errors import TrainingError
-from rlbook.policies.optimizer import Adam, Group, adam, rmsprop
+from rlbook.networks.optimizer import Adam, Group, adam, rmsprop
 
 SLOWLY, STEPS = 1e-6, 50
 

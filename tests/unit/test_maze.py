@@ -9,7 +9,7 @@ import pytest
 from closeness import near, rounding_bound
 
 from rlbook.envs import Maze, MazeVector, TabularMDP
-from rlbook.envs.layouts import distances, parse_layout, perfect_maze
+from rlbook.envs.gridworlds.layouts import distances, parse_layout, perfect_maze
 from rlbook.envs.rendering import COLOURS
 
 RIGHT_WAY = [3, 3, 1, 1, 3, 3, 0, 0]

@@ -12,8 +12,8 @@ from closeness import assert_near, near
 
 import rlbook
 from rlbook.data.replay import Transitions
-from rlbook.policies.dynamics import Prediction, WorldModel, fit_model, model_errors, model_loss
-from rlbook.policies.optimizer import Group, adam
+from rlbook.networks.dynamics import Prediction, WorldModel, fit_model, model_errors, model_loss
+from rlbook.networks.optimizer import Group, adam
 
 SMALL: dict[str, Any] = {
     "hidden_sizes": (8,), "model_hidden_sizes": (8,), "learning_starts": 40, "batch_size": 16, "model_every": 30, "model_steps": 3,

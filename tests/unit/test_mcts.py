@@ -21,7 +21,7 @@ from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search_tree import SearchTree, back_up, empty_tree, select
 from rlbook.algorithms.planning.simulators import Copies, Fields, Snapshots, TableModel, simulator_of
 from rlbook.envs import TabularMDP
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.compiled import available
 from rlbook.fast.table_search import Uniforms, arrays_of, grow_compiled, grow_plain
 from rlbook.fast_forms import plain_forms

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import rlbook
-from rlbook.llm import memory
-from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.llm.memory import first_trained_layer, needed
-from rlbook.llm.models import small_llama
+from rlbook.llm.models import memory
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.memory import first_trained_layer, needed
+from rlbook.llm.models.sources import small_llama
 
 
 def test_what_is_trained_needs_four_times_its_weights() -> None:

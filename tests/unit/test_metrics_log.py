@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbook.runs import log as metrics_log
-from rlbook.runs.log import MetricsLog, read_episodes, read_metrics
+from rlbook.runs.storage import log as metrics_log
+from rlbook.runs.storage.log import MetricsLog, read_episodes, read_metrics
 
 
 def write(log: MetricsLog, steps: range) -> None:
@@ -79,7 +79,7 @@ def test_a_file_shorter_than_the_checkpoint_saw_is_refused_and_left_alone(tmp_pa
 def test_every_line_is_on_disk_at_once_and_parses_after_a_kill(tmp_path: Path) -> None:
     code = """
         import sys
-        from rlbook.runs.log import MetricsLog
+        from rlbook.runs.storage.log import MetricsLog
         log = MetricsLog(sys.argv[1])
         for step in range(10**9):
             log.report(step, {"loss": 0.5})
@@ -102,7 +102,7 @@ def test_every_line_is_on_disk_at_once_and_parses_after_a_kill(tmp_path: Path) -
 def test_a_line_that_did_not_fit_is_taken_back_whole(tmp_path: Path) -> None:
     code = """
         import resource, sys
-        from rlbook.runs.log import MetricsLog
+        from rlbook.runs.storage.log import MetricsLog
         log = MetricsLog(sys.argv[1])
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         try:

@@ -9,10 +9,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import rlbook
-from rlbook.llm import task_envs
+from rlbook.llm.environments import task_envs
 from rlbook.llm.rewards import Completion, language
 from rlbook.llm.tasks import AdditionTask, MixtureTask, ReasoningTask, ReverseTask, TaggedCopyTask
-from rlbook.llm.tokenizer import character_codec
+from rlbook.llm.tokenizers.tokenizer import character_codec
 
 LATIN = ReasoningTask(4, script="latin")
 

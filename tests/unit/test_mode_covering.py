@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rlbook.book import mode_covering
+from rlbook.book.experiments import mode_covering
 
 
 def test_forward_kl_covers_both_peaks_and_reverse_kl_seeks_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from closeness import assert_near
 
-from rlbook.book import model_errors
+from rlbook.book.experiments import model_errors
 
 
 def test_the_recorded_steps_are_whole_episodes_of_the_pendulum() -> None:

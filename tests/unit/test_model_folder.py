@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlbook.llm.models import folder_model, small_llama
+from rlbook.llm.models.sources import folder_model, small_llama
 
 
 @pytest.fixture

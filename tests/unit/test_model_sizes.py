@@ -9,10 +9,10 @@ import torch
 
 import rlbook
 from rlbook.errors import RequestError
-from rlbook.llm import model_sizes
-from rlbook.llm.four_bits import four_bit_model
-from rlbook.llm.model_sizes import PART_RATE, Size
-from rlbook.llm.models import small_llama
+from rlbook.llm.models import sizes as model_sizes
+from rlbook.llm.models.quantization import four_bit_model
+from rlbook.llm.models.sizes import PART_RATE, Size
+from rlbook.llm.models.sources import small_llama
 from rlbook.runs.request import Request
 
 
@@ -65,6 +65,6 @@ def test_four_bits_need_an_adapter_a_gpu_a_folder_and_their_packages(folder: str
         rlbook.train("grpo", "Addition-v0", model={"dtype": "4bit", "adapter": {"r": 2}}, **settings)
     with pytest.raises(RequestError, match="4bit is for the model of a folder, and none was named"):
         rlbook.train("grpo", "Addition-v0", model={"dtype": "4bit", "adapter": {"r": 2}}, device="auto", **settings)
-    monkeypatch.setattr("rlbook.llm.four_bits.PACKAGES", ("no_such_package", "torch"))
+    monkeypatch.setattr("rlbook.llm.models.quantization.PACKAGES", ("no_such_package", "torch"))
     with pytest.raises(ValueError, match="dtype 4bit needs no_such_package; pip install no_such_package"):
         four_bit_model(folder)

@@ -13,12 +13,12 @@ import torch
 
 import rlbook
 from rlbook.errors import RequestError
-from rlbook.llm.building import language_model
-from rlbook.llm.models import folder_model, small_llama
-from rlbook.llm.tokenizer import character_tokenizer
-from rlbook.policies.build import PolicySettings, build_policy
-from rlbook.policies.model_spec import ModelSpec
-from rlbook.policies.policy import Policy, load_saved, saved
+from rlbook.llm.models.build import language_model
+from rlbook.llm.models.sources import folder_model, small_llama
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
+from rlbook.networks.build import PolicySettings, build_policy
+from rlbook.networks.model_spec import ModelSpec
+from rlbook.networks.policy import Policy, load_saved, saved
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 

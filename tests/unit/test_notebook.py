@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlbook.book import ladder
-from rlbook.book.notebook import check, difference, lines
-from rlbook.envs.mdp import TabularMDP
+from rlbook.book.course.notebook import check, difference, lines
+from rlbook.book.experiments import ladder
+from rlbook.envs.tabular.mdp import TabularMDP
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_single_number_is_an_answer_too(capsys):
 
 def test_lines_shows_a_method_without_its_docstring():
     shown = repr(lines(TabularMDP.backup))
-    assert shown.startswith("# rlbook/envs/mdp.py\ndef backup(self, values")
+    assert shown.startswith("# rlbook/envs/tabular/mdp.py\ndef backup(self, values")
     assert "action_values = self.expectation(values)\n    action_values *= gamma\n" in shown
     assert '"""' not in shown
     assert lines(TabularMDP.backup)._repr_markdown_() == f"```python\n{shown}\n```"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from closeness import near
 
-from rlbook.book.offline_values import BEST, GAMMA, START, Found, draw, measurements, narrow_recording, run
+from rlbook.book.experiments.offline_values import BEST, GAMMA, START, Found, draw, measurements, narrow_recording, run
 
 
 def test_the_recording_is_narrow_and_nothing_in_it_pays() -> None:

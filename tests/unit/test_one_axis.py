@@ -10,8 +10,8 @@ from closeness import near, rounding_bound
 
 import rlbook
 from rlbook.agent import Agent
-from rlbook.book import one_axis
-from rlbook.book.one_axis import Curves, command, draw, greedy_policy, learning_curves, settings_of, smoothed, steps_to_optimum
+from rlbook.book.experiments import one_axis
+from rlbook.book.experiments.one_axis import Curves, command, draw, greedy_policy, learning_curves, settings_of, smoothed, steps_to_optimum
 from rlbook.cli.train import parse_train
 from rlbook.envs import TabularMDP
 from rlbook.registry import model_of

@@ -15,9 +15,9 @@ from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
-from rlbook.llm import packing
-from rlbook.llm.packing import check_packable, packed
-from rlbook.llm.rows import packing_mask
+from rlbook.llm.generation.prompt_rows import packing_mask
+from rlbook.llm.models import packing
+from rlbook.llm.models.packing import check_packable, packed
 
 TEXTS = [
     Episode(np.array([1, 5, 6]), np.array([7, 2])), Episode(np.array([1, 5, 6, 8]), np.array([7, 8, 9, 2])),
@@ -59,7 +59,7 @@ def loss_and_gradients(agent: BehaviorCloning) -> tuple[torch.Tensor, list[torch
 @pytest.mark.parametrize("plain", [False, True])
 def test_packed_and_unpacked_have_the_same_loss_and_gradient(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if plain:                                # transformers' own forward pass
-        monkeypatch.setattr("rlbook.llm.language_model.packed_logits", packing.packed_logits.plain)  # type: ignore[attr-defined]
+        monkeypatch.setattr("rlbook.llm.models.language_model.packed_logits", packing.packed_logits.plain)  # type: ignore[attr-defined]
     (alone, expected), (together, found) = loss_and_gradients(agent_for()), loss_and_gradients(agent_for(packing=12))
     terms = widths(agent_for().policy) + sum(len(text.action) for text in TEXTS)
     assert_near(together, alone, terms=terms)
@@ -69,7 +69,7 @@ def test_packed_and_unpacked_have_the_same_loss_and_gradient(plain: bool, monkey
 
 def test_a_neighbour_that_could_be_seen_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The classic bug: plain causality over the whole row."""
-    for form in ("rlbook.fast.llama", "rlbook.llm.packing"):
+    for form in ("rlbook.fast.llama", "rlbook.llm.models.packing"):
         monkeypatch.setattr(f"{form}.packing_mask", lambda text: packing_mask(torch.zeros_like(text)))
     (alone, _), (together, _) = loss_and_gradients(agent_for()), loss_and_gradients(agent_for(packing=12))
     assert abs(alone - together) > 1e-3

@@ -22,7 +22,7 @@ from rlbook.algorithms.planning.prioritized_sweeping import PrioritizedSweeping
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.envs import TabularMDP
-from rlbook.envs.mdp_arrays import from_entries
+from rlbook.envs.tabular.mdp_arrays import from_entries
 
 Planner = tuple[type[TablePlanner], dict[str, Any]]
 TOLERANCE = 1e-9            # where γ < 1 no value is further from the exact one

@@ -24,7 +24,7 @@ from rlbook.algorithms.planning.prioritized_sweeping import PrioritizedSweeping
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.value_iteration import ValueIteration, ValueIterationConfig
 from rlbook.envs import TabularMDP
-from rlbook.envs.mdp_arrays import from_entries
+from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.fast import planning, sweeps
 from rlbook.fast.compiled import available
 from rlbook.fast.sweeps import CompiledSweeps, SparseSweeps

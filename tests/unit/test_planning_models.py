@@ -14,7 +14,7 @@ import rlbook
 from rlbook.agent import Planner
 from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.envs.enumeration import NoModel
+from rlbook.envs.tabular.enumeration import NoModel
 from rlbook.registry import ALGORITHMS, agent_class, model_of, why_not
 from rlbook.runs.planning_models import planning_model
 from rlbook.runs.request import Request

@@ -18,7 +18,7 @@ from torch.testing import assert_close
 import rlbook
 from rlbook.data.rollout import Batch
 from rlbook.fast_forms import plain_forms
-from rlbook.policies.mlp import MLP, MLPPolicy, Normalizer
+from rlbook.networks.mlp import MLP, MLPPolicy, Normalizer
 
 DISCRETE, BOX = spaces.Discrete(4), spaces.Box(-1.0, 1.0, (2,), np.float32)
 

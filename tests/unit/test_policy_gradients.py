@@ -11,9 +11,9 @@ import torch
 from closeness import assert_near, rounding_bound
 from steps import loss_of
 
-from rlbook.book.policy_gradients import compare_weights, play
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.book.experiments.policy_gradients import compare_weights, play
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.functional.advantages import leave_one_out_advantage
 from rlbook.functional.bandits import preference_gradient, softmax
 from rlbook.functional.policy_gradients import discounted_visits, exact_policy_gradient, score_function_gradient

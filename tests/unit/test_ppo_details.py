@@ -21,7 +21,7 @@ from steps import loss_of, train_on
 import rlbook
 from rlbook.algorithms.policy.ppo import PPOConfig, ppo_loss
 from rlbook.data.rollout import Batch
-from rlbook.policies.optimizer import LossOutput
+from rlbook.networks.optimizer import LossOutput
 
 Make = Callable[..., Any]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from closeness import near
 
-from rlbook.book import r1
-from rlbook.book.recipes.running import run_recipe
+from rlbook.book.experiments import r1
 from rlbook.llm.rewards import Completion, language
-from rlbook.runs.recipe import Recipe
+from rlbook.recipes.recipe import Recipe
+from rlbook.recipes.running import run_recipe
 
 SHORT: dict[str, dict[str, Any]] = {
     "corpus": {"rows": 64}, "base": {"steps": 5}, "examples": {"rows": 16}, "cold_start": {"steps": 1},

@@ -31,8 +31,8 @@ from rlbook.functional.rainbow import (
     importance_weights,
     n_step_reward,
 )
-from rlbook.policies.noisy import NoisyLinear, NoisyMLP
-from rlbook.policies.q_network import QNetwork, QSettings, predict
+from rlbook.networks.noisy_linear import NoisyLinear, NoisyMLP
+from rlbook.networks.q_network import QNetwork, QSettings, predict
 from rlbook.seeding import rng_for
 
 ALL: dict[str, Any] = {

@@ -16,7 +16,7 @@ import rlbook
 from rlbook.agent import Agent, Parts
 from rlbook.errors import RequestError
 from rlbook.registry import agent_class
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.state_encoding import encode
 
 Make = Callable[..., Any]
 REWARD, TILT = np.array([1.0, 0.0, -1.0]), np.array([0.2, 0.7, 0.1])       # what the arms pay; π_ref, made by hand
@@ -150,8 +150,8 @@ def test_dpo_is_at_rest_there_too(stage: Make, arms: Make) -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from rlbook.llm.models import small_llama
-    from rlbook.llm.tokenizer import character_tokenizer
+    from rlbook.llm.models.sources import small_llama
+    from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 
     folder = tmp_path_factory.mktemp("models") / "small"
     small_llama(torch.Generator().manual_seed(3), hidden_size=16, feed_forward=16).save_pretrained(folder)

@@ -14,8 +14,7 @@ import torch
 from closeness import near
 
 import rlbook
-from rlbook.book import beams as book
-from rlbook.book.recipes.running import run_recipe
+from rlbook.book.experiments import beams as book
 from rlbook.data import Groups, load
 from rlbook.errors import RequestError
 from rlbook.functional.divergences import k3
@@ -24,8 +23,9 @@ from rlbook.interaction.playing import adapted_vector
 from rlbook.llm.rewards import Completion, coherence, diversity, downstream, judged
 from rlbook.llm.tasks import retrieval as world
 from rlbook.llm.tasks.task import built
+from rlbook.recipes.recipe import Recipe as Stages
+from rlbook.recipes.running import run_recipe
 from rlbook.runs.interrupts import Interrupted
-from rlbook.runs.recipe import Recipe as Stages
 from rlbook.runs.run import Run
 
 TASK = built(world.RetrievalTask)

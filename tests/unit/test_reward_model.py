@@ -21,7 +21,7 @@ from rlbook.functional.preference_losses import bradley_terry_loss, centring_los
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.runs.run import Run
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.state_encoding import encode
 
 EYE = np.eye(25, dtype=np.float32)
 WALKS = [Episode(EYE[[0, 1]], np.array([3, 3]), np.array([-1.0, -1.0], np.float32)),

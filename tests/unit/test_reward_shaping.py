@@ -7,7 +7,7 @@ import pytest
 import torch
 from closeness import assert_near, near, rounding_bound
 
-from rlbook.book import reward_shaping as shaping
+from rlbook.book.experiments import reward_shaping as shaping
 from rlbook.functional.shaping import shaped_reward
 
 CONDITION = (1 + shaping.GAMMA) / (1 - shaping.GAMMA)         # of I - γ P, at most

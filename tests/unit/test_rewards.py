@@ -16,6 +16,7 @@ from closeness import near
 import rlbook
 from rlbook.errors import RequestError
 from rlbook.interaction.guards import BadAnswer
+from rlbook.llm.environments.token_env import Addition, AdditionVector
 from rlbook.llm.rewards import (
     Completion,
     Rewards,
@@ -37,8 +38,7 @@ from rlbook.llm.rewards import (
     tags,
     think,
 )
-from rlbook.llm.token_env import Addition, AdditionVector
-from rlbook.llm.tokenizer import IDS
+from rlbook.llm.tokenizers.tokenizer import IDS
 
 EOS = IDS["<eos>"]
 

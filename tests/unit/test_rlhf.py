@@ -21,7 +21,7 @@ from rlbook.functional.divergences import adapted_kl_coef
 from rlbook.interaction.learned_reward import PaidVectorEnv
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.state_encoding import encode
 
 ADAPTIVE: dict[str, Any] = {"kl_coef": 0.1, "kl_target": 0.01, "kl_horizon": 200, "normalize_over": "rollout", "whiten_reward": True}
 FAST: dict[str, Any] = {"eval_every": 0, "num_envs": 8}

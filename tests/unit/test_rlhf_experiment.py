@@ -9,12 +9,12 @@ import pytest
 from closeness import near
 
 import rlbook
-from rlbook.book import rlhf
-from rlbook.book.recipes.running import run_recipe
+from rlbook.book.experiments import rlhf
 from rlbook.data import Episode
 from rlbook.llm.rewards import Completion
-from rlbook.llm.tokenizer import character_codec
-from rlbook.runs.recipe import Recipe
+from rlbook.llm.tokenizers.tokenizer import character_codec
+from rlbook.recipes.recipe import Recipe
+from rlbook.recipes.running import run_recipe
 
 
 @pytest.mark.parametrize(("text", "ended", "score"), [

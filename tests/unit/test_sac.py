@@ -21,9 +21,9 @@ from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.algorithms.policy.sac import SAC, SACConfig, value_and_entropy
 from rlbook.data.replay import Transitions
 from rlbook.functional.maximum_entropy import expected_soft_value, log_slope_of_tanh, soft_value, temperature_loss
-from rlbook.policies.critics import polyak_update
-from rlbook.policies.distributions import SquashedGaussian
-from rlbook.policies.mlp import MLP
+from rlbook.networks.critics import polyak_update
+from rlbook.networks.distributions import SquashedGaussian
+from rlbook.networks.mlp import MLP
 
 Make = Callable[..., Any]
 DISCRETE, BOX = gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)

@@ -14,19 +14,19 @@ from closeness import near, widths
 
 import rlbook
 from rlbook.cli.main import main
-from rlbook.evaluation import evaluate_before, evaluate_samples
+from rlbook.evaluation.episodes import evaluate_before, evaluate_samples
+from rlbook.evaluation.samples import SampledEvaluation, difference
 from rlbook.functional.success_rates import pass_at_k
 from rlbook.interaction.playing import t_interval
-from rlbook.llm.likelihood import log_likelihood
-from rlbook.llm.models import small_llama
+from rlbook.llm.environments.token_env import TokenEnv
+from rlbook.llm.models.likelihood import log_likelihood
+from rlbook.llm.models.sources import small_llama
 from rlbook.llm.rewards import Completion, given_answer
-from rlbook.llm.samples import SampledEvaluation, difference
 from rlbook.llm.tasks import AdditionTask
-from rlbook.llm.token_env import TokenEnv
-from rlbook.llm.tokenizer import character_tokenizer
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.state_encoding import encode
 
 LOGITS = 8.5                                 # the size of the shipped model's logits
 TWO = {"reward": {"correct": 1.0, "edit": 0.5}}
@@ -66,7 +66,7 @@ def test_every_measure_is_that_of_the_completions(result: SampledEvaluation) -> 
 
 def test_what_does_not_fit_beside_each_other_is_written_in_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of seven completions, the last one of one: each prompt has its own three, and pass@3 although 3 is no power of 2."""
-    monkeypatch.setattr("rlbook.llm.writing.ROWS", 7)
+    monkeypatch.setattr("rlbook.evaluation.completions.ROWS", 7)
     found = evaluate_samples(run, 3, prompts=5, seed=1)
     prompts = [sample.prompt for sample in found.greedy]
     assert len(set(prompts)) == 5 and [[sample.prompt for sample in row] for row in found.samples] == [[prompt] * 3 for prompt in prompts]

@@ -14,12 +14,12 @@ from closeness import assert_near
 
 import rlbook
 from rlbook.cli.main import main
-from rlbook.llm.generation import _stopped, write
-from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.llm.sampling import NOT_THINKING, THINKING, Sampling, SamplingPolicy, sampled, seen_in
-from rlbook.llm.starting_models import starting_model
+from rlbook.llm.generation.generate import _stopped, write
+from rlbook.llm.generation.sampling import NOT_THINKING, THINKING, Sampling, SamplingPolicy, sampled, seen_in
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.starting import starting_model
 from rlbook.llm.tasks import AdditionTask
-from rlbook.llm.tokenizer import character_codec
+from rlbook.llm.tokenizers.tokenizer import character_codec
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 

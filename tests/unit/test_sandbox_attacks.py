@@ -14,7 +14,7 @@ import pytest
 
 from rlbook.llm.rewards import Completion
 from rlbook.llm.rewards.code import code, isolation_works, run_program
-from rlbook.llm.rewards.confined import ALLOWED, CHECKED
+from rlbook.sandbox.program import ALLOWED, CHECKED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or not isolation_works(), reason="programs are isolated on Linux on x86-64")
 

@@ -11,8 +11,8 @@ from closeness import near
 
 import rlbook
 from rlbook.book.figures import corridor, figure, measurements
-from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.short_corridor import ShortCorridor, ShortCorridorVector
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.plots.optimum import optimal_return
 
 

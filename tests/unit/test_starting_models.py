@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load
 
 import rlbook
-from rlbook.book.weights import ENVIRONMENTS, command, options, taught, weights_of
+from rlbook.book.experiments.starting_weights import ENVIRONMENTS, command, options, taught, weights_of
 from rlbook.cli.train import parse_train
 from rlbook.errors import RequestError
-from rlbook.llm import starting_models
-from rlbook.llm.starting_models import DIGESTS, starting_model
+from rlbook.llm.models import starting as starting_models
+from rlbook.llm.models.starting import DIGESTS, starting_model
 from rlbook.llm.tasks import TASKS, AdditionTask
-from rlbook.llm.tokenizer import character_tokenizer
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.runs.options import NAMES
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run

@@ -13,9 +13,9 @@ from scipy import sparse
 
 import rlbook
 from rlbook.envs import Maze, TabularEnv, TabularMDP, TabularVectorEnv
-from rlbook.envs.mdp_arrays import from_entries
-from rlbook.envs.outcome_lists import OutcomeLists, OutcomeRows
-from rlbook.envs.outcomes import Entries, normal
+from rlbook.envs.tabular.mdp_arrays import from_entries
+from rlbook.envs.tabular.outcome_lists import OutcomeLists, OutcomeRows
+from rlbook.envs.tabular.outcomes import Entries, normal
 from rlbook.interaction.environments import Recipe
 from rlbook.plots.optimum import optimal_return
 

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from rlbook.algorithms.tabular.mc_control import MCControl, MCControlConfig
 from rlbook.envs import Maze, TabularEnv, TabularMDP
-from rlbook.envs.mdp_arrays import from_entries
+from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.runs.exact_evaluation import ExactEvaluation
 
 TOY_TEXT: list[tuple[str, dict[str, Any]]] = [

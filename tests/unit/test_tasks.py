@@ -9,7 +9,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import rlbook
-from rlbook.llm import task_envs
+from rlbook.llm.environments import task_envs
+from rlbook.llm.environments.token_env import TokenEnv
 from rlbook.llm.rewards import Completion, correct, exact
 from rlbook.llm.tasks import (
     TASKS,
@@ -25,8 +26,7 @@ from rlbook.llm.tasks import (
 from rlbook.llm.tasks.expressions import parse
 from rlbook.llm.tasks.reasoning import final_answer
 from rlbook.llm.tasks.task import built
-from rlbook.llm.token_env import TokenEnv
-from rlbook.llm.tokenizer import IDS, character_codec, character_tokenizer
+from rlbook.llm.tokenizers.tokenizer import IDS, character_codec, character_tokenizer
 
 ALL = {name: kind() for name, kind in TASKS.items()}
 VARIANTS = ALL | {"addition of 3": AdditionTask(3), "addition of 4": AdditionTask(4), "without steps": ReasoningTask(steps=False)}
@@ -191,7 +191,7 @@ def test_bad_arguments_are_one_sentence(env: str, kwargs: dict[str, object], sen
 
 
 def test_weights_of_two_digits_are_not_taken_for_others() -> None:
-    from rlbook.llm.starting_models import starting_model
+    from rlbook.llm.models.starting import starting_model
 
     two, three = (starting_model(AdditionTask(digits), None, np.random.default_rng(0)) for digits in (2, 3))
     assert not (two.lm_head.weight == three.lm_head.weight).all()

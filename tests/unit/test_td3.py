@@ -20,7 +20,7 @@ from rlbook.algorithms.policy.sac import SAC, SACConfig
 from rlbook.algorithms.policy.td3 import TD3, TD3Config
 from rlbook.data.replay import Transitions
 from rlbook.functional.value_losses import smoothed_action
-from rlbook.policies.optimizer import LossOutput
+from rlbook.networks.optimizer import LossOutput
 
 Make = Callable[..., Any]
 ROUNDED: dict[str, Any] = {"dtype": "float32", "terms": 12}        # of a loss: action, Q, y and the sum, 3 terms each

@@ -13,13 +13,9 @@ from closeness import rounding_bound, widths
 
 import rlbook
 from rlbook.cli.doctor import symptoms_of
-from rlbook.llm.language_model import LanguageModelPolicy
-from rlbook.policies.distributions import Categorical
-from rlbook.runs.learning_log import Log
-from rlbook.runs.request import Request
-from rlbook.runs.run import Run
-from rlbook.runs.symptoms import entropy_collapsed
-from rlbook.runs.text_symptoms import (
+from rlbook.diagnosis.learning_log import Log
+from rlbook.diagnosis.symptoms import entropy_collapsed
+from rlbook.diagnosis.text_symptoms import (
     TEXT_RULES,
     first_ratio_error,
     kl_running_away,
@@ -27,6 +23,10 @@ from rlbook.runs.text_symptoms import (
     ratio_not_one,
     reward_without_the_verifier,
 )
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.networks.distributions import Categorical
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run
 
 
 def log(returns: tuple[float, ...] = (), lengths: tuple[int, ...] = (), **columns: Any) -> Log:

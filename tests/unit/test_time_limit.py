@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rlbook.llm.time_limit import time_limit
+from rlbook.sandbox.time_limit import time_limit
 
 
 def endless() -> None:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from rlbook.llm.environments.token_env import Addition, AdditionVector, Reverse, ReverseVector, TokenEnv, TokenVectorEnv
 from rlbook.llm.rewards import Completion, edit, exact, prefix
 from rlbook.llm.tasks import AdditionTask, ReverseTask, Task
 from rlbook.llm.tasks.task import built
-from rlbook.llm.token_env import Addition, AdditionVector, Reverse, ReverseVector, TokenEnv, TokenVectorEnv
-from rlbook.llm.tokenizer import IDS, character_codec, character_tokenizer
+from rlbook.llm.tokenizers.tokenizer import IDS, character_codec, character_tokenizer
 
 EOS = IDS["<eos>"]
 FORMS = [(Addition, AdditionVector), (Reverse, ReverseVector)]
@@ -290,7 +290,7 @@ def test_the_tokenizer_is_a_hugging_face_fast_tokenizer(tmp_path: Path) -> None:
 
 def test_stepping_needs_neither_torch_nor_transformers() -> None:
     program = (
-        "import sys, numpy; from rlbook.llm.token_env import AdditionVector; env = AdditionVector(2); env.reset(seed=0);"
+        "import sys, numpy; from rlbook.llm.environments.token_env import AdditionVector; env = AdditionVector(2); env.reset(seed=0);"
         "env.step(numpy.array([4, 2])); print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
     root = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from closeness import assert_near, near, rounding_bound, widths
 from rlbook.algorithms.policy import trpo
 from rlbook.fast_forms import plain_forms
 from rlbook.functional.natural_gradient import conjugate_gradient, fisher_vector_product, flat_gradient, trust_region_step
-from rlbook.policies.distributions import Categorical
+from rlbook.networks.distributions import Categorical
 
 Make = Callable[..., Any]
 FORMS = pytest.mark.parametrize("plain", [False, True], ids=["fast", "plain"])

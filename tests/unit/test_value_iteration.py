@@ -13,9 +13,9 @@ from closeness import near, rounding_bound
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.value_iteration import ValueIteration, ValueIterationConfig
 from rlbook.envs import Maze, TabularMDP
-from rlbook.envs.mdp_arrays import from_entries
-from rlbook.envs.mdp_checks import checked_arrays
 from rlbook.envs.registration import register
+from rlbook.envs.tabular.mdp_arrays import from_entries
+from rlbook.envs.tabular.mdp_checks import checked_arrays
 
 register()
 

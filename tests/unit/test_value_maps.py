@@ -11,7 +11,7 @@ from closeness import assert_near, near, widths
 from matplotlib.quiver import Quiver
 
 import rlbook
-from rlbook.envs.layouts import MOVES
+from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.errors import RequestError
 from rlbook.plots.map_drawing import plot_value_map
 from rlbook.plots.terminal import Terminal, nearest_256, value_map_text

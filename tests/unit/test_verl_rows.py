@@ -15,10 +15,10 @@ from rlbook.data.schemas import Example, example_of
 from rlbook.data.text_files import read_rows
 from rlbook.data.verl_rows import verl_row, write_rows
 from rlbook.errors import RequestError
-from rlbook.llm.chat_env import Chat
+from rlbook.llm.environments.chat_env import Chat
+from rlbook.llm.environments.token_env import TokenEnv
 from rlbook.llm.tasks import CountdownTask, Task
 from rlbook.llm.tasks.retrieval import RetrievalTask
-from rlbook.llm.token_env import TokenEnv
 
 MESSAGES = [{"role": "user", "content": "1+1="}]
 

@@ -76,7 +76,7 @@ def test_an_episode_of_n_steps_has_n_plus_1_moments(make_run: Any) -> None:
 
 
 def test_playing_changes_nothing_in_the_agent() -> None:
-    from rlbook.runs.state_encoding import encode
+    from rlbook.runs.storage.state_encoding import encode
 
     run = rlbook.train("ppo", MAZE, steps=300, eval_every=0)
     before = encode(run.agent.state_dict())

@@ -22,14 +22,14 @@ from rlbook.algorithms.policy.ppo import ppo_loss
 from rlbook.algorithms.value.cql import conservative_gap
 from rlbook.algorithms.value.dqn import _crossed
 from rlbook.data.replay import Transitions
+from rlbook.evaluation.comparison import LAST, compare
 from rlbook.interaction import playing
-from rlbook.policies.optimizer import Adam, Group, LossOutput, adam
+from rlbook.networks.optimizer import Adam, Group, LossOutput, adam
 from rlbook.registry import agent_class
-from rlbook.runs.checkpoints import mark_best, read_best, read_best_file
-from rlbook.runs.comparison import LAST, compare
 from rlbook.runs.evaluating import evaluated
 from rlbook.runs.interrupts import Interrupted
-from rlbook.runs.state_encoding import encode
+from rlbook.runs.storage.checkpoints import mark_best, read_best, read_best_file
+from rlbook.runs.storage.state_encoding import encode
 
 
 class Lottery(gymnasium.Env):
@@ -146,7 +146,7 @@ def test_a_run_is_judged_on_held_out_prompts_by_the_right_answer(monkeypatch: py
         seen.append(recipe)
         return played(agent, recipe, *arguments, **options)
 
-    for place in ("rlbook.runs.evaluating.play", "rlbook.evaluation.play"):
+    for place in ("rlbook.runs.evaluating.play", "rlbook.evaluation.episodes.play"):
         monkeypatch.setattr(place, watched)
     kwargs = {"reward": {"length": 1.0}}
     run = rlbook.train("grpo", "Addition-v0", steps=64, num_envs=16, eval_every=64, eval_episodes=8, env_kwargs=kwargs)

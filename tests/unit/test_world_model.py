@@ -14,7 +14,7 @@ from closeness import assert_near, near
 import rlbook
 from rlbook.algorithms.model_based.cross_entropy import CategoricalPlans, GaussianPlans, cross_entropy_method
 from rlbook.data.replay import Transitions
-from rlbook.policies.dynamics import Ensemble, Prediction, WorldModel, one_step_errors, rollout_errors
+from rlbook.networks.dynamics import Ensemble, Prediction, WorldModel, one_step_errors, rollout_errors
 
 
 def gaussian(count: int, steps: int, bound: float) -> GaussianPlans:

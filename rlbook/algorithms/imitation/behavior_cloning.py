@@ -32,7 +32,7 @@ from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.networks.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)

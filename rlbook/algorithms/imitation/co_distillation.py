@@ -35,10 +35,10 @@ from rlbook.functional.averages import averaged
 from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.build import PolicySettings, build_policy
-from rlbook.policies.distributions import Categorical
-from rlbook.policies.optimizer import Group, LossOutput, Optimizer, gradient_step, mean_metrics
-from rlbook.policies.policy import Policy, load_saved, saved
+from rlbook.networks.build import PolicySettings, build_policy
+from rlbook.networks.distributions import Categorical
+from rlbook.networks.optimizer import Group, LossOutput, Optimizer, gradient_step, mean_metrics
+from rlbook.networks.policy import Policy, load_saved, saved
 from rlbook.seeding import rng_for
 
 

@@ -50,8 +50,8 @@ from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.distributions import Categorical
-from rlbook.policies.optimizer import LossOutput, mean_metrics
+from rlbook.networks.distributions import Categorical
+from rlbook.networks.optimizer import LossOutput, mean_metrics
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,10 @@ from rlbook.functional.adversarial import (
 )
 from rlbook.interaction.advice import check_comparable
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.build import build_reward_network
-from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
-from rlbook.policies.policy import load_saved, saved
-from rlbook.policies.reward_network import StepReward
+from rlbook.networks.build import build_reward_network
+from rlbook.networks.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.networks.policy import load_saved, saved
+from rlbook.networks.reward_network import StepReward
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": hurry_reward}

@@ -39,7 +39,7 @@ from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.functional.score_weights import score_weights
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.networks.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.optimizer import LossOutput
+from rlbook.networks.optimizer import LossOutput
 
 
 @dataclass(frozen=True)

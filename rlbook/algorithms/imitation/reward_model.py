@@ -59,10 +59,10 @@ from rlbook.functional.preference_losses import (
 from rlbook.functional.schedules import Schedule
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.build import build_reward_network, refuse_idle
-from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
-from rlbook.policies.policy import as_array, load_saved, saved
-from rlbook.policies.reward_network import Ensemble, members_of
+from rlbook.networks.build import build_reward_network, refuse_idle
+from rlbook.networks.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.networks.policy import as_array, load_saved, saved
+from rlbook.networks.reward_network import Ensemble, members_of
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 Preferences = PairedBatch | RankedBatch

@@ -13,8 +13,8 @@ from rlbook.agent import Agent
 from rlbook.algorithms.policy.reference import check_spaces, reference_policy
 from rlbook.data.rollout import Batch
 from rlbook.functional.action_masks import masked_logits
-from rlbook.policies.distributions import Categorical, sample_categorical
-from rlbook.policies.policy import as_array
+from rlbook.networks.distributions import Categorical, sample_categorical
+from rlbook.networks.policy import as_array
 
 
 class Teacher(Protocol):

@@ -74,8 +74,8 @@ from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import as_vector
-from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
-from rlbook.policies.policy_value_network import PolicyValueNetwork
+from rlbook.networks.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.networks.policy_value_network import PolicyValueNetwork
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 

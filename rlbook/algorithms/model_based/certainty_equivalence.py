@@ -48,8 +48,8 @@ from rlbook.checks import (
     saved_number,
     unit_interval,
 )
-from rlbook.envs.estimate import TransitionCounts
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.estimate import TransitionCounts
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.hyperparameters import Hyperparameters

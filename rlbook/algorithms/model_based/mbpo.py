@@ -42,15 +42,15 @@ from rlbook.algorithms.policy.sac import SAC, SACConfig
 from rlbook.checks import at, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.replay import Transitions, concatenate
 from rlbook.functional.schedules import Schedule
-from rlbook.policies.dynamics import (
+from rlbook.networks.dynamics import (
     MODEL_METRICS,
     Prediction,
     WorldModel,
     fit_model,
     model_errors,
 )
-from rlbook.policies.optimizer import Group, adam
-from rlbook.policies.policy import as_array
+from rlbook.networks.optimizer import Group, adam
+from rlbook.networks.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 

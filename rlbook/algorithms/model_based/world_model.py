@@ -46,9 +46,9 @@ from rlbook.data.replay import ReplayBuffer
 from rlbook.functional.schedules import Schedule
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.action_masks import nth_allowed
-from rlbook.policies.dynamics import MODEL_METRICS, WorldModel, fit_model, model_errors
-from rlbook.policies.optimizer import Group, adam
-from rlbook.policies.policy import as_array
+from rlbook.networks.dynamics import MODEL_METRICS, WorldModel, fit_model, model_errors
+from rlbook.networks.optimizer import Group, adam
+from rlbook.networks.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 
 TIE = 1e-7
 """Actions count as equally good within this, relative to the largest value."""

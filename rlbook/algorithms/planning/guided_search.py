@@ -53,8 +53,8 @@ from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.distributions import Categorical
-from rlbook.policies.policy import Policy
+from rlbook.networks.distributions import Categorical
+from rlbook.networks.policy import Policy
 
 Floats = NDArray[np.float64]
 Shown = Any

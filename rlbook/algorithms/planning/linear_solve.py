@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import bicgstab, splu
 
-from rlbook.envs.mdp import check_ends
+from rlbook.envs.tabular.mdp import check_ends
 
 DIRECT = 1_000
 """States up to which the system is factorised at once."""

@@ -31,7 +31,7 @@ from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerCon
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import resting_states
 from rlbook.checks import non_negative, non_negative_int, positive_int, unit_interval
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.fast_forms import has_fast_form
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from rlbook.algorithms.planning.simulators import content
 from rlbook.errors import TrainingError
 from rlbook.functional.bandits import softmax
-from rlbook.policies.policy_value_network import PolicyValueNetwork
+from rlbook.networks.policy_value_network import PolicyValueNetwork
 
 
 class NetworkEstimates:

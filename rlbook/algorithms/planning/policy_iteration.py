@@ -33,7 +33,7 @@ from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerCon
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import ending_policy, resting_states
 from rlbook.checks import positive_int, unit_interval
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
 
 

@@ -38,7 +38,7 @@ from rlbook.algorithms.planning.greedy import greedy_policy
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import non_negative, positive_int, unit_interval
-from rlbook.envs.mdp import TabularMDP, check_ends
+from rlbook.envs.tabular.mdp import TabularMDP, check_ends
 
 
 @dataclass(frozen=True)

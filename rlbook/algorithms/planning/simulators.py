@@ -28,8 +28,8 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from rlbook.algorithms.planning.search_tree import Met, SearchTree
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
-from rlbook.envs.enumeration import Restorable
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.enumeration import Restorable
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
 from rlbook.interaction.action_masks import (
     ACTION_MASK,

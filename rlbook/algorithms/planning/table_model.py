@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.algorithms.planning.search_tree import Floats, Ints, SearchTree
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.seeding import Uniform
 
 GOES_ON, TERMINATED, STUCK = 0, 1, 2
@@ -20,7 +20,8 @@ STUCK is the environment's own truncation: nothing is known of what would follow
 
 
 class Table(NamedTuple):
-    """`rlbook.envs.outcomes.Outcomes` as a search reads it: lists, or arrays where it is compiled.
+    """`rlbook.envs.tabular.outcomes.Outcomes` as a search reads it: lists, or arrays where it is
+    compiled.
 
     Noise on a reward is left out: its mean is 0.
     """

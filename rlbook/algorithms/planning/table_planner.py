@@ -15,7 +15,7 @@ from rlbook.algorithms.planning.bounds import ErrorBound, largest
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
 from rlbook.algorithms.planning.planner_config import Discounted, NumberedSpaces
 from rlbook.algorithms.planning.undiscounted import ending_policy, gaining_states, resting_states
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
 
 CONVERGED = (

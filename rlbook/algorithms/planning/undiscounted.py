@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from rlbook.algorithms.planning.greedy import can_end, may_enter
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 
 AVERAGED = 200
 """Means of a reward now and after a step that are taken to find the reward a step."""

@@ -51,7 +51,7 @@ from rlbook.algorithms.planning.bounds import largest
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import non_negative, one_of, positive_int, unit_interval
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.fast_forms import has_fast_form
 
 

@@ -37,7 +37,7 @@ from rlbook.functional.averages import averaged, per_token
 from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.hyperparameters import Rate
-from rlbook.policies.optimizer import (
+from rlbook.networks.optimizer import (
     Group,
     LossOutput,
     Optimizer,
@@ -45,7 +45,7 @@ from rlbook.policies.optimizer import (
     mean_metrics,
     rmsprop,
 )
-from rlbook.policies.policy import Policy
+from rlbook.networks.policy import Policy
 
 
 @torch.no_grad()

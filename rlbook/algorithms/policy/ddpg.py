@@ -35,7 +35,7 @@ from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.functional.policy_losses import deterministic_policy_loss
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss
-from rlbook.policies.optimizer import LossOutput, Optimizer
+from rlbook.networks.optimizer import LossOutput, Optimizer
 
 
 def ddpg_update(

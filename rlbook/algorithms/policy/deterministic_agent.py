@@ -18,10 +18,10 @@ from rlbook.agent import Parts
 from rlbook.algorithms.policy.replay_agent import ReplayAgent, ReplayConfig, explored
 from rlbook.checks import at, non_negative
 from rlbook.functional.schedules import Schedule
-from rlbook.policies.critics import Critics, polyak_update
-from rlbook.policies.mlp import MLP
-from rlbook.policies.optimizer import Group, adam
-from rlbook.policies.policy import as_array
+from rlbook.networks.critics import Critics, polyak_update
+from rlbook.networks.mlp import MLP
+from rlbook.networks.optimizer import Group, adam
+from rlbook.networks.policy import as_array
 
 
 @dataclass(frozen=True)

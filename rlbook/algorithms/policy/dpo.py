@@ -69,8 +69,8 @@ from rlbook.functional.preference_losses import (
 )
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.optimizer import LossOutput, gradient_step, mean_metrics
-from rlbook.policies.policy import Policy, whole
+from rlbook.networks.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.networks.policy import Policy, whole
 
 
 @dataclass(frozen=True)

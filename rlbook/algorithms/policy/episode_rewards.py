@@ -36,8 +36,8 @@ from rlbook.functional.intrinsic_rewards import (
     self_certainty,
 )
 from rlbook.functional.preference_losses import sequence_log_prob
-from rlbook.policies.distributions import Categorical
-from rlbook.policies.policy import Policy
+from rlbook.networks.distributions import Categorical
+from rlbook.networks.policy import Policy
 
 EpisodeReward = Callable[[Policy, Policy | None, Batch], Tensor]
 """Of episodes [B, T], whose `log_prob` is the acting policy's: [B], in units of its own."""

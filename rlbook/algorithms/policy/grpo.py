@@ -54,7 +54,7 @@ from rlbook.functional.policy_losses import (
     truncated_importance_weight,
 )
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.optimizer import LossOutput, mean_metrics
+from rlbook.networks.optimizer import LossOutput, mean_metrics
 from rlbook.seeding import rng_for
 
 

@@ -11,7 +11,7 @@ from rlbook.checks import at
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.averages import averaged
 from rlbook.functional.divergences import ESTIMATORS, adapted_kl_coef
-from rlbook.policies.policy import Policy
+from rlbook.networks.policy import Policy
 
 
 class KLPenalty:

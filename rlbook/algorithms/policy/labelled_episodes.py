@@ -22,8 +22,8 @@ from rlbook.functional.averages import averaged, given, per_token
 from rlbook.functional.kto_losses import labelled_kto_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.preference_losses import implicit_reward
-from rlbook.policies.optimizer import LossOutput, Optimizer, gradient_step
-from rlbook.policies.policy import Policy
+from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step
+from rlbook.networks.policy import Policy
 
 
 class Learner(Protocol):

@@ -11,7 +11,7 @@ from rlbook.checks import bound, non_negative, positive, positive_int, positive_
 from rlbook.functional import averages
 from rlbook.functional.divergences import check_estimator
 from rlbook.hyperparameters import Hyperparameters, Rate, check_moving
-from rlbook.policies.build import PolicySettings
+from rlbook.networks.build import PolicySettings
 
 
 @dataclass(frozen=True)

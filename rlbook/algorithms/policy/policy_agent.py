@@ -31,8 +31,8 @@ from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.policy_losses import clipped_surrogate_loss
-from rlbook.policies.build import build_policy, refuse_idle
-from rlbook.policies.optimizer import (
+from rlbook.networks.build import build_policy, refuse_idle
+from rlbook.networks.optimizer import (
     Group,
     LossOutput,
     Optimizer,
@@ -40,7 +40,7 @@ from rlbook.policies.optimizer import (
     gradient_step,
     mean_metrics,
 )
-from rlbook.policies.policy import (
+from rlbook.networks.policy import (
     Policy,
     as_array,
     check_digest,

@@ -44,8 +44,8 @@ from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import clip_fraction, regularised_loss
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
 from rlbook.hyperparameters import Rate
-from rlbook.policies.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
-from rlbook.policies.policy import Policy
+from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
+from rlbook.networks.policy import Policy
 
 
 @torch.no_grad()

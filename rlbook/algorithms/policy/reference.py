@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Agent, NoHyperparameters, State
 from rlbook.errors import RequestError
-from rlbook.policies.policy import Policy, load_saved, saved
+from rlbook.networks.policy import Policy, load_saved, saved
 
 if TYPE_CHECKING:
-    from rlbook.llm.tokenizer import Codec
+    from rlbook.llm.tokenizers.tokenizer import Codec
 
 
 Observations = NDArray[Any] | dict[str, NDArray[Any]]

@@ -36,8 +36,8 @@ from rlbook.functional.returns import discounted_returns
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.hyperparameters import Rate
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
-from rlbook.policies.policy import Policy
+from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
+from rlbook.networks.policy import Policy
 
 
 @torch.no_grad()

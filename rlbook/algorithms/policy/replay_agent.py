@@ -37,10 +37,10 @@ from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.schedules import Schedule
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.action_masks import nth_allowed
-from rlbook.policies.critics import Critics
-from rlbook.policies.mlp import MLP, action_size
-from rlbook.policies.optimizer import Optimizer, mean_metrics
-from rlbook.policies.policy import as_array
+from rlbook.networks.critics import Critics
+from rlbook.networks.mlp import MLP, action_size
+from rlbook.networks.optimizer import Optimizer, mean_metrics
+from rlbook.networks.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 

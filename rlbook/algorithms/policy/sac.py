@@ -45,12 +45,12 @@ from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value, temperature_loss
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss
-from rlbook.policies.critics import Critics, polyak_update
-from rlbook.policies.distributions import Categorical, SquashedGaussian, sample_categorical
-from rlbook.policies.mlp import MLP
-from rlbook.policies.optimizer import Group, LossOutput, Optimizer, adam
-from rlbook.policies.policy import as_array
-from rlbook.policies.values import as_mask
+from rlbook.networks.critics import Critics, polyak_update
+from rlbook.networks.distributions import Categorical, SquashedGaussian, sample_categorical
+from rlbook.networks.mlp import MLP
+from rlbook.networks.optimizer import Group, LossOutput, Optimizer, adam
+from rlbook.networks.policy import as_array
+from rlbook.networks.values import as_mask
 
 TARGET_SHARE = 0.3
 """H̄ of discrete actions, as a share of the most there can be."""

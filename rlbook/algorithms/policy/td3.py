@@ -38,7 +38,7 @@ from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.checks import non_negative, positive_int
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import smoothed_action, squared_value_loss
-from rlbook.policies.optimizer import LossOutput, Optimizer
+from rlbook.networks.optimizer import LossOutput, Optimizer
 
 
 def td3_update(

@@ -49,9 +49,9 @@ from rlbook.functional.natural_gradient import (
 from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.hyperparameters import Rate
-from rlbook.policies.distributions import Distribution
-from rlbook.policies.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
-from rlbook.policies.policy import Policy
+from rlbook.networks.distributions import Distribution
+from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
+from rlbook.networks.policy import Policy
 
 
 def trpo_update(policy: Policy, batch: Batch, config: TRPOConfig) -> Metrics:

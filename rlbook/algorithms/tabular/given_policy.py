@@ -16,7 +16,7 @@ import numpy as np
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.algorithms.tabular.tabular_agent import table_shape
 from rlbook.checks import did_you_mean
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 
 UNIFORM, OPTIMAL, EPSILON_GREEDY = NAMES = ("uniform", "optimal", "epsilon-greedy")
 WANTED = (

@@ -50,7 +50,7 @@ from rlbook.algorithms.tabular.exploration import (
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.algorithms.tabular.tabular_agent import Choose, ControlAgent, ControlConfig, Update
 from rlbook.checks import one_of
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import RequestError
 from rlbook.functional.schedules import Constant, Inverse, Schedule
 

@@ -75,7 +75,7 @@ from rlbook.algorithms.tabular.tabular_agent import (
     table_shape,
 )
 from rlbook.checks import one_of, positive
-from rlbook.envs.outcomes import draw
+from rlbook.envs.tabular.outcomes import draw
 from rlbook.functional.schedules import Constant, Inverse, Schedule, scheduled
 
 PREDICTION, CONTROL = "prediction", "control"

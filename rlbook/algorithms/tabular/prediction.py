@@ -28,7 +28,7 @@ from rlbook.algorithms.tabular.given_policy import (
 from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
 from rlbook.checks import at_least, finite, unit_interval
-from rlbook.envs.outcomes import draw
+from rlbook.envs.tabular.outcomes import draw
 from rlbook.functional.schedules import CONSTANT, Constant, Inverse, scheduled
 
 

@@ -33,10 +33,10 @@ from rlbook.algorithms.tabular.exploration import (
     KINDS,
     UCB,
     WAYS,
+    deterministic_argmax,
     explore,
     forbid,
     probability,
-    deterministic_argmax,
 )
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Memory, Settings
 from rlbook.checks import (
@@ -56,7 +56,7 @@ from rlbook.hyperparameters import Hyperparameters, counts_visits
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 if TYPE_CHECKING:
-    from rlbook.envs.mdp import TabularMDP
+    from rlbook.envs.tabular.mdp import TabularMDP
 
 LOWEST = float(np.finfo(np.float64).min)
 Choose = Callable[..., int]

@@ -27,7 +27,7 @@ from rlbook.checks import non_negative
 from rlbook.data.replay import Transitions
 from rlbook.functional.value_losses import conservative_gap
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.optimizer import LossOutput
+from rlbook.networks.optimizer import LossOutput
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from rlbook.functional.rainbow import (
     categorical_projection,
     clipped_mass,
 )
-from rlbook.policies.q_network import QNetwork, predict
-from rlbook.policies.values import ActionValue
+from rlbook.networks.q_network import QNetwork, predict
+from rlbook.networks.values import ActionValue
 
 
 def distributional_error(

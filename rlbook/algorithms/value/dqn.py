@@ -50,8 +50,8 @@ from rlbook.data.rainbow_replay import Minibatch, RainbowReplay
 from rlbook.functional.averages import averaged
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.interaction.action_masks import nth_allowed
-from rlbook.policies.build import build_action_value
-from rlbook.policies.optimizer import (
+from rlbook.networks.build import build_action_value
+from rlbook.networks.optimizer import (
     Group,
     LossOutput,
     Optimizer,
@@ -59,9 +59,9 @@ from rlbook.policies.optimizer import (
     gradient_step,
     mean_metrics,
 )
-from rlbook.policies.policy import as_array, full_precision
-from rlbook.policies.q_network import QSettings, predict
-from rlbook.policies.values import ActionValue, greedy_actions
+from rlbook.networks.policy import as_array, full_precision
+from rlbook.networks.q_network import QSettings, predict
+from rlbook.networks.values import ActionValue, greedy_actions
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 

@@ -43,10 +43,10 @@ from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import q_target, squared_value_loss
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.policies.build import build_action_value
-from rlbook.policies.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
-from rlbook.policies.policy import as_array, full_precision
-from rlbook.policies.values import greedy_actions
+from rlbook.networks.build import build_action_value
+from rlbook.networks.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.networks.policy import as_array, full_precision
+from rlbook.networks.values import greedy_actions
 from rlbook.seeding import rng_for
 
 

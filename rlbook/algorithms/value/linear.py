@@ -34,7 +34,7 @@ from rlbook.algorithms.tabular.given_policy import (
     restricted,
 )
 from rlbook.checks import at_least, positive, saved_array, unit_interval
-from rlbook.envs.outcomes import draw
+from rlbook.envs.tabular.outcomes import draw
 from rlbook.functional.schedules import Constant, Schedule
 from rlbook.interaction.action_masks import mask_table
 from rlbook.interaction.features import FeatureConfig, linear, make_features

@@ -32,10 +32,10 @@ from numpy.typing import ArrayLike, NDArray
 from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.tabular.exploration import (
     FORBIDDEN,
+    deterministic_argmax,
     forbid,
     greedy,
     random_action,
-    deterministic_argmax,
 )
 from rlbook.algorithms.value.linear import LinearAgent, Observation
 from rlbook.algorithms.value.semi_gradient import SemiGradientAgent, SemiGradientConfig

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime, time
 from pathlib import Path
 
-from rlbook.book.course import Week
-from rlbook.book.exercises.checking import EMPTY, FAILED, MISTAKEN, RIGHT, WRONG, Judgement, functions_in, check_answer, printable, text_of
+from rlbook.book.course.syllabus import Week
+from rlbook.book.exercises.checking import EMPTY, FAILED, MISTAKEN, RIGHT, WRONG, Judgement, check_answer, functions_in, printable, text_of
 from rlbook.book.exercises.exercise import named
 from rlbook.checks import nearest
 from rlbook.errors import RequestError

@@ -19,10 +19,10 @@ from rlbook.algorithms.model_based.dyna_q import DynaQ, DynaQConfig
 from rlbook.algorithms.model_based.dyna_q_plus import DynaQPlus, DynaQPlusConfig
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.book.figures.drawing import cells, curve_colour, labelled, legend
-from rlbook.envs.dyna_maze import MAPS, DynaMaze
-from rlbook.envs.grids import parse_grid
-from rlbook.envs.layouts import GOAL, START, WALL
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.gridworlds.dyna_maze import MAPS, DynaMaze
+from rlbook.envs.gridworlds.grids import parse_grid
+from rlbook.envs.gridworlds.layouts import GOAL, START, WALL
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.table_interaction import TableInteraction
 from rlbook.functional.schedules import Constant
 from rlbook.interaction.loop import Budget

@@ -11,7 +11,7 @@ from rlbook.algorithms.tabular.expected_sarsa import ExpectedSarsa
 from rlbook.algorithms.tabular.q_learning import QLearning
 from rlbook.algorithms.tabular.sarsa import Sarsa
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.schedules import Constant
 
 ROWS, COLUMNS = 4, 12

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.envs.layouts import MOVES
+from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.plots.colours import CURVES, GREY, INK, PALE, Colour, fraction_rgb, ramp, readable_on
 from rlbook.plots.figure import plain_axes, words
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.book.baird import FIRST_WEIGHTS, baird_features, stream, stream_td, system
+from rlbook.book.experiments.baird import FIRST_WEIGHTS, baird_features, stream, stream_td, system
 from rlbook.book.figures.weights_over_time import Result, numbers, picture
 
 if TYPE_CHECKING:

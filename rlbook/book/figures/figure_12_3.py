@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, n_step_sweep, lowest_errors
+from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, lowest_errors, n_step_sweep
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:

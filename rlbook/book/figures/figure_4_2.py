@@ -12,7 +12,7 @@ import numpy as np
 
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.envs.car_rental import COUNTS, FURTHEST, CarRental
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.plots.colours import CURVES, INK, PAPER, RAMP, fraction_rgb
 from rlbook.plots.figure import new_figure, words
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC, OffPolicyMCConfig
-from rlbook.book.experiments import value_curves
+from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
 from rlbook.book.figures.figure_5_1 import STICK_ON_20
 from rlbook.envs.blackjack import blackjack_model, number
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.schedules import Constant
 from rlbook.plots.figure import new_figure
 

@@ -19,7 +19,7 @@ import numpy as np
 from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionConfig
 from rlbook.algorithms.tabular.tabular_agent import TableConfig
 from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
-from rlbook.book.experiments import value_curves
+from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
 from rlbook.book.figures.walk import BEFORE, root_mean_square_error, walk_model
 from rlbook.functional.schedules import Constant, Inverse

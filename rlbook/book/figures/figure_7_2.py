@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, n_step_sweep, lowest_errors
+from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lowest_errors, n_step_sweep
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from rlbook.algorithms.tabular.sarsa import Sarsa
 from rlbook.algorithms.tabular.sarsa_lambda import SarsaLambda
 from rlbook.algorithms.tabular.tabular_agent import ControlAgent
 from rlbook.book.figures.drawing import cells
-from rlbook.envs.dyna_maze import DynaMaze
-from rlbook.envs.layouts import MOVES
+from rlbook.envs.gridworlds.dyna_maze import DynaMaze
+from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.functional.schedules import Constant
 from rlbook.plots.colours import INK, PALE, fraction_rgb
 from rlbook.plots.figure import new_figure, words

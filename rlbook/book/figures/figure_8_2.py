@@ -17,7 +17,7 @@ import numpy as np
 from rlbook.algorithms.model_based.dyna_q import DynaQ, DynaQConfig
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
 from rlbook.book.figures.learners import learners
-from rlbook.envs.dyna_maze import DynaMaze
+from rlbook.envs.gridworlds.dyna_maze import DynaMaze
 from rlbook.functional.schedules import Constant
 from rlbook.plots.colours import GREY, fraction_rgb
 from rlbook.plots.figure import new_figure, words

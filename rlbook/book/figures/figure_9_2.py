@@ -19,7 +19,7 @@ from rlbook.agent import Step
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
 from rlbook.book.figures.long_walk import Sweep, draw_sweep, lowest_errors
 from rlbook.book.figures.thousand_states import LENGTH, exact_values, learned, learner, walk_model, walks
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.plots.figure import new_figure, words
 
 if TYPE_CHECKING:

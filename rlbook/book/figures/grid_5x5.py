@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.book.figures.drawing import cells
-from rlbook.envs.grids import MARKS, parse_grid
-from rlbook.envs.gridworld import LAYOUTS, TELEPORTS, GridWorld
-from rlbook.envs.mdp import TabularMDP
+from rlbook.envs.gridworlds.grids import MARKS, parse_grid
+from rlbook.envs.gridworlds.gridworld import LAYOUTS, TELEPORTS, GridWorld
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.plots.colours import INK, Colour, fraction_rgb
 from rlbook.plots.figure import words
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
-from rlbook.envs.mdp import TabularMDP
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.table_interaction import TableInteraction
 from rlbook.interaction.loop import Budget
 from rlbook.seeding import rng_for

@@ -16,10 +16,10 @@ import numpy as np
 from rlbook.algorithms.tabular.n_step_td import NStepTD, NStepTDConfig
 from rlbook.algorithms.tabular.tabular_agent import TableConfig
 from rlbook.algorithms.tabular.td_lambda import TDLambda, TDLambdaConfig
-from rlbook.book.experiments import value_curves
+from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.book.figures.drawing import labelled
-from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.random_walk import random_walk_model
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.schedules import Constant
 from rlbook.plots.colours import CURVES, fraction_rgb, mixed
 from rlbook.plots.figure import words

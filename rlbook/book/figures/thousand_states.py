@@ -15,9 +15,9 @@ import numpy as np
 from rlbook.agent import Step
 from rlbook.algorithms.value.semi_gradient_td import SemiGradientTD, SemiGradientTDConfig
 from rlbook.checks import ENDLESS
-from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.random_walk import random_walk_model
-from rlbook.envs.tabular_env import TabularEnv
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.seeding import rng_for
 
 LENGTH, JUMP = 1000, 100

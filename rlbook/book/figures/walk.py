@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlbook.envs.mdp import TabularMDP
 from rlbook.envs.random_walk import RandomWalk
+from rlbook.envs.tabular.mdp import TabularMDP
 
 LENGTH = 5
 EXACT = np.arange(1, LENGTH + 1) / (LENGTH + 1)

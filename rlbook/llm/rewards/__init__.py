@@ -3,9 +3,9 @@
 from rlbook.llm.rewards.answers import boxed, given_answer, is_number, last_boxed, last_number, number, numeric, remainder, tagged
 from rlbook.llm.rewards.code import code, run_program
 from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward, batched
+from rlbook.llm.rewards.composite import REWARDS, Asked, Rewards
 from rlbook.llm.rewards.formats import form, language, tags, think
 from rlbook.llm.rewards.lengths import length, overlong, repetition
-from rlbook.llm.rewards.several import REWARDS, Asked, Rewards
 from rlbook.llm.rewards.shots import coherence, diversity, downstream
 from rlbook.llm.rewards.verifiers import correct, edit, exact, judged, prefix
 

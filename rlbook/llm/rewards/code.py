@@ -17,8 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from rlbook.llm.rewards import confined
 from rlbook.llm.rewards.completion import Completion, batched
+from rlbook.sandbox import program as confined
 
 OUTPUT_BYTES = 2**16
 

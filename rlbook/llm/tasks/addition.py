@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlbook.checks import check
 from rlbook.llm.tasks.task import Task, drawn, whole
-from rlbook.llm.tokenizer import CHARACTERS
+from rlbook.llm.tokenizers.tokenizer import CHARACTERS
 
 COUNT = 16_384
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlbook.llm.tasks.task import Task, drawn
-from rlbook.llm.tokenizer import CHARACTERS
+from rlbook.llm.tokenizers.tokenizer import CHARACTERS
 
 LENGTH = 8
 COUNT = 8192

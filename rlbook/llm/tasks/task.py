@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rlbook.checks import Kind, check, one_of
-from rlbook.llm.tokenizer import without
+from rlbook.llm.tokenizers.tokenizer import without
 
 HELD_OUT = 512
 SPLIT_SEED = 20_240_512

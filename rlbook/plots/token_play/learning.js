@@ -2,7 +2,7 @@
 
    Each function is the counterpart of one of rlbook's, which its comment names; tests/equivalence/test_token_play.py compares them. */
 
-/* rlbook.llm.tokenizer: one token a character, and PAD, BOS, EOS, UNKNOWN in front; a prompt begins with BOS. */
+/* rlbook.llm.tokenizers.tokenizer: one token a character, and PAD, BOS, EOS, UNKNOWN in front; a prompt begins with BOS. */
 class Tokenizer {
   constructor(tokens) {
     this.tokens = tokens;
@@ -40,7 +40,7 @@ class Random {
   }
 }
 
-/* rlbook.llm.sampling.Sampling: the logits that a token is drawn from, -∞ for tokens that are left out. Temperature 0: the likeliest. */
+/* rlbook.llm.generation.sampling.Sampling: the logits that a token is drawn from, -∞ for tokens that are left out. Temperature 0: the likeliest. */
 function scores(logits, { temperature = 1, topK = 0, topP = 1 } = {}) {
   if (temperature === 0) return logits.slice();
   let kept = logits.map((logit) => logit / temperature);
@@ -74,7 +74,7 @@ function likeliest(logits) {
   return best;
 }
 
-/* rlbook.policies.distributions.sample_categorical: the token whose slice of the cumulative distribution holds `uniform`. */
+/* rlbook.networks.distributions.sample_categorical: the token whose slice of the cumulative distribution holds `uniform`. */
 function drawn(logits, uniform) {
   const top = Math.max(...logits), raised = logits.map((logit) => Math.exp(logit - top));
   let left = uniform * raised.reduce((sum, value) => sum + value, 0), token = 0;
@@ -84,7 +84,7 @@ function drawn(logits, uniform) {
 
 const row = (matrix, i) => matrix.data.slice(i * matrix.columns, (i + 1) * matrix.columns);
 
-/* rlbook.llm.generation.generate, for several completions of one prompt, which is read once. Without `random`, the likeliest tokens.
+/* rlbook.llm.generation.generate.generate, for several completions of one prompt, which is read once. Without `random`, the likeliest tokens.
    Returns for each {ids, logProbs, ended}; a log-probability is that under the temperature. */
 function write(model, prompt, { count = 1, limit, eos, temperature = 1, random = null }) {
   const read = [], first = model.forward(prompt, read), behind = row(first, prompt.length - 1);
@@ -141,7 +141,7 @@ function clippedGain(logProb, oldLogProb, advantage, clip) {
   return { ratio, stopped, gain: stopped ? bounded * advantage : ratio * advantage, slope: stopped ? 0 : ratio * advantage };
 }
 
-/* rlbook.policies.optimizer.Adam, for all weights of a model. */
+/* rlbook.networks.optimizer.Adam, for all weights of a model. */
 class Adam {
   constructor(model, { beta1 = 0.9, beta2 = 0.999, eps = 1e-8 } = {}) {
     Object.assign(this, { model, beta1, beta2, eps, steps: 0 });

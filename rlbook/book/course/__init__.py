@@ -1,0 +1,1 @@
+"""The course of twelve weeks, and what its notebooks import."""

@@ -1,0 +1,1 @@
+"""Experiments behind the pages: each module is one, run by `python -m`."""

@@ -1,0 +1,116 @@
+"""How wrong a learned model is about a step, and about many steps in a row.
+
+    found = run(seeds=3)
+    found.errors                                 [R, D, K], the error of a prediction `horizons` steps ahead
+
+A pendulum is pushed at random. Ensembles learn from the first 200, 1 000 and 5 000 of these steps. Then they predict other episodes:
+each prediction starts from the last one, with the actions that were really taken, as when a plan is made or a rollout is imagined.
+The error is that of the state behind the last step, RMS, in standard deviations of the state; about 1 for a constant.
+
+Source: Chua et al. 2018, arXiv:1805.12114, section 4, on errors that add up; Janner et al. 2019, arXiv:1906.08253, section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from gymnasium.vector import SyncVectorEnv
+from numpy.typing import NDArray
+
+import rlbook
+from rlbook.agent import Step
+from rlbook.seeding import rng_for
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rlbook.data.replay import ReplayBuffer
+
+AMOUNTS = (200, 1_000, 5_000)
+"""Steps to learn from."""
+HORIZONS = (1, 2, 4, 8, 16, 32, 64)
+LENGTH, HELD_OUT = 200, 20
+
+
+@dataclass(frozen=True)
+class ModelErrors:
+    """R models for each of D amounts of data."""
+
+    amounts: NDArray[np.int64]               # [D], steps that a model has learned from
+    horizons: NDArray[np.int64]              # [K], steps that are predicted in a row
+    errors: NDArray[np.float64]              # [R, D, K], in standard deviations of the state
+    one_step: NDArray[np.float64]            # [R, D], of one step, in standard deviations of the difference
+
+
+def pushed_at_random(episodes: int, seed: int) -> ReplayBuffer:
+    """Episodes of the pendulum side by side, 200 steps each, with uniform actions."""
+    from rlbook.data.replay import ReplayBuffer
+
+    env = SyncVectorEnv([lambda: rlbook.make("Pendulum-v1")] * episodes)  # type: ignore[list-item]
+    rng, replay = rng_for(seed, "exploration"), ReplayBuffer(episodes * LENGTH, 3)
+    obs, _ = env.reset(seed=seed)
+    for _ in range(LENGTH):
+        action = rng.uniform(-2.0, 2.0, size=(episodes, 1)).astype(np.float32)
+        after, reward, terminated, truncated, _ = env.step(action)
+        replay.add(Step(obs, action, reward.astype(np.float32), after, terminated, truncated))
+        obs = after.copy()
+    env.close()
+    return replay
+
+
+def run(seeds: int = 3, first: int = 0, gradient_steps: int = 1_000) -> ModelErrors:
+    """Trains and judges the models.
+
+    Args:
+        seeds: R.
+        first: the first of the seeds.
+        gradient_steps: of each model.
+    """
+    found = [_errors(seed, amount, gradient_steps) for seed in range(first, first + seeds) for amount in AMOUNTS]
+    errors, one_step = (np.array(each).reshape(seeds, len(AMOUNTS), -1) for each in zip(*found, strict=True))
+    return ModelErrors(np.array(AMOUNTS), np.array(HORIZONS), errors, one_step[..., 0])
+
+
+def _errors(seed: int, amount: int, gradient_steps: int) -> tuple[list[float], float]:
+    from rlbook.networks.dynamics import WorldModel, fit_model, one_step_errors, rollout_errors
+    from rlbook.networks.optimizer import Group, adam
+    from rlbook.seeding import torch_generator
+
+    replay, held_out = pushed_at_random(amount // LENGTH, seed), pushed_at_random(HELD_OUT, seed + 1_000)
+    model = WorldModel(3, 1, 3, (64, 64), torch_generator(rng_for(seed, "initialisation")))
+    optimizer = adam([Group([model])], 1e-3)
+    fit_model(model, optimizer, replay, rng_for(seed, "minibatches"), batch_size=256, gradient_steps=gradient_steps)
+    rows = held_out.rows_at(held_out.newest(held_out.size))
+    errors = [rollout_errors(model, rows, rows.action, HELD_OUT, steps)["rollout_error"] for steps in HORIZONS]
+    return errors, one_step_errors(model, rows, rows.action)["one_step_error"]
+
+
+def measurements(found: ModelErrors) -> dict[str, float]:
+    """Medians over the seeds."""
+    middle = np.median(found.errors, axis=0)
+    return {
+        f"{amount} steps of data, {horizon} steps ahead": float(middle[row, column])
+        for row, amount in enumerate(found.amounts)
+        for column, horizon in enumerate(found.horizons) if horizon in (1, 16, 64)
+    }  # fmt: skip
+
+
+def draw(found: ModelErrors) -> Figure:
+    """The errors over the horizon, on logarithmic axes: a line for each amount of data."""
+    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.plots.figure import new_figure
+
+    figure = new_figure(6.4, 4.0)
+    axes = labelled(figure.subplots(), "steps predicted in a row", "error of the last state, in standard deviations")
+    for place, amount in enumerate(found.amounts):
+        errors, colour = found.errors[:, place], curve_colour(place)
+        axes.plot(found.horizons, np.median(errors, axis=0), color=colour, marker="o", markersize=4, label=f"{amount} steps of data")
+        axes.fill_between(found.horizons, errors.min(axis=0), errors.max(axis=0), color=colour, alpha=0.2, linewidth=0)
+    axes.axhline(1.0, color="0.5", linestyle="--", linewidth=1.2)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(found.horizons, [str(each) for each in found.horizons])
+    legend(axes, "lower right")
+    return figure

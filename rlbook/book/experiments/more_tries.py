@@ -1,0 +1,94 @@
+"""What learning from right answers and learning from a reward do for a model that may try several times.
+
+    found = run(seeds=3)
+    found.passed["grpo"]                     # [R, K], pass@k on held-out prompts for k in found.tries
+
+Supervised fine-tuning is shown answers that the model could not give, so that prompts which were hopeless become possible: pass@k rises
+for every k. A reward can only make likelier what was tried: pass@1 rises towards what pass@k was before, and pass@k for a large k hardly.
+
+Source: Yue et al. 2025, "Does reinforcement learning really incentivize reasoning capacity in LLMs beyond the base model?",
+arXiv:2504.13837, figure 2. Difference: a model of 0.1 M parameters that adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+import rlbook
+from rlbook.evaluation.episodes import evaluate_samples
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rlbook.evaluation.samples import SampledEvaluation
+
+ENVIRONMENT, SAMPLES, PROMPTS = "Addition-v0", 64, 256
+TRAINED = {"sft": {"passes": 5}, "grpo": {"steps": 150_000}}
+LEARNERS = ("start", *TRAINED)
+
+
+@dataclass(frozen=True)
+class Found:
+    """R seeds, K numbers of tries."""
+
+    tries: Sequence[int]                     # [K]
+    passed: dict[str, NDArray[np.float64]]   # learner → [R, K], pass@k
+    voted: dict[str, NDArray[np.float64]]    # learner → [R], maj@k of all samples
+    perplexity: dict[str, NDArray[np.float64]]     # learner → [R], of the right answers
+
+
+def run(seeds: int = 3) -> Found:
+    """The model as it ships, and what two learners make of it, each from each seed."""
+    seen = {name: [looked_at(name, seed) for seed in range(seeds)] for name in LEARNERS}
+    tries = [2**i for i in range(SAMPLES.bit_length())]
+
+    def of(measure: str) -> dict[str, NDArray[np.float64]]:
+        return {name: np.array([one.measures()[measure].value for one in found]) for name, found in seen.items()}
+
+    passed = [of(f"pass@{k}") for k in tries]
+    stacked = {name: np.stack([column[name] for column in passed], axis=1) for name in LEARNERS}
+    return Found(tries, stacked, of(f"maj@{SAMPLES}"), of("perplexity"))
+
+
+def looked_at(name: str, seed: int) -> SampledEvaluation:
+    """Completions by a learner, or by the model that all begin with."""
+    if name not in TRAINED:
+        learned = Run(Request.build("grpo", ENVIRONMENT, seed=seed))
+    else:
+        learned = rlbook.train(name, ENVIRONMENT, seed=seed, eval_every=0, eval_episodes=1, **TRAINED[name])  # type: ignore[arg-type]
+    return evaluate_samples(learned, SAMPLES, prompts=PROMPTS, seed=seed)
+
+
+def measurements(found: Found) -> dict[str, float]:
+    """Means over the seeds."""
+    shown = (1, 8, SAMPLES)
+    numbers = {
+        f"{name}: pass@{k}": float(found.passed[name][:, list(found.tries).index(k)].mean()) for name in LEARNERS for k in shown
+    }
+    voted = {f"{name}: maj@{SAMPLES}": float(found.voted[name].mean()) for name in LEARNERS}
+    return numbers | voted | {f"{name}: perplexity": float(found.perplexity[name].mean()) for name in LEARNERS}
+
+
+def draw(found: Found) -> Figure:
+    """pass@k against k, a thin line for each seed."""
+    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.plots.figure import new_figure
+
+    figure = new_figure(6.0, 3.6)
+    axes = figure.subplots()
+    labelled(axes, "k, tries of each prompt", "pass@k")
+    for place, name in enumerate(LEARNERS):
+        colour = curve_colour(place)
+        axes.plot(found.tries, found.passed[name].T, color=colour, alpha=0.35, linewidth=1.0)
+        axes.plot(found.tries, found.passed[name].mean(axis=0), color=colour, label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(0.0, 1.02)
+    legend(axes, "lower right")
+    return figure

@@ -1,0 +1,125 @@
+"""What values learned from a narrow recording claim, and what the greedy policy is really worth: fitted Q iteration and CQL.
+
+Beside the cliff an exact player walks the shortest way, and one in ten of its actions is random. Off the way nearly every action is
+untried. Nothing is paid there but -1 a step and -100 for a fall, so that no value can be above -1; and no way is shorter than 13 steps.
+
+    found = run(seeds=3)
+    found.claimed["fitted_q"]                    [R, K], max_a Q(start, a) after minibatch found.minibatch[k]
+    found.exact["fitted_q"]                      [R], what the greedy policy is worth in the end, computed from the model
+
+Source: Fujimoto, Meger & Precup 2019, arXiv:1812.02900, section 3 (extrapolation error); Kumar et al. 2020, arXiv:2006.04779.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+import rlbook
+from rlbook.algorithms.value.fitted_q import FittedQ
+from rlbook.book.experiments.compounding_errors import Array
+from rlbook.data import Steps
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.playing import adapted_vector
+from rlbook.registry import model_of
+from rlbook.runs.demonstrations import exact_expert, recorded
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rlbook.runs.run import Run
+
+CLIFF, START, GAMMA = "CliffWalking-v1", 36, 0.99
+BEST = -(1 - GAMMA**13) / (1 - GAMMA)
+ALGORITHMS = {"fitted_q": "fitted Q iteration", "cql": "CQL"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """R runs of each algorithm, looked at K times."""
+
+    minibatch: NDArray[np.int64]             # [K]
+    claimed: dict[str, Array]                # [R, K], max_a Q(start, a), in reward units, discounted
+    untried: dict[str, Array]                # [R, K], share of the recorded states where nobody has tried what is greedy
+    exact: dict[str, Array]                  # [R], V of the last greedy policy at the start
+
+
+def narrow_recording(seed: int, episodes: int = 30) -> Steps:
+    """Episodes of the exact player beside the cliff, of whose actions one in ten is random."""
+    recipe = Recipe.of(CLIFF)
+    raw, seen = recipe.make(), adapted_vector(FittedQ, recipe, 1, FittedQ.Config())
+    played = islice(recorded(exact_expert(recipe), recipe, seed, epsilon=0.1), episodes)
+    return Steps([episode.as_seen(seen.adaptation, (raw.observation_space, raw.action_space)) for episode in played])
+
+
+def run(seeds: int = 3, first: int = 0, minibatches: int = 1_200) -> Found:
+    """Both algorithms on the same recordings.
+
+    Args:
+        seeds: R, of recordings and of learners.
+        first: the first of the seeds.
+        minibatches: how many each learns from.
+    """
+    found: dict[str, list[tuple[Array, ...]]] = {name: [] for name in ALGORITHMS}
+    for seed in range(first, first + seeds):
+        data = narrow_recording(seed)
+        for name, runs in found.items():
+            runs.append(_traced(name, Steps(data.episodes), seed, minibatches))
+    at = found["cql"][0][0].astype(np.int64)
+    return Found(at, *({name: np.array([each[part] for each in runs]) for name, runs in found.items()} for part in (1, 2, 3)))
+
+
+def _traced(name: str, data: Steps, seed: int, minibatches: int) -> tuple[Array, ...]:
+    """Of one run, at each of its reports: minibatch, claimed value of the start, share of untried greedy actions; and the exact value."""
+    model, looks = model_of(rlbook.make(CLIFF)), []
+    tried = np.zeros((model.num_states, model.num_actions), dtype=bool)
+    tried[data.rows.obs.argmax(-1).numpy(), data.rows.action.numpy()] = True
+    recorded_states = tried.any(axis=1)
+
+    def action_values(run: Run) -> NDArray[np.float32]:
+        assert isinstance(run.agent, FittedQ)
+        return run.agent.action_values(np.arange(model.num_states))
+
+    def look(run: Run) -> None:
+        q = action_values(run)
+        good = tried[np.arange(len(q)), q.argmax(axis=1)]
+        looks.append((run.steps, q[START].max(), 1 - good[recorded_states].mean()))
+
+    run = rlbook.train(name, CLIFF, data=data, steps=minibatches, seed=seed, eval_every=0, on_report=look)
+    at, claimed, untried = np.array(looks).T
+    return at, claimed, untried, model.policy_values(action_values(run).argmax(axis=1), GAMMA)[START]
+
+
+def measurements(found: Found) -> dict[str, float]:
+    """Medians over the seeds, after the last minibatch."""
+    numbers = {}
+    for name, title in ALGORITHMS.items():
+        numbers[f"{title}: claimed value of the start"] = float(np.median(found.claimed[name][:, -1]))
+        numbers[f"{title}: exact value of its greedy policy"] = float(np.median(found.exact[name]))
+        numbers[f"{title}: share of greedy actions that nobody tried"] = float(np.median(found.untried[name][:, -1]))
+    return numbers | {"the best possible value": BEST}
+
+
+def draw(found: Found) -> Figure:
+    """What is claimed, and how often the greedy action is an untried one."""
+    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.plots.figure import new_figure
+
+    figure = new_figure(9.0, 3.6)
+    values, shares = figure.subplots(1, 2)
+    labelled(values, "minibatches", "claimed value of the start")
+    labelled(shares, "minibatches", "share of untried greedy actions")
+    values.axhline(BEST, color=curve_colour(2), linestyle="--", linewidth=1.2, label="the best possible value")
+    for axes, curves in ((values, found.claimed), (shares, found.untried)):
+        for place, (name, title) in enumerate(ALGORITHMS.items()):
+            axes.plot(found.minibatch, np.median(curves[name], axis=0), color=curve_colour(place), label=title)
+            low, high = curves[name].min(axis=0), curves[name].max(axis=0)
+            axes.fill_between(found.minibatch, low, high, color=curve_colour(place), alpha=0.2, linewidth=0)
+    shares.set_ylim(0, 1)
+    values.set_ylim(top=2.5)                 # room for the legend
+    legend(values, "upper right")
+    return figure

@@ -1,0 +1,84 @@
+"""What is wrong with a run's folder, in sentences; nothing in it is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rlbook.errors import RequestError, TrainingError
+from rlbook.runs.run import load
+from rlbook.runs.storage.checkpoints import (
+    BEST,
+    latest_sealed,
+    list_checkpoints,
+    load_checkpoint,
+    read_best_file,
+)
+from rlbook.runs.storage.files import CheckpointError
+from rlbook.runs.storage.folder import read_config
+from rlbook.runs.storage.log import read_episodes, read_metrics
+
+LOOKS = 5
+"""How often a folder is looked at that changes in the meantime."""
+
+
+def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
+    """One sentence for each thing that is wrong; none for a folder that can be evaluated and resumed.
+
+    Args:
+        folder: a run folder.
+        allow_import: let an environment id of the form "module:Name" import that module.
+
+    Raises:
+        RequestError: there is no such folder.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is not a folder")
+    found: list[str] = []
+    for _ in range(LOOKS):                            # a run in training takes old checkpoints away
+        before, found = _checkpoints(folder), list(dict.fromkeys(_complaints(folder)))
+        if not found or _checkpoints(folder) == before:
+            break
+    if not found:                                     # each part is sound: do they fit together, and with this version?
+        found += _said(lambda: load(folder, allow_import=allow_import))
+    return found
+
+
+def _complaints(folder: Path) -> Iterator[str]:
+    sealed: list[str] = []
+    yield from _said(lambda: sealed.append(read_config(folder)[1]))
+    yield from _said(lambda: read_metrics(folder))
+    yield from _said(lambda: read_episodes(folder))
+    steps: list[int] = []
+    yield from _said(lambda: steps.extend(list_checkpoints(folder)))
+    if not steps:
+        yield f"{folder} has no checkpoint"
+    for step in steps:
+        yield from _said(lambda: load_checkpoint(folder, step, config=sealed[0] if sealed else None))      # noqa: B023 - called at once
+    if steps:
+        yield from _said(lambda: _check_best(folder, steps))
+
+
+def _checkpoints(folder: Path) -> list[str]:
+    """The names of the checkpoints' folders."""
+    return sorted(path.name for path in (folder / "checkpoints").glob("*"))
+
+
+def _check_best(folder: Path, steps: list[int]) -> None:
+    path = folder / "checkpoints" / BEST
+    best, sealed = read_best_file(folder), latest_sealed(folder)
+    if best is not None and best[0] not in steps:
+        raise CheckpointError(f"{path} names step {best[0]}, of which there is no checkpoint")
+    known = None if sealed is None else sealed.best
+    if best is not None and known is not None and best[0] == known[0] and best != known:
+        raise CheckpointError(f"{path} names the score {best[1]}, and the checkpoints {known[1]}")
+
+
+def _said(look: Callable[[], object]) -> list[str]:
+    """What is said where looking fails."""
+    try:
+        look()
+    except (RequestError, CheckpointError, TrainingError, ValueError, OSError) as error:
+        return [" ".join(str(error).split()).removesuffix(".")]
+    return []

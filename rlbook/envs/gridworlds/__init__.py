@@ -1,0 +1,1 @@
+"""Mazes and other worlds on a grid."""

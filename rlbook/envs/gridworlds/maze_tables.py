@@ -1,0 +1,142 @@
+"""What the maze does, as arrays. Stepping, planning and the vector form all read these, so they cannot disagree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rlbook.envs.gridworlds.layouts import DEFAULT_LAYOUT, LARGEST_SIZE, MOVES, Layout, parse_layout, perfect_maze
+
+NUM_ACTIONS = 4
+PERPENDICULAR = np.array([[2, 3], [2, 3], [0, 1], [0, 1]])
+"""[A, 2]: where a slip takes an action: sideways, never backwards."""
+
+OBSERVATIONS = ("index", "coordinates", "onehot", "local")
+
+
+class RewardScheme(NamedTuple):
+    """What a move pays, in reward units."""
+
+    step: float                              # into a free cell
+    bump: float                              # into a wall or off the map
+    goal: float                              # into the goal
+
+
+REWARDS = {
+    "standard": RewardScheme(step=-1.0, bump=-5.0, goal=10.0),
+    "shaped": RewardScheme(step=-0.1, bump=-0.1 - 1.0, goal=-0.1 + 10.0),
+}
+"""In "standard" a bump or the goal replaces the price of the step, in "shaped" it is added to it."""
+
+
+@dataclass(frozen=True)
+class MazeTables:
+    """The maze's dynamics, S states and A actions; with slip, the action is first exchanged for another and then looked up."""
+
+    layout: Layout
+    slip: float                              # probability of moving sideways instead, in [0, 1]
+    next_state: np.ndarray                   # [S, A] int
+    reward: np.ndarray                       # [S, A] float, in reward units
+    terminal: np.ndarray                     # [S] bool; the goal, and the walls, which nothing reaches
+    observation_space: spaces.Space
+    views: np.ndarray | None                 # [S, ...] int, what each state looks like; None for "index" and "onehot"
+
+    def observe(self, states: np.ndarray) -> np.ndarray:
+        """What N agents see in their states [N]: [N] or [N, ...], always a new array."""
+        if self.views is not None:
+            return self.views[states]
+        if isinstance(self.observation_space, spaces.Discrete):
+            return states.copy()
+        onehot = np.zeros((len(states), self.layout.num_states), dtype=np.float32)
+        onehot[np.arange(len(states)), states] = 1.0
+        return onehot
+
+
+def maze_tables(
+    layout: str | None, size: int | None, seed: int | None, rewards: str, slip: float, observation: str
+) -> MazeTables:
+    """Checks the maze's options and builds its tables; see `Maze` for what they mean.
+
+    Raises:
+        ValueError: one sentence that names the option, its value and what is allowed.
+    """
+    _check_choice("rewards", rewards, tuple(REWARDS))
+    _check_choice("observation", observation, OBSERVATIONS)
+    _check_slip(slip)
+    chosen = _choose_layout(layout, size, seed)
+    next_state, reward = _moves(chosen, REWARDS[rewards])
+    terminal = chosen.walls.ravel().copy()
+    terminal[chosen.goal] = True
+    next_state[terminal] = np.flatnonzero(terminal)[:, None]
+    reward[terminal] = 0.0
+    space, views = _observation(chosen, observation)
+    return MazeTables(chosen, float(slip), next_state, reward, terminal, space, views)
+
+
+def slipped(action: int | NDArray[np.integer], uniform: float | NDArray[np.floating], slip: float) -> np.ndarray:
+    """The directions really taken, [N] or one: a perpendicular one where `uniform`, drawn from [0, 1), is below `slip`."""
+    sideways = PERPENDICULAR[action, np.asarray(uniform >= slip / 2, dtype=np.int64)]
+    return np.where(uniform >= slip, action, sideways)
+
+
+def _choose_layout(layout: str | None, size: int | None, seed: int | None) -> Layout:
+    if size is None:
+        if seed is not None:
+            raise ValueError(f"seed={seed!r} chooses a random maze and needs size, the number of rooms along a side.")
+        return parse_layout(DEFAULT_LAYOUT if layout is None else layout)
+    if layout is not None:
+        raise ValueError(f"size={size!r} asks for a random maze, so layout must be left out.")
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 2 <= size <= LARGEST_SIZE:
+        raise ValueError(f"size must be an integer from 2 to {LARGEST_SIZE}, got {size!r}.")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+        raise ValueError(f"seed must be a non-negative integer, got {seed!r}.")
+    return parse_layout(perfect_maze(int(size), int(seed or 0)))
+
+
+def _moves(layout: Layout, pays: RewardScheme) -> tuple[np.ndarray, np.ndarray]:
+    """next_state and reward [S, A], the goal and the walls treated like any other cell."""
+    row, column = np.divmod(np.arange(layout.num_states), layout.columns)
+    next_state = np.empty((layout.num_states, NUM_ACTIONS), dtype=np.int64)
+    reward = np.empty((layout.num_states, NUM_ACTIONS))
+    walled = np.pad(layout.walls, 1, constant_values=True)
+    for action, (down, right) in enumerate(MOVES):
+        bump = walled[row + 1 + down, column + 1 + right]
+        here = np.arange(layout.num_states)
+        next_state[:, action] = np.where(bump, here, here + down * layout.columns + right)
+        enters_goal = next_state[:, action] == layout.goal
+        reward[:, action] = np.select([bump, enters_goal], [pays.bump, pays.goal], pays.step)
+    return next_state, reward
+
+
+def _observation(layout: Layout, kind: str) -> tuple[spaces.Space, np.ndarray | None]:
+    """The observation space, and what each state looks like where that is a small table."""
+    if kind == "index":
+        return spaces.Discrete(layout.num_states), None
+    if kind == "onehot":
+        return spaces.Box(0.0, 1.0, (layout.num_states,), np.float32), None
+    if kind == "coordinates":
+        coordinates = np.stack(np.divmod(np.arange(layout.num_states), layout.columns), axis=1)
+        return spaces.MultiDiscrete([layout.rows, layout.columns]), coordinates
+    return spaces.MultiDiscrete([3] * 9), _surroundings(layout)
+
+
+def _surroundings(layout: Layout) -> np.ndarray:
+    """[S, 9]: the 3 × 3 cells around each state, row by row: 0 free, 1 wall or outside, 2 goal."""
+    cells = layout.walls.astype(np.int64)
+    cells.flat[layout.goal] = 2
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(cells, 1, constant_values=1), (3, 3))
+    return windows.reshape(layout.num_states, 9).copy()
+
+
+def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.")
+
+
+def _check_slip(slip: object) -> None:
+    if isinstance(slip, bool) or not isinstance(slip, int | float | np.integer | np.floating) or not 0 <= float(slip) <= 1:
+        raise ValueError(f"slip must be a probability in [0, 1], got {slip!r}.")

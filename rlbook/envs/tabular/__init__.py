@@ -1,0 +1,1 @@
+"""Finite models as arrays, and what samples from them."""

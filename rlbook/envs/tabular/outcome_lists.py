@@ -1,0 +1,93 @@
+"""One draw at a time from a model, in plain Python: from lists, which are read faster than arrays, or from a very large model's arrays."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.outcomes import Outcomes, ending_part, normal, starts
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+LONGEST = 2_000_000                          # beyond this many outcomes no lists: they take four times the memory of arrays
+
+
+def drawn_from(model: TabularMDP) -> OutcomeLists | OutcomeRows:
+    """Draws from a model, by its `outcomes`; a vast one made from arrays is drawn from without them, as they would fill the memory."""
+    if model.from_entries or "outcomes" in vars(model) or model.transitions.nnz <= LONGEST:
+        return OutcomeLists(model.outcomes)
+    return OutcomeRows(model)
+
+
+class OutcomeLists:
+    """The columns of `Outcomes` as lists. Never changed, so copies of an environment share it."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self.num_actions = outcomes.num_actions
+        self._first, self._cumulative, self._successor, self._reward, self._ends, self._std, self._start_cumulative, self._starts = (
+            _quick(column) for column in outcomes[:8]
+        )
+        self._noisy = bool(outcomes.reward_std.any())
+
+    def start(self, rng: np.random.Generator) -> int:
+        """The state that an episode begins in; one uniform number."""
+        return int(self._starts[bisect_right(self._start_cumulative, rng.random())])
+
+    def step(self, rng: np.random.Generator, state: int, action: int) -> tuple[int, float, bool]:
+        """Next state, reward and whether the episode ends; one uniform number, or three where the reward is noisy."""
+        row = state * self.num_actions + action
+        k = bisect_right(self._cumulative, rng.random(), self._first[row], self._first[row + 1])
+        reward = float(self._reward[k])
+        if self._noisy and self._std[k] > 0:
+            reward += float(self._std[k]) * normal(rng.random(), rng.random())
+        return int(self._successor[k]), reward, bool(self._ends[k])
+
+    def __deepcopy__(self, memo: dict[int, object]) -> OutcomeLists:
+        return self
+
+
+class OutcomeRows:
+    """The same draws, each from its row of the model's matrices: slower, and without memory of its own."""
+
+    def __init__(self, model: TabularMDP) -> None:
+        self._model = model
+        self._start_cumulative, self._starts = starts(model.initial)
+
+    @cached_property
+    def _ending(self) -> sparse.csr_array | None:
+        return ending_part(self._model.transitions, self._model.continues_by_state) if self._model.can_end else None
+
+    def start(self, rng: np.random.Generator) -> int:
+        """See `OutcomeLists.start`."""
+        return int(self._starts[np.searchsorted(self._start_cumulative, rng.random(), side="right")])
+
+    def step(self, rng: np.random.Generator, state: int, action: int) -> tuple[int, float, bool]:
+        """See `OutcomeLists.step`; the reward is the expected one."""
+        row = state * self._model.num_actions + action
+        successor, probability = _row(self._model.continues_by_state, row)
+        going = len(successor)
+        if self._ending is not None:
+            beyond, rest = _row(self._ending, row)
+            successor, probability = np.concatenate([successor, beyond]), np.concatenate([probability, rest])
+        k = int(np.searchsorted(np.cumsum(probability), rng.random(), side="right"))
+        k = min(k, int(np.flatnonzero(probability)[-1]))
+        return int(successor[k]), float(self._model.rewards[state, action]), k >= going
+
+    def __deepcopy__(self, memo: dict[int, object]) -> OutcomeRows:
+        return self
+
+
+def _row(matrix: sparse.csr_array, row: int) -> tuple[np.ndarray, np.ndarray]:
+    """Columns and values of a CSR matrix's row."""
+    here = slice(matrix.indptr[row], matrix.indptr[row + 1])
+    return matrix.indices[here], matrix.data[here]
+
+
+def _quick(column: np.ndarray) -> Any:
+    """A list, or the array where a list would be vast."""
+    return column.tolist() if len(column) <= LONGEST else column

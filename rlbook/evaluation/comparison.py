@@ -1,0 +1,188 @@
+"""`rlbook.compare`: what several runs came to, side by side: interquartile means over seeds, with intervals.
+
+The interquartile mean leaves out the lowest and the highest quarter of the runs. It is as robust as a median against one seed
+that failed or shone, and uses twice as many runs. The probability of improvement is that of a run of one kind to score above one of
+another kind in the same environment, a tie counting half: the Mann-Whitney statistic, whatever the unit of the rewards. The intervals
+are scipy's percentile bootstrap over the runs; each kind in each environment is a stratum of its own, drawn from separately.
+
+Source: Agarwal et al. 2021, arXiv:2108.13264, sections 4.1 to 4.3. Difference: a score at a quartile's edge counts in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlbook.errors import RequestError
+from rlbook.runs.storage.folder import run_folders
+from rlbook.runs.storage.log import read_metrics
+from rlbook.runs.storage.plain_yaml import config_of
+
+RESAMPLES = 2_000
+LAST = 10                                    # reports whose training returns stand in where a run was not evaluated
+BESIDE = ("seed", "digests")                 # what runs of one group may differ in
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ only in their seed."""
+
+    algorithm: str
+    env: str
+    folders: tuple[str, ...]
+    scores: np.ndarray
+    """[R]: each run's last `eval_return`, or the mean return of its last reports, in reward units."""
+    interquartile_mean: float
+    confidence_interval: tuple[float, float]
+    """95 % interval of the interquartile mean; a point where there is one run."""
+    world: str = ""
+    """The environment with its arguments."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """num_envs and hyper-parameters."""
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """How likely one kind of run scores above another."""
+
+    better: str
+    """What is asked about, as in `labels`."""
+    than: str
+    worlds: tuple[str, ...]
+    """The environments that have runs of both; each counts the same."""
+    probability: float
+    """0.5 where there is no difference."""
+    confidence_interval: tuple[float, float]
+    """95 %, stratified over environments and kinds; where each has one run, a point."""
+
+
+
+def compare(folders: str | Path | Sequence[str | Path], *, seed: int = 0) -> list[Row]:
+    """A row for each group of runs that differ only in their seed, in the order of the folders.
+
+    Args:
+        folders: run folders; a folder of several seeds, as `rlbook train --seeds` makes it, stands for those in it.
+        seed: of the bootstrap; the same seed gives the same intervals.
+
+    Raises:
+        RequestError: no folder, a folder that is no run's, or a run in which no episode was played.
+    """
+    named = [folders] if isinstance(folders, str | Path) else list(folders)
+    chosen = [run for folder in named for run in run_folders(Path(folder))]
+    if not chosen:
+        raise RequestError("compare needs the folder of a run, or several")
+    groups: dict[str, list[tuple[dict[str, Any], str, float]]] = {}
+    for folder in dict.fromkeys(map(str, chosen)):
+        config = config_of(Path(folder))
+        kind = repr({name: value for name, value in config.items() if name not in BESIDE})
+        groups.setdefault(kind, []).append((config, folder, _score(Path(folder))))
+    return [_row(group, seed) for group in groups.values()]
+
+
+def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[Improvement]:
+    """For each two kinds of runs that share an environment, how likely the first scores above the second."""
+    kinds: dict[str, dict[str, np.ndarray]] = {}
+    for row, label in zip(rows, labels([(row.world, row.algorithm, row.settings) for row in rows]), strict=True):
+        kinds.setdefault(label, {})[row.world] = row.scores
+    found = []
+    for (one, first), (other, second) in combinations(kinds.items(), 2):
+        if worlds := tuple(world for world in first if world in second):
+            pairs = [(first[world], second[world]) for world in worlds]
+            found.append(Improvement(one, other, worlds, *probability_of_improvement(pairs, seed=seed)))
+    return found
+
+
+def labels(kinds: Sequence[tuple[str, str, Mapping[str, object]]]) -> list[str]:
+    """For each (environment, algorithm, settings) the algorithm, and what sets it apart from most of its rows in the same environment."""
+    found = []
+    for world, algorithm, settings in kinds:
+        rivals = [other for place, name, other in kinds if (place, name) == (world, algorithm)]
+        apart = [name for name in settings if 2 * sum(rival.get(name) != settings[name] for rival in rivals) >= len(rivals)]
+        found.append(", ".join([algorithm, *(f"{name} {short(settings[name])}" for name in apart)]))
+    return found
+
+
+def short(value: object) -> str:
+    """A value in at most 24 characters."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 24 else text[:23] + "…"
+
+
+def probability_of_improvement(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]], *, seed: int = 0
+) -> tuple[float, tuple[float, float]]:
+    """P(X > Y) + ½ P(X = Y), the mean over environments, and its 95 % interval.
+
+    Args:
+        pairs: for each environment the scores [R] of X and [R'] of Y.
+        seed: of the bootstrap.
+    """
+    from scipy.stats import mannwhitneyu
+
+    def statistic(*samples: np.ndarray, axis: int) -> np.ndarray:
+        sides = zip(samples[::2], samples[1::2], strict=True)
+        wins = [mannwhitneyu(x, y, axis=axis, method="asymptotic").statistic / (x.shape[axis] * y.shape[axis]) for x, y in sides]
+        return np.mean(wins, axis=0)
+
+    with np.errstate(invalid="ignore", divide="ignore"):       # the p-value of equal scores, which nobody asked for
+        samples = [scores for pair in pairs for scores in pair]
+        return float(statistic(*samples, axis=-1)), _interval(samples, statistic, seed)
+
+
+def _interval(samples: Sequence[np.ndarray], statistic: Callable[..., np.ndarray], seed: int) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of `statistic(*samples, axis)`, each sample [R] drawn from separately."""
+    from scipy.stats import bootstrap
+
+    if max(map(len, samples)) == 1:
+        point = float(statistic(*samples, axis=-1))
+        return point, point
+    single = [len(sample) == 1 for sample in samples]          # scipy wants two of each; two alike are drawn as one is
+    samples = [np.repeat(sample, 2) if alone else sample for sample, alone in zip(samples, single, strict=True)]
+    found = bootstrap(
+        samples, statistic, n_resamples=RESAMPLES, vectorized=True, method="percentile", axis=-1, rng=np.random.default_rng(seed)
+    ).confidence_interval  # fmt: skip
+    return float(found.low), float(found.high)
+
+
+def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
+    """The mean of the middle half of the scores [..., R] along their last axis; the scores at its edges count in part.
+
+    Of n scores n/4 are left out on each side; where that is no whole number, a score counts by the part of it that is left.
+    """
+    assert axis in (-1, scores.ndim - 1)
+    ordered, runs = np.sort(scores, axis=-1), scores.shape[-1]
+    edges = np.clip(np.arange(runs + 1), runs / 4, 3 * runs / 4)
+    return ordered @ np.diff(edges) / (runs / 2)
+
+
+def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:
+    config, scores = group[0][0], np.array([score for *_, score in group])
+    env, interval = str(config["env"]).removeprefix("rlbook/"), _interval([scores], interquartile_mean, seed)
+    settings = {"num_envs": config.get("num_envs"), **(config.get("hyperparameters") or {})}
+    folders, mean = tuple(folder for _, folder, _ in group), float(interquartile_mean(scores))
+    return Row(str(config["algorithm"]), env, folders, scores, mean, interval, named_world(env, config.get("env_kwargs") or {}), settings)
+
+
+def named_world(env: str, arguments: Mapping[str, object]) -> str:
+    """An environment with its arguments, in words."""
+    named = ", ".join(f"{name}={short(value)}" for name, value in arguments.items())
+    return f"{env} ({named})" if named else env
+
+
+def _score(folder: Path) -> float:
+    try:
+        reports = read_metrics(folder)
+    except ValueError as error:
+        raise RequestError(f"the log in {folder} is damaged: {error}") from None
+    evaluated = [report["eval_return"] for report in reports if report.get("eval_return") is not None]
+    if evaluated:
+        return float(evaluated[-1])
+    played = [report["return"] for report in reports if report.get("return") is not None]
+    if not played:
+        raise RequestError(f"{folder} has nothing to compare: no episode was played")
+    return float(np.mean(played[-LAST:]))

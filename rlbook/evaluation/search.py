@@ -1,0 +1,168 @@
+"""Acting with more thought than a policy alone: tree search, best of n and majority voting, for `rlbook.evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlbook.agent import Agent
+from rlbook.checks import did_you_mean, whole_number
+from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
+from rlbook.interaction.playing import Evaluation, play
+from rlbook.runs.parts import agent_of
+from rlbook.seeding import rng_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gymnasium import Env
+
+SEARCHES = ("mcts", "best_of_n", "majority")
+JUDGES = {"mcts": ("critic", "verifier"), "best_of_n": ("log_prob", "critic", "verifier"), "majority": ()}
+"""Search → the judges that have a name; the run of a reward model is another."""
+SIMULATIONS, SAMPLES = 32, 8
+Judge = Any
+"""A name of `JUDGES`, the run or the folder of a reward model, its agent, or what has a `judged` as that has; None."""
+
+
+@dataclass(frozen=True)
+class Searched(Evaluation):
+    """An evaluation of what a search chose."""
+
+    search: str
+    budget: str                              # "32 simulations a move", "8 samples"
+    judge: str | None                        # who judged; None where nobody did
+    tokens: float | None                     # what all networks read for a prompt, in tokens; None where nothing is written
+
+
+@dataclass(frozen=True)
+class Search:
+    """What was asked for.
+
+    Args:
+        name: one of `SEARCHES`.
+        simulations: of mcts, for each move; 32 where left out.
+        samples: completions of each prompt, of the others; 8 where left out.
+        judge: one of `JUDGES`, the run (or its folder) of a reward model, or a `rlbook.evaluation.outcome_value.OutcomeValue`. Where
+            left out: the critic of mcts, log_prob of best_of_n.
+
+    Raises:
+        RequestError: a value that is not allowed, or has no effect.
+    """
+
+    name: str
+    simulations: int | None = None
+    samples: int | None = None
+    judge: Judge = None
+
+    def __post_init__(self) -> None:
+        if self.name not in SEARCHES:
+            hint = did_you_mean(self.name, SEARCHES)
+            raise RequestError(f"search must be one of {', '.join(SEARCHES)}, got {self.name!r}{hint}")
+        idle = "samples" if self.name == "mcts" else "simulations"
+        if getattr(self, idle) is not None:
+            other = "simulations" if self.name == "mcts" else "samples"
+            raise RequestError(f"{idle} has no effect on search {self.name}; its budget is {other}")
+        for name in ("simulations", "samples"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, whole_number(name, value, least=1, most=1_000_000))
+        if self.name == "majority" and self.judge is not None:
+            raise RequestError("judge has no effect on search majority: the completions vote")
+
+    def judge_of(self, load: Callable[[Path], Agent]) -> Any:
+        """A judge's name, or the agent of a reward model."""
+        if self.judge is None:
+            return JUDGES[self.name][0] if JUDGES[self.name] else None
+        if isinstance(self.judge, str) and self.judge in JUDGES[self.name]:
+            return self.judge
+        allowed = f"{', '.join(JUDGES[self.name])}, or the run of a reward model"
+        if isinstance(self.judge, str) and not Path(self.judge).exists():
+            hint = did_you_mean(self.judge, JUDGES[self.name])
+            raise RequestError(f"judge of {self.name} must be {allowed}, got {self.judge!r}{hint}")
+        if callable(getattr(self.judge, "score_steps", None)):
+            return self.judge
+        found = agent_of("judge", self.judge, load)
+        if not callable(getattr(found, "score_steps", None)):
+            raise RequestError(f"judge of {self.name} must be {allowed}, got a run of {type(found).__name__}")
+        return found
+
+
+def searched(
+    agent: Agent, recipe: Recipe, episodes: int, seed: int, asked: Search, *, sampling: dict[str, Any], load: Callable[[Path], Agent]
+) -> Searched:
+    """Evaluates an agent that searches before it acts.
+
+    Args:
+        agent: has a policy network; for best_of_n and majority a language model.
+        recipe: where it plays.
+        episodes, seed: as in `rlbook.evaluate`: the same seed gives the same starts.
+        asked: the search.
+        sampling: how tokens are drawn; top_k is, for mcts, how many tokens a text may go on with.
+        load: reads the agent of a run from its folder.
+
+    Raises:
+        RequestError: the agent cannot search so, or not there.
+    """
+    judge = asked.judge_of(load)
+    search = _tree_search if asked.name == "mcts" else _choice
+    return search(agent, recipe, episodes, seed, asked, judge, sampling)
+
+
+def _told(judge: Judge) -> str | None:
+    return judge if judge is None or isinstance(judge, str) else "a learned judge"
+
+
+def _tree_search(agent: Agent, recipe: Recipe, episodes: int, seed: int, asked: Search, judge: Judge, sampling: dict[str, Any]) -> Searched:
+    from rlbook.algorithms.planning.guided_search import GuidedSearch, GuidedSearchConfig  # torch, which tables do without
+    from rlbook.algorithms.planning.table_model import TableModel
+
+    idle = next((name for name in sampling if name != "top_k"), None)
+    if idle is not None:
+        raise RequestError(f"{idle} says how tokens are drawn, and search mcts draws none; of the ways to choose tokens it has top_k")
+    settings: dict[str, Any] = {"gamma": getattr(agent.config, "gamma", 1.0), "simulations": asked.simulations or SIMULATIONS, **sampling}
+    env = recipe.make()
+    writes = getattr(env.unwrapped, "policy_kind", None) == "language_model"
+    if asked.judge is not None and not writes:
+        raise RequestError(f"judge says what finished texts are worth, and {recipe.name} pays itself")
+    table = None if writes else _table(env)
+    try:
+        guided = GuidedSearch(agent, GuidedSearchConfig(**settings), judge=judge, table=table if isinstance(table, TableModel) else None)
+        found = play(guided, recipe, episodes, seed)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    tokens = guided.tokens["read"] / guided.tokens["prompts"] if writes else None
+    budget = f"{settings['simulations']} simulations a move"
+    return Searched(found.returns, found.lengths, asked.name, budget, _told(judge) if writes else None, tokens)
+
+
+def _table(env: Env) -> Any:
+    from rlbook.algorithms.planning.simulators import simulator_of
+
+    return simulator_of(env, None, getattr(env.action_space, "n", 0))
+
+
+def _choice(agent: Agent, recipe: Recipe, episodes: int, seed: int, asked: Search, judge: Judge, sampling: dict[str, Any]) -> Searched:
+    from rlbook.evaluation.best_of_n import best, most_frequent, read_by, scores, written
+    from rlbook.interaction.threads import single_threaded
+    from rlbook.llm.generation.sampling import sampled
+
+    try:
+        policy = sampled(getattr(agent, "policy", None), sampling)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    if policy is None or not hasattr(recipe.make().unwrapped, "rules"):
+        raise RequestError(f"search {asked.name} chooses among completions, and this agent of {type(agent).__name__} writes none")
+    n, base = asked.samples or SAMPLES, int(rng_for(seed, "evaluation").integers(2**31 - 1 - episodes))
+    with single_threaded():
+        found = written(agent, policy, recipe, range(base, base + episodes), n, rng_for(seed, "noise"))
+        if asked.name == "majority":
+            chosen = np.array([most_frequent(found.finished[first : first + n]) for first in range(0, len(found.finished), n)])
+        else:
+            chosen = best(scores(judge, agent.policy, found).reshape(-1, n))  # type: ignore[attr-defined]
+    rows = found.choices(n)[np.arange(episodes), chosen]
+    return Searched(found.reward[rows], found.written[rows], asked.name, f"{n} samples", _told(judge), read_by(judge, found, n))

@@ -1,0 +1,337 @@
+"""What a chat environment was asked to be: where its examples come from, how they become prompts, and what ends a completion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbook.checks import Kind, check, one_of, open_unit_interval, optional, positive_int
+from rlbook.data.schemas import Example, Message
+from rlbook.llm.environments.examples import SPLITS, Each, Examples, Source, file_examples, function_examples, named_task, task_examples
+from rlbook.llm.environments.token_rows import NEW, TokenRules
+from rlbook.llm.models.token_lists import PackedIds
+from rlbook.llm.rewards import Asked, Completion, Rewards
+from rlbook.llm.tasks import recorded_task
+from rlbook.llm.tasks.task import Task
+from rlbook.llm.tokenizers.chat_codec import ChatCodec, chat_codec, shots_of
+from rlbook.llm.tokenizers.tokenizer import CHARACTERS, Codec, character_codec, folder_codec, without
+
+MAX_NEW_TOKENS = 64
+"""Of a completion, where nothing says how long answers are."""
+COMPARISONS = ("correct", "exact", "prefix", "edit")
+"""Rewards that compare with the answer. Evaluation counts right ones in their place."""
+
+_text = Kind("a text", lambda value: isinstance(value, str))
+_name = Kind("a text that is not empty", lambda value: isinstance(value, str) and bool(value))
+_texts = Kind("a text or a list of texts, none of them empty", lambda value: all(map(_name.allows, _listed(value))))
+
+
+def _listed(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+@dataclass(frozen=True)
+class ChatSettings:
+    """The arguments of `rlbook.llm.environments.chat_env.Chat` that decide what the prompts are, as text where they are lists or
+    mappings.
+    """
+
+    task: str | None
+    function: str | Source | None
+    allow_import: bool
+    data: str | None
+    held_out_data: str | None
+    held_out: float
+    model: str | None
+    system: str | None
+    shots: str
+    template: str | None
+    template_arguments: str
+    end_tokens: tuple[str, ...]
+    max_prompt_tokens: int | None
+    overlong: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples with their prompts' ids."""
+
+    examples: Examples
+    kept: NDArray[np.int64]                  # [P], which examples these are
+    ids: PackedIds                           # of their prompts
+    lengths: NDArray[np.int64]               # [P], tokens of each
+
+    def example(self, index: int) -> Example:
+        """The example of prompt `index`."""
+        return self.examples.items[int(self.kept[index])]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Both splits of what was asked for, and the codec that made the ids."""
+
+    codec: ChatCodec
+    task: Any                                # a Task, or what the built-in model asks of one: name, characters and words
+    judge: Task | None                       # who says what is right, where that is more than the answer
+    splits: dict[str, Split]
+    max_new_tokens: int                      # where nothing else is asked for
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt of both splits."""
+        return max(int(split.lengths.max()) for split in self.splits.values())
+
+
+def prompts_of(settings: ChatSettings) -> Prompts:
+    """The prompts of an environment; the last few are remembered, for as long as the files they come from do not change."""
+    return _prompts_of(settings, tuple(_stamp(path) for path in (settings.data, settings.held_out_data, settings.model, settings.template)))
+
+
+def _stamp(path: str | None) -> tuple[tuple[str, int, int], ...]:
+    """Changes where a file, or one in a folder, changes."""
+    if path is None or not Path(path).exists():
+        return ()
+    files = sorted(Path(path).rglob("*")) if Path(path).is_dir() else [Path(path)]
+    return tuple((str(file), status.st_size, status.st_mtime_ns) for file in files for status in (file.stat(),))
+
+
+@lru_cache(maxsize=4)
+def _prompts_of(settings: ChatSettings, stamps: object) -> Prompts:
+    task = None if settings.data or settings.function else named_task(settings.task or "addition")
+    splits = _examples(settings, task)
+    shots, skipped = _shots(settings, splits["train"])
+    text = [settings.system or "", *(message["content"] for message in shots)]
+    plain, name, characters = _plain_codec(settings, task, splits, text)
+    codec = chat_codec(
+        plain, system=settings.system, shots=shots, template=settings.template, arguments=json.loads(settings.template_arguments),
+        end_tokens=settings.end_tokens,
+    )  # fmt: skip
+    made = {split: _encoded(settings, codec, examples, skipped if split == "train" else 0) for split, examples in splits.items()}
+    longest = MAX_NEW_TOKENS if task is None else _longest_answer(codec, splits) + 1
+    known = task if task is not None and name == task.name else SimpleNamespace(name=name, characters=characters, words=plain.words)
+    return Prompts(codec, known, task, made, longest)
+
+
+def _examples(settings: ChatSettings, task: Task | None) -> dict[str, Examples]:
+    if task is not None:
+        return task_examples(task)
+    if settings.data is not None:
+        return file_examples(settings.data, settings.held_out_data, settings.held_out)
+    assert settings.function is not None
+    return function_examples(settings.function, allow_import=settings.allow_import)
+
+
+def _shots(settings: ChatSettings, train: Examples) -> tuple[list[Message], int]:
+    """The turns before each prompt, and how many training examples stand there and so are no prompts."""
+    shots = json.loads(settings.shots)
+    if not isinstance(shots, int):
+        return shots, 0
+    if shots >= len(train.items):
+        raise ValueError(f"shots must be fewer than the {len(train.items)} training examples, got {shots}")
+    return shots_of([train.items[i] for i in range(shots)]), shots
+
+
+def _plain_codec(
+    settings: ChatSettings, task: Task | None, splits: dict[str, Examples], more: Sequence[str]
+) -> tuple[Codec, str, str]:
+    """The codec of the model, the name of the task whose weights fit it, and the characters in their order."""
+    if settings.model not in (None, NEW):
+        return folder_codec(str(settings.model)), "chat" if task is None else task.name, "" if task is None else task.characters
+    words = () if task is None else task.words
+    if task is not None:
+        characters = task.characters
+    else:
+        found: set[str] = set()
+        for examples in splits.values():
+            for example in examples.items:
+                found.update(*_contents(example), example.answer or "")
+        characters = CHARACTERS if found <= set(CHARACTERS) else "".join(sorted(found))
+    extra = "".join(sorted(set().union(*(without(words, text) for text in more)) - set(characters)))
+    return character_codec(characters + extra, words), "chat" if task is None or extra else task.name, characters + extra
+
+
+def _contents(example: Example) -> list[str]:
+    prompt = example.prompt
+    return [prompt] if isinstance(prompt, str) else [message["content"] for message in prompt]
+
+
+def _longest_answer(codec: ChatCodec, splits: dict[str, Examples]) -> int:
+    answers = {example.demonstration or "" for examples in splits.values() for example in examples.items}
+    return max(len(codec.encode_answer(answer)) for answer in sorted(answers, key=len)[-100:])
+
+
+def _encoded(settings: ChatSettings, codec: ChatCodec, examples: Examples, skipped: int) -> Split:
+    """The prompts of a split, within the limit."""
+    kept: list[int] = []
+    ids = PackedIds(_within(settings, codec, examples, range(skipped, len(examples.items)), kept))
+    if not kept:
+        longer = f"max_prompt_tokens is {settings.max_prompt_tokens}, and every prompt of a split is longer"
+        raise ValueError(longer if len(examples.items) else "a split has no examples")
+    return Split(examples, np.array(kept, dtype=np.int64), ids, ids.lengths)
+
+
+def _within(
+    settings: ChatSettings, codec: ChatCodec, examples: Examples, which: Iterable[int], kept: list[int]
+) -> Iterator[Sequence[int]]:
+    """The ids of each prompt that is kept; `kept` grows by its number."""
+    limit = settings.max_prompt_tokens or codec.limit - 1                       # with a token to be written
+    ways = 'overlong "left" cuts such prompts, "filter" leaves them out'
+    named = f"max_prompt_tokens is {limit} ({ways})"
+    if settings.max_prompt_tokens is None:
+        named = f"the model reads {codec.limit}, its answer included (with max_prompt_tokens, {ways})"
+    for index in which:
+        try:
+            ids = codec.encode_prompt(examples.items[index].prompt)
+        except ValueError as error:
+            raise _at(examples, index, str(error)) from None
+        if not ids:
+            raise _at(examples, index, "the prompt has no tokens")
+        if len(ids) > limit:
+            if settings.overlong == "filter":
+                continue
+            if settings.overlong == "error":
+                raise _at(examples, index, f"the prompt has {len(ids)} tokens, and {named}")
+            ids = ids[-limit:]
+        kept.append(index)
+        yield ids
+
+
+def _at(examples: Examples, index: int, reason: str) -> ValueError:
+    return ValueError(f"{examples.where(index)}: {reason}")
+
+
+class ChatRules(TokenRules):
+    """`TokenRules` for examples with messages, several end tokens and stop texts."""
+
+    def __init__(
+        self, settings: ChatSettings, *, split: str, reward: Asked, stop: Sequence[str], max_new_tokens: int | None
+    ) -> None:
+        check("split", split, one_of(*SPLITS))
+        check("max_new_tokens", max_new_tokens, optional(positive_int))
+        self.rewards = Rewards(reward, allow_import=settings.allow_import)
+        made = prompts_of(settings)
+        self.settings, self.split, self.stop, self.task = settings, split, tuple(stop), made.task
+        self.judge = made.judge
+        self.chat, self.examples = made.codec, made.splits[split]
+        self.codec: Codec = self.chat
+        self.prompt_lengths = self.examples.lengths
+        self.max_new_tokens = max_new_tokens or made.max_new_tokens
+        longest = made.longest if settings.max_prompt_tokens is None else settings.max_prompt_tokens
+        self.context_length = longest + self.max_new_tokens
+        if self.context_length > self.codec.limit:
+            needed = f"a prompt of {longest} and a completion of {self.max_new_tokens} are more"
+            raise ValueError(f"model: {settings.model!r} reads {self.codec.limit} tokens, and {needed}")
+        self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
+        count, example = len(self.prompt_lengths), self.examples.example
+        self.texts = Each(count, lambda i: _contents(example(i))[-1])
+        self.answers = Each(count, lambda i: example(i).answer)
+        self.columns = Each(count, lambda i: example(i).columns)
+        self.demonstrations = Each(count, lambda i: example(i).demonstration or example(i).answer)
+        if isinstance(reward, str) and reward in COMPARISONS and example(0).answer is None:
+            where = self.examples.examples.where(int(self.examples.kept[0]))
+            raise ValueError(f"reward {reward!r} compares with the answer, and {where} has none; name another reward")
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Argument → the sha256 of the rows in the file that it names."""
+        splits = prompts_of(self.settings).splits
+        files = {"data": (self.settings.data, "train"), "held_out_data": (self.settings.held_out_data, "held_out")}
+        return {f"env.{name}": splits[split].examples.digest for name, (path, split) in files.items() if path is not None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ChatRules:
+        return self                          # nothing in it changes
+
+    def where(self, prompt: int) -> str:
+        """As in `TokenRules`."""
+        return self.examples.examples.where(int(self.examples.kept[prompt]))
+
+    def prompt_ids(self, index: int) -> NDArray[np.int64]:
+        return self.examples.ids[index]
+
+    def example(self, index: int) -> tuple[Example, list[Message]]:
+        example = self.examples.example(index)
+        return example, self.chat.messages(example.prompt)
+
+    def stopped(self, ids: NDArray[np.int64]) -> bool:
+        text = self.codec.decode(ids)
+        return any(stop in text for stop in self.stop)
+
+    def finished(self, prompt: int, ids: NDArray[np.int64]) -> Completion:
+        """A finished completion as rewards see it: without its end token, with its stop text."""
+        written, example = ids.tolist(), self.examples.example(prompt)
+        ended = bool(written) and written[-1] in self.codec.ends
+        text = self.codec.decode(written[:-1] if ended else written)
+        ended, prompt_text = ended or any(stop in text for stop in self.stop), _contents(example)[-1]
+        return Completion(
+            prompt_text, example.answer, text.strip(), ended, example.columns, self.chat.messages(example.prompt), ids=written,
+            judge=self._judge_of(example, prompt_text), limit=self.max_new_tokens,
+        )  # fmt: skip
+
+    def _judge_of(self, example: Example, prompt_text: str) -> Callable[[str], float] | None:
+        """Who says what a completion is worth: the task, or the one that a recorded row names."""
+        if self.judge is not None:
+            return partial(self.judge.score, prompt_text)
+        task = recorded_task(example.columns.get("data_source"))
+        if task is None or example.answer is None:
+            return None
+        return partial(task.score_recorded, prompt_text, example.answer)
+
+
+def chat_settings(
+    *, task: str | None, function: str | Source | None, allow_import: bool, data: str | None, held_out_data: str | None, held_out: float,
+    model: str | None, system: str | None, shots: int | Sequence[Message], template: str | None,
+    template_arguments: dict[str, Any] | None, end_tokens: str | Sequence[str], max_prompt_tokens: int | None, overlong: str,
+) -> ChatSettings:  # fmt: skip
+    """Checks what was asked for. Raises ValueError with one sentence: what, which value, what is allowed."""
+    named = [name for name, value in (("task", task), ("function", function), ("data", data)) if value is not None]
+    if len(named) > 1:
+        raise ValueError(f"examples come from a task, a function or data, and {' and '.join(named)} were given")
+    if held_out_data is not None and data is None:
+        raise ValueError("held_out_data is for examples from data, and none were given")
+    for name, value in (("data", data), ("held_out_data", held_out_data), ("system", system), ("template", template), ("model", model)):
+        check(name, value, optional(_text if name == "system" else _name))
+    check("held_out", held_out, open_unit_interval)
+    check("max_prompt_tokens", max_prompt_tokens, optional(positive_int))
+    check("overlong", overlong, one_of("error", "left", "filter"))
+    check("end_tokens", end_tokens, _texts)
+    if max_prompt_tokens is None and overlong != "error":
+        raise ValueError(f"overlong {overlong!r} needs max_prompt_tokens")
+    if not isinstance(template_arguments or {}, dict) or not all(isinstance(name, str) for name in template_arguments or {}):
+        raise ValueError(f"template_arguments must be a mapping such as {{enable_thinking: false}}, got {template_arguments!r}")
+    return ChatSettings(
+        task=task, function=function, allow_import=allow_import, data=data, held_out_data=held_out_data, held_out=held_out, model=model,
+        system=system, shots=_checked_shots(shots), template=template,
+        template_arguments=_as_json("template_arguments", template_arguments or {}),
+        end_tokens=tuple(map(str, _listed(end_tokens))), max_prompt_tokens=max_prompt_tokens, overlong=overlong,
+    )  # fmt: skip
+
+
+def stops(stop: str | Sequence[str]) -> tuple[str, ...]:
+    """Stop texts, checked."""
+    check("stop", stop, _texts)
+    return tuple(map(str, _listed(stop)))
+
+
+def _checked_shots(shots: object) -> str:
+    if isinstance(shots, list | tuple):
+        for message in shots:
+            if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
+                raise ValueError(f"shots must be a number or messages with a role and a content, got {message!r}"[:300])
+    elif type(shots) is not int or shots < 0:
+        raise ValueError(f"shots must be a number of training examples, at least 0, or a list of messages, got {shots!r}"[:300])
+    return _as_json("shots", shots)
+
+
+def _as_json(name: str, value: object) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be plain data ({error})") from None

@@ -1,0 +1,98 @@
+"""Sampling completions without an environment: the same decoder, the same noise and so the same tokens as stepping through one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from rlbook.llm.environments.token_rows import padded
+from rlbook.llm.generation.prompt_rows import rows_of
+from rlbook.llm.generation.sampling import Sampling, seen_in
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.tokenizers.tokenizer import Codec
+
+
+class Completions(NamedTuple):
+    """N completions of at most T tokens."""
+
+    tokens: np.ndarray                       # int64 [N, T]; what stands behind an ending is of no use
+    log_prob: np.ndarray                     # float32 [N, T], log π(token|text) in nats, of what the token was drawn from
+    mask: np.ndarray                         # bool [N, T]; true on what was written, EOS included
+
+
+def generate(
+    policy: LanguageModelPolicy, tokens: np.ndarray, length: np.ndarray, *, eos: int, max_new_tokens: int,
+    rng: np.random.Generator | None = None, sampling: Sampling | None = None, codec: Codec | None = None,
+) -> Completions:  # fmt: skip
+    """Completes prompts until each has ended with `eos`, or with a stop text, or has `max_new_tokens` tokens.
+
+    Args:
+        policy: the language model.
+        tokens: int64 [N, L], prompts, padded to the right; a repeated prompt is read once.
+        length: int64 [N], tokens in each.
+        eos: the token that ends a completion.
+        max_new_tokens: T at most.
+        rng: the noise, N uniforms a token; None writes the likeliest token instead.
+        sampling: what the tokens are drawn by; None: the policy's own temperature.
+        codec: reads what was written, where `sampling` has stop texts.
+    """
+    sampling = sampling or Sampling(temperature=policy.temperature)
+    texts = torch.from_numpy(tokens)
+    decoder = policy.decoder()
+    logits = decoder.prefill(rows_of(texts, torch.from_numpy(length), texts[:, :0]), new_tokens=max_new_tokens)
+    live = np.ones(len(tokens), dtype=bool)
+    columns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    seen = seen_in(tokens, length, logits.shape[-1]) if sampling.repetition_penalty != 1.0 else None
+    while True:
+        action, log_prob = sampling.draw(logits.cpu(), rng, seen)
+        columns.append((action, log_prob, live))
+        live = live & (action != eos)
+        if seen is not None:
+            seen[torch.arange(len(action)), torch.from_numpy(action)] = True
+        if sampling.stop:
+            assert codec is not None, "stop texts are found by a codec"
+            live = live & ~_stopped(np.stack([column[0] for column in columns], axis=1), live, sampling.stop, codec)
+        if len(columns) == max_new_tokens or not live.any():
+            return Completions(*(np.stack(column, axis=1) for column in zip(*columns, strict=True)))
+        logits = decoder.step(torch.from_numpy(action))
+
+
+def _stopped(written: np.ndarray, live: np.ndarray, stop: Sequence[str], codec: Codec) -> np.ndarray:
+    """bool [N]: which of the rows that are being written [N, t] have come to a stop text."""
+    found = np.zeros(len(written), dtype=bool)
+    for row in np.flatnonzero(live):
+        text = codec.decode(written[row])
+        found[row] = any(one in text for one in stop)
+    return found
+
+
+def write(
+    policy: LanguageModelPolicy, codec: Codec, prompts: Sequence[str], *, sampling: Sampling | None = None, max_new_tokens: int = 64,
+    seed: int | None = 0,
+) -> list[str]:  # fmt: skip
+    """Completions of prompts, as texts without EOS, each cut before its first stop text.
+
+    Args:
+        policy: the language model.
+        codec: its tokenizer, such as that of a token environment.
+        prompts: texts.
+        sampling: what the tokens are drawn by; None: the policy's own temperature.
+        max_new_tokens: limit on a completion.
+        seed: decides the noise; None writes the likeliest tokens.
+    """
+    ids = codec.encode_prompts(prompts)
+    rng = None if seed is None else np.random.default_rng(seed)
+    found = generate(
+        policy, padded(ids, codec.pad), np.array([len(row) for row in ids]), eos=codec.eos, max_new_tokens=max_new_tokens, rng=rng,
+        sampling=sampling, codec=codec,
+    )  # fmt: skip
+    rows = [row[mask] for row, mask in zip(found.tokens, found.mask, strict=True)]
+    texts = [codec.decode(row[:-1] if len(row) and row[-1] == codec.eos else row) for row in rows]
+    return [_before(text, () if sampling is None else sampling.stop) for text in texts]
+
+
+def _before(text: str, stop: Sequence[str]) -> str:
+    return text[: min((text.index(one) for one in stop if one in text), default=len(text))]

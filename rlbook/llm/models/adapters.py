@@ -1,0 +1,256 @@
+"""A language model with an adapter, the same model without it, and the adapter's files.
+
+An adapter is a small change of some layers, such as LoRA's W + B A, that is trained while W stays as it was. So the model from before the
+training needs no memory of its own: it is the same one with the adapters off. A file is peft's: adapter_config.json and
+adapter_model.safetensors. The layers are the book's own (`rlbook.llm.models.lora`), or peft's where the settings ask for more
+than that knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlbook.agent import State
+from rlbook.checks import did_you_mean
+from rlbook.llm.generation.prompt_rows import Rows
+from rlbook.llm.models import causal_lm
+from rlbook.llm.models.lora import LoraSettings, add_lora, lora_layers
+from rlbook.llm.models.model_folder import read_json
+from rlbook.llm.models.sources import seeded
+from rlbook.seeding import torch_generator
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
+OWN = tuple(field.name for field in dataclasses.fields(LoraSettings))
+PEFT_ONLY = (
+    "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern", "bias", "fan_in_fan_out", "modules_to_save",
+)  # fmt: skip
+"""What an adapter may ask for beside them, by peft's names. Others of peft's settings import modules or unpickle files that they name."""
+NEUTRAL = (
+    "auto_mapping", "base_model_name_or_path", "inference_mode", "init_lora_weights", "peft_type", "peft_version", "revision", "task_type",
+)  # fmt: skip
+"""What an adapter_config.json says beside those, without effect on an adapter whose weights are loaded."""
+DEFAULTS: dict[str, object] = {
+    "layer_replication": None, "loftq_config": {}, "lora_bias": False, "megatron_core": "megatron.core", "qalora_group_size": 16,
+    "use_qalora": False, "ensure_weight_tying": False, "bias": "none", "fan_in_fan_out": False,
+}  # fmt: skip
+"""What peft writes where nothing was asked for, if it is neither null nor empty."""
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+"""Stands before a layer's name in peft's files."""
+
+
+def with_adapter(model: PreTrainedModel, adapter: str | Mapping[str, object], rng: np.random.Generator) -> Any:
+    """The language model with a LoRA adapter, which is all that is trained.
+
+    Args:
+        model: a `transformers` causal language model; its layers are changed in place.
+        adapter: a folder in peft's format, with safetensors weights; or the settings of a new adapter, which changes nothing yet.
+        rng: draws the weights of a new one.
+
+    Raises:
+        ValueError: the adapter does not fit the model, or needs peft, and that is not installed.
+    """
+    folder = None if isinstance(adapter, Mapping) else Path(adapter)
+    asked = _checked(adapter) if isinstance(adapter, Mapping) else _folder_settings(Path(adapter))
+    if more := [name for name in asked if name not in OWN]:
+        return _peft_model(model, asked, rng, folder, f"{more[0]} of an adapter")
+    if _thin_conv(model) or getattr(model, "is_loaded_in_4bit", False):
+        return _peft_model(model, asked, rng, folder, f"an adapter of {type(model).__name__}")
+    try:
+        settings = LoraSettings(**asked)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"adapter: {error}") from None
+    add_lora(model, settings, torch_generator(rng))
+    if folder is not None:
+        _load(model, folder)
+    return model
+
+
+@torch.no_grad()
+def _load(model: nn.Module, folder: Path) -> None:
+    """Puts the folder's numbers into the adapter, all of them and no others."""
+    held = _folder_weights(folder)
+    below = {f"{PREFIX}{name}": weight for name, weight in model.named_parameters() if ".base_layer." in name}
+    for name in held.keys() & below.keys():  # peft writes the output layer's own weights too, where that has an adapter
+        if not torch.equal(held.pop(name), below[name]):
+            raise ValueError(f"adapter: {str(folder)!r} was trained beside another {name.removeprefix(PREFIX)[:80]}")
+    _check_fit(folder, held, adapter_weights(model))
+    for name, weight in adapter_weights(model).items():
+        weight.copy_(held[name])
+
+
+def _thin_conv(model: nn.Module) -> bool:
+    """Whether the model has transformers' Conv1D layers, as GPT-2 does, whose matrices lie the other way round."""
+    return any(type(module).__name__ == "Conv1D" for module in model.modules())
+
+
+def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The adapter's own numbers, by their names in peft's files; the tensors themselves."""
+    return {
+        f"{PREFIX}{name}.{part}": weight
+        for name, layer in lora_layers(model) for part, weight in layer.named_parameters() if not part.startswith("base_layer.")
+    }  # fmt: skip
+
+
+def save_adapter(model: nn.Module, folder: Path, base: str | None) -> None:
+    """Writes the adapter in peft's format.
+
+    Args:
+        model: with the book's adapters.
+        folder: exists.
+        base: the folder of the model below, which the file names.
+    """
+    from safetensors.torch import save_file
+
+    settings = next(layer.settings for _, layer in lora_layers(model))
+    facts = dataclasses.asdict(settings) | {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "bias": "none"}
+    (folder / CONFIG).write_text(json.dumps(facts | {"inference_mode": True}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    weights = {name: weight.detach().cpu().contiguous() for name, weight in adapter_weights(model).items()}
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _checked(settings: Mapping[str, object]) -> dict[str, Any]:
+    """The settings of an adapter; those that ask for nothing are left out."""
+    for name in settings:
+        if name not in OWN + PEFT_ONLY:
+            hint = did_you_mean(name, OWN + PEFT_ONLY)
+            raise ValueError(f"adapter: {name!r} is no setting of an adapter here{hint} (they are: {', '.join(OWN + PEFT_ONLY)})")
+    return {name: value for name, value in settings.items() if not _asks_nothing(name, value)}
+
+
+def _asks_nothing(name: str, value: object) -> bool:
+    return value is None or value in ({}, []) or value == DEFAULTS.get(name)
+
+
+def _folder_settings(folder: Path) -> dict[str, Any]:
+    """What adapter_config.json asks for. Raises ValueError where that is not a LoRA whose whole effect is in its weights."""
+    try:
+        written = read_json(folder / CONFIG)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"adapter: {str(folder)!r} must be a folder with a readable {CONFIG}") from error
+    if not isinstance(written, dict) or written.get("peft_type") != "LORA":
+        raise ValueError(f"adapter: {str(folder)!r} must hold an adapter of peft_type LORA")
+    if written.get("init_lora_weights") not in (None, True, False, "gaussian"):
+        raise ValueError(f"adapter: {str(folder)!r} changes the model's own weights (init_lora_weights), which is not supported")
+    for name, value in written.items():
+        if name not in OWN + PEFT_ONLY + NEUTRAL and not _asks_nothing(name, value):
+            raise ValueError(f"adapter: {str(folder)!r} asks for {name[:60]} in its {CONFIG}, which is not supported")
+    return _checked({name: value for name, value in written.items() if name in OWN + PEFT_ONLY})
+
+
+def _folder_weights(folder: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    file = folder / WEIGHTS
+    if not file.is_file():
+        raise ValueError(f"adapter: {str(folder)!r} has no file named {file.name}")
+    try:
+        weights = load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"adapter: {str(folder)!r} has a damaged file {file.name} ({str(error)[:80]})") from error
+    if not all(weight.isfinite().all() for weight in weights.values()):
+        raise ValueError(f"adapter: {str(folder)!r} has weights that are NaN or infinite")
+    return weights
+
+
+def _check_fit(folder: Path, held: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> None:
+    """Raises ValueError unless the folder's weights are those of the adapter, all of them and no others."""
+    odd = sorted(name for name in held.keys() | needed.keys() if not _same_shape(held.get(name), needed.get(name)))
+    if odd:
+        more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        raise ValueError(f"adapter: {str(folder)!r} does not fit the model: {odd[0][:120]}{more}")
+
+
+def _same_shape(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is not None and other is not None and one.shape == other.shape
+
+
+def _peft_model(model: PreTrainedModel, asked: dict[str, Any], rng: np.random.Generator, folder: Path | None, what: str) -> Any:
+    """The model in a `PeftModel`."""
+    try:
+        import peft
+    except ImportError:
+        raise ValueError(f"{what} needs peft; install rlbook[lora]") from None
+    with seeded(rng), warnings.catch_warnings():
+        warnings.simplefilter("ignore")                      # peft reads a property that transformers has renamed
+        try:
+            settings: Any = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"} | asked
+            adapted: Any = peft.get_peft_model(model, peft.LoraConfig(**settings))
+        except (ValueError, TypeError, KeyError, RuntimeError) as error:
+            raise ValueError(f"adapter: {' '.join(str(error).split())[:300]}") from error
+    if folder is not None:
+        weights = _folder_weights(folder)
+        _check_fit(folder, weights, peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        peft.set_peft_model_state_dict(adapted, weights)
+    return adapted.eval()
+
+
+def trains_adapters_alone(model: nn.Module) -> bool:
+    """Whether `model` trains nothing but its adapters, the book's or peft's, so that without them it is what it was before."""
+    if not (is_peft(model) or any(lora_layers(model))):
+        return False
+    with adapters_off(model):
+        own = {id(weight) for weight in adapter_weights(model).values()}
+        return not any(parameter.requires_grad and id(parameter) not in own for parameter in model.parameters())
+
+
+def is_peft(model: nn.Module) -> bool:
+    """Whether it is a `PeftModel`."""
+    return hasattr(model, "disable_adapter") and hasattr(model, "peft_config")
+
+
+@contextmanager
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """Inside, the model's adapters change nothing. Which parameters are trained is the same before and after."""
+    layers = [(layer, layer.enabled) for _, layer in lora_layers(model)]
+    trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()] if is_peft(model) else []
+    with ExitStack() as stack:
+        try:
+            for layer, _ in layers:
+                layer.enabled = False
+            if is_peft(model):
+                stack.enter_context(cast("PeftModel", model).disable_adapter())
+            yield
+        finally:
+            stack.close()
+            for layer, enabled in layers:
+                layer.enabled = enabled
+            for parameter, was_trained in trained:           # peft would train every adapter from here on
+                parameter.requires_grad_(was_trained)
+
+
+class DecoderWithoutAdapters:
+    """A decoder of the model with its adapters off."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        with adapters_off(model):
+            self.decoder = causal_lm.decoder(cast("PreTrainedModel", model))
+
+    def prefill(self, rows: Rows, new_tokens: int) -> Tensor:
+        with adapters_off(self.model):
+            return self.decoder.prefill(rows, new_tokens)
+
+    def step(self, token: Tensor) -> Tensor:
+        with adapters_off(self.model):
+            return self.decoder.step(token)
+
+    def state_dict(self) -> State:
+        return self.decoder.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        self.decoder.load_state_dict(state)

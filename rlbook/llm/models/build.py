@@ -1,0 +1,68 @@
+"""The language model behind a token environment: as a policy, and as a reward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from rlbook.llm.environments.token_rows import NEW
+from rlbook.llm.models.adapters import with_adapter
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.model_folder import has_weights
+from rlbook.llm.models.quantization import four_bit_model
+from rlbook.llm.models.reward_head import CompletionReward
+from rlbook.llm.models.starting import starting_model
+from rlbook.networks.build import PolicySettings, choose_trained, in_numbers
+from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
+
+
+def language_model_policy(
+    env: VectorEnv, rng: np.random.Generator, settings: PolicySettings, spec: ModelSpec
+) -> LanguageModelPolicy:
+    """A policy with the model of `language_model`; its critic is a copy of the trunk, trained where the model is, with a head."""
+    policy = LanguageModelPolicy(
+        language_model(env, rng, spec), critic=settings.critic, temperature=settings.temperature
+    )
+    asked: Any = env.unwrapped
+    policy.rebuilt = spec.trained != "all"
+    policy.named = asked.model not in (None, NEW) and has_weights(asked.model)
+    return policy
+
+
+def completion_reward(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) -> CompletionReward:
+    """A reward network on the trunk of the same model."""
+    network = CompletionReward(language_model(env, rng, spec))
+    network.rebuilt = spec.trained != "all"
+    return network
+
+
+def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) -> Any:
+    """The causal language model that a spec describes, for a token environment; a `transformers` model, or peft's around one.
+
+    The environment's argument `model` is no more than a name: its tokenizer makes the ids that the environment shows, and
+    the weights of the same folder are loaded here. Without a name, the built-in model for its task.
+
+    Raises:
+        ValueError: the folder, the sizes or the adapter cannot be used, or another model's ids are shown.
+    """
+    asked: Any = env.unwrapped
+    if spec.folder is not None and spec.folder != str(asked.model):
+        raise ValueError(
+            f"the environment shows the ids of {asked.model or 'the built-in model'}, and the model is {spec.folder!r};"
+            " name the folder to the environment too"
+        )
+    if spec.config is not None and asked.model is not None:
+        raise ValueError(f"a model has a folder or a config, and both were given: {asked.model!r} and {dict(spec.config)}")
+    if spec.dtype == FOUR_BIT:
+        if asked.model in (None, NEW):
+            raise ValueError("dtype 4bit is for the model of a folder, and none was named")
+        model = four_bit_model(asked.model)
+    else:
+        model = starting_model(asked.rules.task, asked.model, rng, spec.config)
+        in_numbers(model, spec.dtype)
+    if spec.adapter is not None:
+        model = with_adapter(model, spec.adapter, rng)
+    choose_trained(model, spec.trained, model.get_output_embeddings().parameters())
+    return model

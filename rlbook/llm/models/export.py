@@ -1,0 +1,130 @@
+"""A trained language model as files that transformers and peft load: a policy, its adapter alone, or a reward model."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from rlbook.errors import RequestError
+from rlbook.llm.environments.token_rows import NEW
+from rlbook.llm.models.adapters import is_peft, save_adapter, trains_adapters_alone
+from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.models.lora import lora_layers, merge_lora, remove_lora
+from rlbook.llm.models.model_folder import has_weights
+from rlbook.llm.models.reward_head import CompletionReward
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
+from rlbook.networks.policy import module_device
+
+
+def export_language_model(network: nn.Module, env: Any, folder: Path, home: Path, *, merge: bool) -> dict[str, Any]:
+    """Writes the model with its tokenizer, chat template and generation config.
+
+    Args:
+        network: a `LanguageModelPolicy` or a `CompletionReward`; changed, and of no use afterwards.
+        env: the token environment that it was trained in.
+        folder: an empty one.
+        home: what that will be called.
+        merge: add the adapter to the model for good.
+
+    Returns:
+        What was written: `kind`, `parameters`, and the folder of an adapter's `base`.
+
+    Raises:
+        RequestError: there is no such form of it.
+    """
+    tokenizer, named = _tokenizer(env)
+    model: Any = network.model if isinstance(network, LanguageModelPolicy) else network.score.trunk  # type: ignore[union-attr]
+    adapted = is_peft(model) or any(lora_layers(model))
+    if merge and not adapted:
+        raise RequestError("--merge adds an adapter to the model, and this run trained none; leave it out")
+    if isinstance(network, CompletionReward):
+        if adapted and not merge:
+            raise RequestError("a reward model is exported whole: give --merge, which adds its adapter to the model")
+        written: Any = _classifier(network, tokenizer)
+        facts = {"kind": "reward model"}
+    elif adapted and not merge:
+        unchanged = named is not None and trains_adapters_alone(model)
+        base = str(Path(str(named)).resolve()) if unchanged else str((home / "base").absolute())
+        facts = {"kind": "adapter", "base": base, "parameters": _count(p for p in model.parameters() if p.requires_grad)}
+        below = _write_adapter(model, folder, base)
+        if not unchanged:
+            _write(below, tokenizer, env, folder / "base")
+        tokenizer.save_pretrained(folder)
+        return facts
+    else:
+        written = model.merge_and_unload() if is_peft(model) else model
+        merge_lora(written)
+        facts = {"kind": "model"}
+    _write(written, tokenizer, env, folder)
+    return facts | {"parameters": _count(written.parameters())}
+
+
+def _count(parameters: Any) -> int:
+    return sum(parameter.numel() for parameter in parameters)
+
+
+def _tokenizer(env: Any) -> tuple[Any, str | None]:
+    """The environment's tokenizer, and the folder whose model it has, where that holds weights."""
+    model = None if env.model in (None, NEW) else str(env.model)
+    if model is None:
+        return character_tokenizer(env.rules.task.characters, env.rules.task.words), None
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
+    return tokenizer, model if has_weights(model) else None
+
+
+def _write_adapter(model: Any, folder: Path, base: str) -> Any:
+    """Writes peft's two files; returns the model without the adapter."""
+    if is_peft(model):
+        model.peft_config["default"].base_model_name_or_path = base
+        model.save_pretrained(str(folder), save_embedding_layers=False)
+        return model.unload()
+    save_adapter(model, folder, base)
+    remove_lora(model)
+    return model
+
+
+def _write(model: Any, tokenizer: Any, env: Any, folder: Path) -> None:
+    """A Hugging Face folder. A model without a generation config of its own writes what the environment evaluates: the likeliest tokens."""
+    settings = getattr(model, "generation_config", None)
+    if settings is not None and env.model in (None, NEW):
+        settings.max_new_tokens, settings.do_sample = env.rules.max_new_tokens, False
+    model.save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+
+
+def _classifier(network: CompletionReward, tokenizer: Any) -> Any:
+    """transformers' model of one label, which reads the last token that is no padding."""
+    from transformers import AutoModelForSequenceClassification
+
+    trunk: Any = network.score.trunk
+    merge_lora(trunk)
+    config = copy.deepcopy(trunk.config)
+    config.num_labels = 1
+    config.pad_token_id = _padding(tokenizer)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            made: Any = AutoModelForSequenceClassification.from_config(config, dtype=next(trunk.parameters()).dtype)
+        made.base_model.load_state_dict(trunk.state_dict())
+        with torch.no_grad():
+            made.score.weight.copy_(network.score.weight)
+    except (ValueError, RuntimeError, AttributeError, KeyError) as error:
+        what = f"transformers has no sequence classifier of {type(trunk).__name__} with one label and no bias"
+        raise RequestError(f"{what} ({str(error)[:150]})") from None
+    return made.to(module_device(trunk)).eval()
+
+
+def _padding(tokenizer: Any) -> int | None:
+    """A padding token that is no end of a text: the tokenizer's, or the one for unknown text; None where there is neither."""
+    ends = (tokenizer.eos_token_id, tokenizer.bos_token_id)
+    for name in ("pad_token", "unk_token"):
+        found = getattr(tokenizer, f"{name}_id")
+        if found is not None and found not in ends:
+            tokenizer.pad_token = getattr(tokenizer, name)
+            return found
+    return None

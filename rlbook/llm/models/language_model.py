@@ -1,0 +1,234 @@
+"""A causal language model as a policy: the state is the text so far, the action the next token, the KV cache its memory."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from rlbook.data.rollout import Batch, Rollout
+from rlbook.llm.generation.kv_cache import ActingState
+from rlbook.llm.generation.prompt_rows import Rows, rows_of
+from rlbook.llm.models import causal_lm
+from rlbook.llm.models.adapters import DecoderWithoutAdapters, adapters_off, trains_adapters_alone
+from rlbook.llm.models.causal_lm import LanguageModel
+from rlbook.llm.models.packing import check_packable, packed, packed_logits
+from rlbook.networks.distributions import Categorical, mode_categorical, sample_categorical
+from rlbook.networks.policy import Policy, Unit, as_array, full_precision
+from rlbook.networks.reward_network import members_of
+
+NO_MASKS = "a language model keeps to no action mask, and the environment shows one"
+
+
+class LanguageModelPolicy(Policy):
+    """π(token|text) by a Hugging Face causal LM, and V(text) by a network of its own.
+
+    Observations are those of `rlbook.llm.environments.token_env`: tokens [N, L], padded to the right, and length [N]. A batch's row is an
+    episode: obs holds the prompts, action [B, T] the completions, mask the tokens written before the end (EOS included).
+
+    Args:
+        model: the language model; dropout is switched off.
+        critic: whether there is a V: a copy of the model's trunk, with a linear head that starts at 0.
+        temperature: divides the logits, when acting and when evaluating.
+    """
+
+    rollout = "episodes"
+    unit = "episode"
+    stores = "first"
+    idle = dict.fromkeys(
+        ("hidden_sizes", "orthogonal_init", "normalize_observation"), "the policy is a language model, whose layers are given"
+    ) | {
+        "separate_networks": "a language model's critic is always a network of its own",
+        "rollout_steps": "a language model collects one episode in each environment",
+    }
+
+    def __init__(self, model: LanguageModel, *, critic: bool = False, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.model = model.eval()
+        self.critic = Critic(model) if critic else None
+        self.temperature = temperature
+
+    def train(self, mode: bool = True) -> LanguageModelPolicy:
+        """Does nothing: there is no dropout to switch on, here least of all (old and new log-probabilities must agree)."""
+        return self
+
+    def initial_state(self) -> ActingState:
+        return ActingState(self.model)
+
+    def decoder(self) -> causal_lm.Decoder:
+        """What computes next-token logits column by column, on the weights as they are now."""
+        return causal_lm.decoder(self.model)
+
+    def act(
+        self, obs: dict[str, np.ndarray], rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if action_mask is not None:
+            raise ValueError(NO_MASKS)
+        state = self.initial_state() if state is None else state
+        return self.draw(state.logits(obs["tokens"], obs["length"]), rng)
+
+    def draw(self, logits: Tensor, rng: np.random.Generator | None) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens [N] and their log-probabilities [N] from logits [N, V]; one uniform a row, or the mode where `rng` is None."""
+        scaled = as_array(logits) if self.temperature == 1.0 else as_array(logits) / self.temperature
+        return mode_categorical(scaled) if rng is None else sample_categorical(scaled, rng.random(len(scaled)))
+
+    def distribution(self, obs: dict[str, Tensor]) -> Categorical:
+        """π(·|text) of the next token, for texts as in the observations."""
+        rows = rows_of(obs["tokens"], obs["length"], obs["tokens"][:, :0])
+        return self._distribution(causal_lm.logits(self.model, rows)[:, -1])
+
+    def _distribution(self, logits: Tensor) -> Categorical:
+        return Categorical(full_precision(logits) / self.temperature)
+
+    def distributions(self, batch: Batch) -> Categorical:
+        with sdpa_kernel(SDPBackend.MATH):                   # torch's other attentions cannot be differentiated twice
+            return self._distribution(causal_lm.logits(self.model, _states(batch)))
+
+    def value_parameters(self) -> list[nn.Parameter]:
+        return [] if self.critic is None else list(self.critic.parameters())
+
+    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
+        if unit == "step":
+            raise ValueError("unit must be 'episode' for a language model, got 'step'")
+        prompts = {name: rollout.moved(np.asarray(rollout.steps[0].obs[name])) for name in ("tokens", "length")}
+        action, log_prob, mask = (x.T.contiguous() for x in (rollout.tensor("action"), rollout.log_prob(), rollout.tensor("valid")))
+        return Batch(obs=prompts, action=action, log_prob=log_prob, mask=mask)
+
+    def evaluate(
+        self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        if self.packing is not None and self.critic is None:
+            return self._evaluate_packed(batch, self.packing, entropy, entropy_gradient)
+        rows = _states(batch)
+        distribution = self._distribution(causal_lm.logits(self.model, rows))
+        value = None if self.critic is None else self.critic(rows)
+        return distribution.log_prob(_completions(batch)), self.entropy_of(distribution, entropy_gradient) if entropy else None, value
+
+    def _evaluate_packed(self, batch: Batch, width: int, entropy: bool, gradient: bool) -> tuple[Tensor, Tensor | None, None]:
+        """The same without a critic, and 0 outside the mask."""
+        check_packable(self.model, width)
+        distribution = self._distribution(packed_logits(self.model, packed(batch, width)))
+        found = [distribution.log_prob(batch.action[batch.mask]), *([self.entropy_of(distribution, gradient)] if entropy else [])]
+        laid = [torch.zeros(batch.mask.shape, dtype=x.dtype, device=x.device).masked_scatter(batch.mask, x) for x in found]
+        return laid[0], laid[1] if entropy else None, None
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Next-token logits before temperature [B, T, V], with gradients."""
+        return causal_lm.logits(self.model, _states(batch))
+
+    @torch.inference_mode()
+    def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        assert self.critic is not None
+        batch = self.batch(rollout)
+        rows = rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch))
+        value = self.critic(rows).T.clone()                                          # [T + 1, N]
+        return value[:-1], value[1:]
+
+    @torch.inference_mode()
+    def value(self, obs: dict[str, Tensor]) -> Tensor:
+        """V(text) in reward units: [N]."""
+        assert self.critic is not None
+        return self.critic(rows_of(obs["tokens"], obs["length"], obs["tokens"][:, :0]))[:, 0]
+
+    def start_from(self, other: Policy) -> None:
+        super().start_from(other)
+        if self.critic is not None and not other.value_parameters():
+            self.critic.trunk.load_state_dict(_trunk(self.model).state_dict())
+
+    def start_critic(self, reward: nn.Module) -> None:
+        scores = getattr(members_of(reward)[0], "score", None)
+        assert self.critic is not None and isinstance(scores, Critic)
+        try:
+            self.critic.load_state_dict(scores.state_dict())
+        except RuntimeError:
+            raise ValueError("critic_start must be 'policy' here, got 'reward_model': its language model has other layers") from None
+
+    def reference(self) -> LanguageModelPolicy:
+        """What a KL penalty holds this policy to, without a critic.
+
+        Where peft's adapters are all that is trained, it is the model without them, on the same weights; else a copy of the weights.
+        """
+        return WithoutAdapters(self) if trains_adapters_alone(self.model) else self.frozen_copy()
+
+    def frozen_copy(self) -> LanguageModelPolicy:
+        """A policy of the same weights, never trained, without the critic."""
+        reference = LanguageModelPolicy(copy.deepcopy(self.model), temperature=self.temperature)
+        reference.requires_grad_(False)
+        return reference
+
+
+class WithoutAdapters(LanguageModelPolicy):
+    """The language model of another policy with its adapters off. It has no weights of its own, so a checkpoint holds none of it."""
+
+    def __init__(self, policy: LanguageModelPolicy) -> None:
+        Policy.__init__(self)
+        self.shared = (policy.model,)                        # in a tuple, so that it is no part of this module
+        self.critic, self.temperature = None, policy.temperature
+
+    @property
+    def model(self) -> Any:
+        """The model of the other policy, adapters and all."""
+        return self.shared[0]
+
+    def decoder(self) -> causal_lm.Decoder:
+        return DecoderWithoutAdapters(self.model)
+
+    def act(
+        self, obs: dict[str, np.ndarray], rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        with adapters_off(self.model):
+            return super().act(obs, rng, state, action_mask)
+
+    def distribution(self, obs: dict[str, Tensor]) -> Categorical:
+        with adapters_off(self.model):
+            return super().distribution(obs)
+
+    def distributions(self, batch: Batch) -> Categorical:
+        with adapters_off(self.model):
+            return super().distributions(batch)
+
+    def evaluate(
+        self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        with adapters_off(self.model):
+            return super().evaluate(batch, entropy=entropy, entropy_gradient=entropy_gradient)
+
+    def logits(self, batch: Batch) -> Tensor:
+        with adapters_off(self.model):
+            return super().logits(batch)
+
+
+def _completions(batch: Batch) -> Tensor:
+    """The actions [B, T]; what stands behind an ending is of no use, and a valid id takes its place."""
+    return batch.action.where(batch.real, 0)
+
+
+def _states(batch: Batch) -> Rows:
+    """The texts in which the T actions were taken: T - 1 tokens lie behind the prompt."""
+    return rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch)[:, :-1])
+
+
+def _trunk(model: LanguageModel) -> Any:
+    """The model below its output layer; that of the model inside, where peft has put adapters into one."""
+    below: Any = getattr(model, "get_base_model", lambda: model)()
+    return below.base_model
+
+
+class Critic(nn.Module):
+    """V(text): a copy of a language model's trunk with a linear head, 0 everywhere at first."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.trunk = copy.deepcopy(_trunk(model))
+        self.weight = nn.Parameter(torch.zeros(1, model.config.get_text_config().hidden_size))
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, rows: Rows) -> Tensor:
+        """[B, T + 1], in reward units, with gradients."""
+        hidden = causal_lm.hidden_states(self.trunk, rows)
+        return F.linear(hidden.to(self.weight.dtype), self.weight, self.bias).squeeze(-1)

@@ -1,0 +1,193 @@
+"""A local Hugging Face folder, looked at before transformers is: no code, no pickle, no download, no file outside it.
+
+A folder may come from a stranger. `folder_settings` reads its config.json, `check_folder` compares what that says with
+the headers of the weight files, and only then does `rlbook.llm.models.sources.folder_model` load anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+MAX_JSON = 64 * 2**20                                 # bytes of config.json, of an index
+CONTENT = (".json", ".safetensors", ".txt", ".model", ".jinja")  # of a model and its tokenizer; a README may change
+ATTENTION = (None, "eager", "sdpa")                   # what transformers brings along
+LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+MOST_LAYERS = 1_000                                   # of a model without weights
+WEIGHT_FILES = (
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".npz", ".pkl", ".pickle", ".tflite",
+)  # fmt: skip
+BUFFER_LIMIT = 2**28                                  # numbers in a model's buffers, such as GPT-2's causal mask
+
+
+class FolderError(ValueError):
+    """A folder that is no causal LM to be loaded; one sentence says why."""
+
+
+def folder_settings(folder: str | Path) -> dict[str, Any]:
+    """`config.json` of a local model folder.
+
+    Raises:
+        FolderError: no such folder, or no readable `config.json` in it. A hub name is never looked up.
+    """
+    try:
+        settings = read_json(Path(folder) / "config.json")
+    except (OSError, ValueError, RecursionError) as error:
+        wanted = "must be a local Hugging Face causal LM folder with a readable config.json"
+        raise FolderError(f"model: {str(folder)!r} {wanted}") from error
+    if not isinstance(settings, dict):
+        raise FolderError(f"model: config.json in {str(folder)!r} must hold a JSON object")
+    return settings
+
+
+def has_weights(folder: str | Path) -> bool:
+    """Whether any file of the folder looks like weights, in whatever format; one with config.json alone has none."""
+    return any(path.suffix in WEIGHT_FILES or path.name.endswith(".index.json") for path in Path(folder).iterdir())
+
+
+def check_folder(folder: str | Path) -> None:
+    """Raises FolderError unless the folder is a whole causal LM in safetensors files of its own."""
+    settings = folder_settings(folder)
+    if (Path(folder) / "adapter_config.json").exists():
+        _refuse(folder, "holds an adapter of another model; name that model, and the adapter as ModelSpec(folder=..., adapter=...)")
+    check_settings(folder, settings)
+    shapes = weight_shapes(Path(folder))
+    for name, value in _entries(settings):
+        if name in LAYERS and not (type(value) is int and 1 <= value <= len(shapes)):
+            _refuse(folder, f"has {name} {str(value)[:40]} in its config.json and {len(shapes)} weights in its files")
+    _check_size(folder, shapes)
+
+
+def check_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
+    """Raises FolderError where a config.json asks for what is not here; `folder` is what the sentence calls it."""
+    for entry in ("transformers_weights", "quantization_config"):
+        if entry in settings:
+            _refuse(folder, f"has {entry!r} in its config.json, which is not supported")
+    for name, value in _entries(settings):
+        if "attn_implementation" in name and value not in ATTENTION:
+            allowed = "'eager' and 'sdpa' are there, and none is downloaded"
+            _refuse(folder, f"asks for the attention implementation {str(value)[:80]!r}; {allowed}")
+
+
+def check_new(folder: str | Path, settings: Mapping[str, Any]) -> None:
+    """Raises FolderError unless a model without weights could be made from a config.json."""
+    check_settings(folder, settings)
+    for name, value in _entries(settings):
+        if name in LAYERS and not (type(value) is int and 1 <= value <= MOST_LAYERS):
+            _refuse(folder, f"has {name} {str(value)[:40]} in its config.json; without weights, 1 to {MOST_LAYERS:,} are allowed")
+
+
+def folder_digest(folder: str | Path) -> str:
+    """The sha256 of what makes the model and its tokens: the weights, the settings and the tokenizer's files, each with its name.
+
+    Raises:
+        FolderError: a file cannot be read.
+    """
+    hashed = hashlib.sha256()
+    try:
+        for path in sorted(path for path in Path(folder).iterdir() if path.suffix in CONTENT and path.is_file()):
+            with path.open("rb") as file:
+                hashed.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+    except OSError as error:
+        _refuse(folder, f"cannot be read ({error.strerror})")
+    return hashed.hexdigest()
+
+
+def check_loaded(folder: str | Path, info: dict[str, Any]) -> None:
+    """Raises FolderError where weights were missing, left over or of another shape; `info` is transformers' loading info."""
+    complaints = {
+        "missing_keys": "lacks the weight", "mismatched_keys": "has another shape of the weight",
+        "unexpected_keys": "has a weight that its config.json has no place for,", "error_msgs": "could not be loaded:",
+    }  # fmt: skip
+    for kind, complaint in complaints.items():
+        names = sorted(str(item[0] if isinstance(item, tuple) else item) for item in info[kind])
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            _refuse(folder, f"{complaint} {names[0][:80]}{more}")
+
+
+def _check_size(folder: str | Path, shapes: dict[str, list[int]]) -> None:
+    """The model that config.json describes is no larger than its files."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    needed, beside = described_size(config)
+    held = sum(math.prod(shape) for shape in shapes.values())
+    if needed > held:
+        _refuse(folder, f"describes a model of {needed:,} weights, and its files hold {held:,}")
+    if beside > BUFFER_LIMIT:
+        _refuse(folder, "describes a model with more than 2^28 numbers beside its weights")
+
+
+def described_size(config: PreTrainedConfig) -> tuple[int, int]:
+    """How many weights and how many other numbers the model of a `transformers` config has; it is built without memory to find out."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    return sum(weight.numel() for weight in model.parameters()), sum(buffer.numel() for buffer in model.buffers())
+
+
+def weight_shapes(folder: Path) -> dict[str, list[int]]:
+    """Weight → shape, from the headers of the safetensors files."""
+    from safetensors import SafetensorError, safe_open
+
+    shapes: dict[str, list[int]] = {}
+    for path in weight_files(folder):
+        try:
+            with safe_open(path, "np") as weights:
+                shapes |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            _refuse(folder, f"has a damaged file {path.name} ({str(error)[:80]})")
+    return shapes
+
+
+def weight_files(folder: Path) -> Iterator[Path]:
+    """The files with weights. An index names safetensors files beside it, and nothing else."""
+    if not (folder / INDEX).is_file() or (folder / WEIGHTS).is_file():
+        if not (folder / WEIGHTS).is_file():
+            _refuse(folder, f"has no file named {WEIGHTS}")
+        yield folder / WEIGHTS
+        return
+    try:
+        names = set(read_json(folder / INDEX)["weight_map"].values())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        _refuse(folder, f"has a damaged {INDEX}")
+    for name in sorted(map(str, names)):
+        if not name.endswith(".safetensors") or Path(name).name != name:
+            _refuse(folder, f"names {name[:80]!r} in its {INDEX}, which is no safetensors file of the folder")
+        if not (folder / name).is_file():
+            _refuse(folder, f"has no file named {name[:80]}")
+        yield folder / name
+
+
+def _entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every name and value, those of nested settings included."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _entries(value)
+        yield name, value
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. A Hugging Face cache is made of links, so they are followed, to regular files."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_JSON:
+            raise ValueError(f"{path} is not a regular file of at most {MAX_JSON} bytes")
+        return json.loads(file.read(MAX_JSON))
+
+
+def _refuse(folder: str | Path, reason: str) -> NoReturn:
+    raise FolderError(f"model: {str(folder)!r} {reason}") from None

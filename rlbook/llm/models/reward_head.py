@@ -1,0 +1,50 @@
+"""A reward for a finished text: a language model's trunk, with a number in place of the next token."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlbook.data.rollout import Batch
+from rlbook.llm.generation.prompt_rows import rows_of
+from rlbook.llm.models.causal_lm import LanguageModel
+from rlbook.llm.models.language_model import Critic
+from rlbook.networks.reward_network import RewardNetwork
+
+
+class CompletionReward(RewardNetwork):
+    """The score of prompt and completion, read behind the last token; every other step has the reward 0.
+
+    Observations and batches are as in `LanguageModelPolicy`.
+
+    Source: Stiennon et al. 2020, arXiv:2009.01325, section 3.4.
+    """
+
+    at_the_end = True
+    idle = {
+        "hidden_sizes": "the network is a language model, whose layers are given",
+        "walks": "texts are compared with right answers, and nobody walks",
+    }
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.score = Critic(model.eval())
+        del self.score.bias                  # only differences count: it stays 0 and is not trained, as in transformers' reward models
+        self.score.register_buffer("bias", torch.zeros(1))
+
+    def rewards(self, batch: Batch) -> Tensor:
+        completion = batch.action.where(batch.real, 0)
+        score = self.score(rows_of(batch.obs["tokens"], batch.obs["length"], completion))[:, 1:]    # [B, T], behind each token
+        return score.where(_last(batch.mask), 0.0)
+
+    def step_rewards(self, obs: dict[str, Tensor], action: Tensor, next_obs: dict[str, Tensor], over: Tensor) -> Tensor:
+        reward = torch.zeros(len(over), device=over.device)
+        if over.any():
+            tokens = next_obs["tokens"][over]
+            reward[over] = self.score(rows_of(tokens, next_obs["length"][over], tokens[:, :0]))[:, 0]
+        return reward
+
+
+def _last(mask: Tensor) -> Tensor:
+    """The last step of each episode: bool [B, T] → bool [B, T]."""
+    return mask & ~torch.nn.functional.pad(mask[:, 1:], (0, 1))

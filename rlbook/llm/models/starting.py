@@ -1,0 +1,69 @@
+"""The language model that a run on a token environment starts from: the small built-in one, or a Hugging Face folder.
+
+From random weights no completion is ever right, and a reward of 0 teaches nothing. So the built-in model has been taught about half of each
+built-in task before, and the weights ship with the package (`weights/TASK.safetensors`, 16-bit floats): 0.1 M parameters, the same on every
+machine. `rlbook.book.experiments.starting_weights` makes them: behaviour cloning of the right answers, from new weights, stopped early.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load
+
+from rlbook.errors import RequestError
+from rlbook.llm.environments.token_rows import NEW
+from rlbook.llm.models.sources import folder_model, sized_model, small_llama
+from rlbook.llm.tasks.task import Task
+from rlbook.llm.tokenizers.tokenizer import character_codec
+from rlbook.seeding import torch_generator
+
+WEIGHTS = Path(__file__).parent / "weights"
+DIGESTS = {
+    "addition": "dea455117ee09c7afae52e210944dddc440a1c1b80ae1eec8c7455273175c1f1",
+    "reverse": "43e86d3510f3f337074b5a21b7a8fcb5a4e32ad601b63439ab1e714f9ea93a96",
+}
+"""Task → sha256 of its file of weights."""
+
+
+def starting_model(
+    task: Task, model: str | None, rng: np.random.Generator, config: Mapping[str, object] | None = None
+) -> Any:
+    """A `transformers` causal language model in float32.
+
+    Args:
+        task: what it is to write answers for.
+        model: a local Hugging Face folder; None for the small built-in model with the weights of this task, or with weights of `rng`'s
+            where the task has none; "new" for weights of `rng`'s in any case.
+        rng: draws new weights, those of a folder without weights among them.
+        config: instead of `model`, the sizes of a new one; see `rlbook.llm.models.sources.sized_model`.
+
+    Raises:
+        ValueError: the folder holds no model that can be loaded.
+        RequestError: the weights in the package are damaged.
+    """
+    if model is not None and model != NEW:
+        return folder_model(model, rng)
+    codec = character_codec(task.characters, task.words)
+    if config is not None:
+        return sized_model(config, codec, rng)
+    small = small_llama(torch_generator(rng), vocabulary_size=codec.vocabulary_size)
+    if model is None and task.name in DIGESTS:
+        small.load_state_dict(load(taught_weights(task.name)))
+    return small
+
+
+def taught_weights(task: str) -> bytes:
+    """The bytes of a task's weights. Raises RequestError where they are not those that were shipped."""
+    path = WEIGHTS / f"{task}.safetensors"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read ({(error.strerror or str(error)).lower()}); install rlbook again") from None
+    if hashlib.sha256(data).hexdigest() != DIGESTS[task]:
+        raise RequestError(f"{path} has been changed: its sha256 is not the one that rlbook was released with; install rlbook again")
+    return data

@@ -1,0 +1,271 @@
+"""Several rewards, named and weighted, as one.
+
+    R = Σ_k w_k r_k     over the rewards that apply
+
+One that does not apply to a completion (None) adds nothing. Where none applies, R is 0: in a group of which no completion is judged all
+returns are equal, and so their advantages are 0.
+
+Source: the sum is TRL's (`GRPOTrainer`, `scale_rewards` "group" and "batch"). Difference: TRL leaves a completion that no reward judges out
+of its group's mean; here it counts as 0, which differs where the others of its group are judged.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbook.checks import Kind, at_least, boolean, check, did_you_mean, finite, non_negative, one_of, optional, positive, positive_int
+from rlbook.interaction.guards import BadAnswer
+from rlbook.llm.rewards.answers import boxed, is_number, numeric, tagged
+from rlbook.llm.rewards.code import code
+from rlbook.llm.rewards.completion import Completion
+from rlbook.llm.rewards.formats import form, language, tags, think
+from rlbook.llm.rewards.lengths import length, overlong, repetition
+from rlbook.llm.rewards.shots import coherence, diversity, downstream
+from rlbook.llm.rewards.trl_and_verl import DIALECTS, imported, trl_reward, verl_reward
+from rlbook.llm.rewards.verifiers import correct, edit, exact, judged, prefix
+
+REWARDS: dict[str, Callable[..., Any]] = {
+    "exact": exact, "correct": correct, "prefix": prefix, "edit": edit, "numeric": numeric, "boxed": boxed, "answer": tagged, "code": code,
+    "number": is_number, "format": form, "tags": tags, "think": think, "language": language, "length": length, "overlong": overlong,
+    "repetition": repetition,
+    "judged": judged, "coherence": coherence, "diversity": diversity, "downstream": downstream,
+}  # fmt: skip
+"""Name → a `Reward` or a `BatchedReward`; its keyword arguments are its options."""
+NEED_AN_ANSWER = (correct, exact, prefix, edit, numeric, boxed, tagged)
+"""Do not apply to an example without one."""
+RIGHT_OR_WRONG = (correct, exact, numeric, boxed, tagged, code)
+"""1 where a completion is right, and less where it is not."""
+texts = Kind(
+    "a list of names", lambda value: isinstance(value, list | tuple) and bool(value) and all(isinstance(item, str) for item in value)
+)
+word = Kind("a text", lambda value: isinstance(value, str))
+OPTIONS: dict[str, Kind] = {
+    "after": word, "tolerance": non_negative, "tag": word, "names": texts, "script": word, "buffer": positive_int,
+    "limit": optional(positive_int), "factor": finite, "bounded": boolean, "n": positive_int, "seconds": positive,
+    "modulo": optional(positive_int), "memory_mb": at_least(64), "jobs": positive_int, "isolate": boolean,
+}  # fmt: skip
+"""What the options of the built-in rewards may be."""
+LOGGED = "reward/"
+"""In front of a reward's name in the log."""
+MODEL = "model"
+"""The name of the run's reward model among the rewards."""
+Asked = Any
+"""A name, a function, a list of those, or a mapping: name → weight, or name → {weight, function, and the function's options}."""
+
+
+class Part(NamedTuple):
+    """One of the rewards."""
+
+    name: str
+    weight: float
+    function: Callable[..., Any] | None      # None: the run's reward model
+    batched: bool = False
+    compares: bool = False                   # whether it applies to examples with an answer alone
+    judged: bool = False                     # or with a task that judges a text
+
+
+CORRECT = Part("correct", 1.0, correct, compares=True, judged=True)
+
+
+class Rewards:
+    """The rewards of a run.
+
+    Args:
+        asked: "exact"; a function; a list of names and functions, each with weight 1; or a mapping such as
+            {"exact": 1.0, "mine": {"function": f, "weight": 0.2}}.
+        allow_import: let a reward of the form "module:function" import that module, and `code` run what a model has written.
+
+    Raises:
+        ValueError: one sentence: what, which value, what is allowed.
+    """
+
+    def __init__(self, asked: Asked, *, allow_import: bool = False) -> None:
+        self.alone = callable(asked) or isinstance(asked, str)
+        """Whether it is one reward, whose number is the return and needs no name in the log."""
+        parts = _parts(asked, allow_import)
+        self.parts = [part for part in parts if part.function is not None]
+        self.model_weight = next((part.weight for part in parts if part.function is None), None)
+        """Of the run's reward model beside these; None where it is not one of them."""
+
+    @property
+    def verifier(self) -> Part | None:
+        """The first of them that tells right from wrong."""
+        return next((part for part in self.parts if inspect.unwrap(given(part)) in RIGHT_OR_WRONG), None)
+
+    def __call__(self, completions: Sequence[Completion]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+        """What N completions earn: [N], and name → [N] of each reward, NaN where it does not apply.
+
+        Raises:
+            BadAnswer: a reward failed, or returned something else than numbers or None; the sentence names it and the completion.
+        """
+        total: NDArray[np.float64] | None = None
+        named: dict[str, NDArray[np.float64]] = {}
+        for part in self.parts:
+            found = _values(part, completions)
+            if {*map(type, found)} == {float} and all(map(math.isfinite, found)):
+                values = earned = np.array(found)
+                if self.alone:
+                    return values, named
+            else:
+                numbers = [_value(part, *both) for both in zip(found, completions, strict=True)]
+                values = np.array(numbers, dtype=np.float64)                         # None becomes NaN
+                earned = np.nan_to_num(values)
+                named |= _details(LOGGED + part.name, found)
+            if not self.alone:
+                named[LOGGED + part.name] = values
+            weighed = earned if part.weight == 1.0 else part.weight * earned
+            total = weighed if total is None else total + weighed
+        return np.zeros(len(completions)) if total is None else total, named
+
+
+def given(part: Part) -> Callable[..., Any]:
+    """Its function. The run's reward model is none of the environment's."""
+    assert part.function is not None
+    return part.function
+
+
+def right(part: Part, completions: Sequence[Completion]) -> NDArray[np.float64]:
+    """What a verifier says of N completions: [N], 1 for a right one and 0 for another, NaN where it does not apply."""
+    values = np.array([_value(part, *both) for both in zip(_values(part, completions), completions, strict=True)], dtype=np.float64)
+    return np.where(np.isnan(values), np.nan, values >= 1.0)
+
+
+def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
+    """What the reward returned for each completion, None where it does not apply."""
+    if part.batched:
+        return _values_at_once(part, completions)
+    found: list[Any] = []
+    function = given(part)
+    try:
+        for completion in completions:
+            found.append(function(completion) if completion.answer is not None or _applies(part, completion) else None)
+    except Exception as error:               # whatever the user's function does
+        raise BadAnswer(f"reward {part.name!r} failed on {_shown(completions[len(found)])}: {_told(error)}") from error
+    return found
+
+
+def _values_at_once(part: Part, completions: Sequence[Completion]) -> list[Any]:
+    """The same of a reward that takes a list."""
+    there = [_applies(part, completion) for completion in completions]
+    asked = [completion for completion, applies in zip(completions, there, strict=True) if applies]
+    try:
+        found = list(given(part)(asked)) if asked else []
+    except Exception as error:               # whatever the user's function does
+        raise BadAnswer(f"reward {part.name!r} failed on {len(asked)} completions: {_told(error)}") from error
+    if len(found) != len(asked):
+        raise BadAnswer(f"reward {part.name!r} must return {len(asked)} numbers, one a completion, got {len(found)}")
+    each = iter(found)
+    return [next(each) if applies else None for applies in there]
+
+
+def _applies(part: Part, completion: Completion) -> bool:
+    """Whether a reward that compares with the answer has one to compare with; a task may judge without."""
+    return not part.compares or completion.answer is not None or (part.judged and completion.judge is not None)
+
+
+def _details(name: str, found: Sequence[object]) -> dict[str, NDArray[np.float64]]:
+    """The other numbers of rewards that are mappings: name/KEY → [N], NaN where there is none."""
+    keys = {key for value in found if isinstance(value, Mapping) for key in value if key != "score"}
+    columns = {key: [value.get(key) if isinstance(value, Mapping) else None for value in found] for key in sorted(map(str, keys))}
+    numbers = {key: [float(value) if isinstance(value, int | float) else math.nan for value in column] for key, column in columns.items()}
+    return {f"{name}/{key}": np.array(column) for key, column in numbers.items() if not all(map(math.isnan, column))}
+
+
+def _value(part: Part, value: Any, completion: Completion) -> float | None:
+    """The number that a reward returned, or None."""
+    shown: Any = value["score"] if isinstance(value, Mapping) and "score" in value else value
+    if shown is None:
+        return None
+    try:
+        number = float(shown) if not isinstance(shown, str) else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadAnswer(f"reward {part.name!r} must return a finite number or None, got {shown!r} for {_shown(completion)}")
+    return number
+
+
+def _shown(completion: Completion) -> str:
+    text, prompt = (part if len(part) <= 60 else part[:57] + "..." for part in (completion.text, completion.prompt))
+    return f"the completion {text!r} of {prompt!r}"
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _parts(asked: Asked, allow_import: bool) -> list[Part]:
+    """What was asked for, as parts with names of their own."""
+    if callable(asked) or isinstance(asked, str):
+        asked = [asked]
+    entries = list(asked.items()) if isinstance(asked, Mapping) else asked
+    if not isinstance(entries, list | tuple) or not entries:
+        raise ValueError(f"reward must be a name, a function, a list of those or a mapping of names to weights, got {asked!r}")
+    pairs = entries if isinstance(asked, Mapping) else [(entry, 1.0) for entry in entries]
+    parts = [_part(key, value, allow_import) for key, value in pairs]
+    names = [part.name for part in parts]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"reward names {twice!r} twice; give a mapping with two names")
+    return parts
+
+
+def _part(key: object, value: object, allow_import: bool) -> Part:
+    """One entry: a name or a function, and its weight or a mapping with its options."""
+    options: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"weight": value}
+    weight, source = options.pop("weight", 1.0), options.pop("function", key)
+    name = key if isinstance(key, str) else getattr(key, "__name__", type(key).__name__)
+    name = name.rpartition(":")[2]
+    check(f"the weight of reward {name!r}", weight, finite)
+    if source == MODEL and not options:
+        return Part(name, float(weight), None)
+    function = _found(name, source, options, allow_import)
+    plain = inspect.unwrap(function)
+    return Part(name, float(weight), function, getattr(function, "batched", False), plain in NEED_AN_ANSWER, plain is correct)
+
+
+def _found(name: str, source: object, options: dict[str, Any], allow_import: bool) -> Callable[..., Any]:
+    """The function of an entry, with its options."""
+    dialect: str | None = None
+    function: Any = source
+    if isinstance(source, str) and ":" in source:
+        dialect, function = imported(source, allow_import=allow_import)
+    elif not callable(source):
+        check("reward", source, one_of(*REWARDS, MODEL))
+        function = REWARDS[str(source)]
+    if function is code and not allow_import:
+        wanted = "give --allow-import (allow_import=True) if you want that"
+        raise ValueError(f"reward {name!r} runs programs that a model has written; {wanted}")
+    if dialect in DIALECTS:
+        adapter = trl_reward if dialect == "trl" else verl_reward
+        _check_options(name, adapter, options)
+        try:
+            return adapter(function, **options)
+        except Exception as error:           # a sentence of ours, or whatever the user's function does
+            raise ValueError(f"reward {name!r}: {error if isinstance(error, ValueError) else _told(error)}") from error
+    assert callable(function)
+    _check_options(name, function, options)
+    if not options:
+        return function
+    return functools.wraps(function)(functools.partial(function, **options))
+
+
+def _check_options(name: str, function: Callable[..., Any], options: Mapping[str, object]) -> None:
+    given = [item for item in inspect.signature(function).parameters.values() if item.kind is item.KEYWORD_ONLY]
+    known = [item.name for item in given]
+    for option, value in options.items():
+        if option not in known:
+            hint = did_you_mean(option, known)
+            raise ValueError(f"reward {name!r} has no option {option!r}{hint} (it has: {', '.join(['weight', *known])})")
+        if function in REWARDS.values():
+            check(f"{option} of reward {name!r}", value, OPTIONS[option])
+    missing = next((item.name for item in given if item.default is item.empty and item.name not in options), None)
+    if missing is not None:
+        raise ValueError(f"reward {name!r} needs the option {missing!r}, such as {{{name}: {{{missing}: 16}}}}")

@@ -1,0 +1,1 @@
+"""From texts to token ids: vocabularies, chat templates, and which tokens the assistant writes."""

@@ -1,0 +1,144 @@
+"""Chats as prompts: system text, worked examples ("shots"), the prompt, and what the tokenizer's chat template puts around them.
+
+    messages = [system] + shots + the example's own
+    ids      = encode(template(messages, add_generation_prompt=True), add_special_tokens=False)
+
+The template writes BOS itself where the model wants one, so none is put in front. The ids are those of transformers'
+`apply_chat_template(messages, tokenize=True, add_generation_prompt=True)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlbook.checks import did_you_mean
+from rlbook.data.schemas import Conversation, Example, Message
+from rlbook.llm.tokenizers.assistant_tokens import conversation
+from rlbook.llm.tokenizers.tokenizer import Codec, check_template
+
+PLAIN = "plain"
+"""In place of a template: the texts one after the other, as for a model that has never seen a chat."""
+_RESERVED = ("messages", "tokenize", "chat_template", "return_dict", "return_tensors", "padding", "truncation", "max_length")
+
+
+@dataclass(frozen=True)
+class ChatCodec(Codec):
+    """A codec whose prompts are chats."""
+
+    system: str | None = None                # begins every chat that brings no system text of its own
+    shots: tuple[Message, ...] = ()          # turns between the system text and the prompt
+    arguments: Mapping[str, Any] = field(default_factory=dict)       # of the template
+    plain: bool = False                      # no template
+
+    def messages(self, prompt: str | Sequence[Message]) -> list[Message]:
+        """The whole chat of a prompt, which is a user's text or messages."""
+        own = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        given = own[:1] if own and own[0]["role"] == "system" else []
+        if not given and self.system:
+            given = [{"role": "system", "content": self.system}]
+            own = given + own
+        return [*own[: len(given)], *self.shots, *own[len(given) :]]
+
+    def rendered(self, prompt: str | Sequence[Message]) -> str:
+        """The text of a prompt, special tokens and all.
+
+        Raises:
+            ValueError: the template refuses the messages, or the vocabulary lacks a character.
+        """
+        messages = self.messages(prompt)
+        for message in messages:
+            self.check_text(message["content"])
+        if self.plain or self.template is None:
+            return "".join(message["content"] for message in messages)
+        return self.template(messages, **self.arguments)
+
+    def encode_prompt(self, prompt: str | list[Message]) -> list[int]:
+        """Ids of a chat that waits for its next answer."""
+        text = self.rendered(prompt)
+        return self.encode_prompts([text])[0] if self.plain else self.encode_rendered(text)
+
+    def encode_conversation(self, messages: list[Message]) -> Conversation | None:
+        """As in `Codec`, behind the system text and the shots, whose answers do not count."""
+        if self.plain or self.template is None:
+            return None
+        whole = self.messages(messages)
+        for message in whole:
+            self.check_text(message["content"])
+        template = partial(self.template, **self.arguments)
+        own = len(messages) - (messages[0]["role"] == "system")
+        return conversation(self.backend, template, self.ends, whole, first=len(whole) - own, limit=self.limit)
+
+
+def chat_codec(
+    codec: Codec, *, system: str | None = None, shots: Sequence[Message] = (), template: str | None = None,
+    arguments: Mapping[str, Any] | None = None, end_tokens: Sequence[str] = (),
+) -> ChatCodec:  # fmt: skip
+    """A codec for chats from one for texts.
+
+    Args:
+        codec: a tokenizer's.
+        system, shots: see `ChatCodec`.
+        template: None for the tokenizer's own, "plain" for none, or a file with one (Jinja).
+        arguments: what the template is told, such as {"enable_thinking": False}.
+        end_tokens: texts of tokens that end a completion, beside those that the folder names.
+
+    Raises:
+        ValueError: no such template, an argument that it does not use, or no such token.
+    """
+    text, render = codec.template_text, codec.template
+    if template == PLAIN or (template is None and text is None):
+        text = None
+    elif template is not None:
+        text = _read_template(template)
+        if codec.characters is not None:
+            raise ValueError(f"template must be none or {PLAIN!r} for the built-in model, got {template!r}")
+        assert render is not None
+        render = partial(render, chat_template=text)
+    given = dict(arguments or {})
+    _check_arguments(given, text)
+    ends = list(codec.ends)
+    for token in end_tokens:
+        found = codec.backend.token_to_id(token)
+        if found is None or found >= codec.vocabulary_size:
+            raise ValueError(f"end_tokens: the tokenizer has no token {token!r}")
+        ends.append(found)
+    fields = vars(codec) | {"template": render, "template_text": text, "ends": tuple(dict.fromkeys(ends))}
+    return ChatCodec(**fields, system=system, shots=tuple(shots), arguments=given, plain=text is None)
+
+
+def _read_template(path: str) -> str:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(2**24)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise ValueError(f"template must be none, {PLAIN!r} or a file, and {path!r} cannot be read: {reason}") from None
+    return check_template(text, f"template {path!r}")
+
+
+def _check_arguments(given: Mapping[str, Any], template: str | None) -> None:
+    """Raises ValueError at an argument that would change nothing: a template passes over those that it does not know."""
+    for name in given:
+        if template is None:
+            raise ValueError(f"template_arguments: there is no chat template here that would use {name!r}")
+        names = set(re.findall(r"[A-Za-z_]\w*", " ".join(re.findall(r"\{[{%](.*?)[%}]\}", template, re.DOTALL))))
+        if name in _RESERVED or (name not in names and name != "add_generation_prompt"):
+            hint = did_you_mean(name, names - {*_RESERVED})
+            raise ValueError(f"template_arguments: the chat template does not use {name!r}{hint}")
+
+
+def shots_of(examples: Sequence[Example]) -> list[Message]:
+    """Examples with their answers, as turns of a chat."""
+    turns: list[Message] = []
+    for number, example in enumerate(examples, start=1):
+        if example.answer is None:
+            raise ValueError(f"shots must have answers, and example {number} has none")
+        own = [{"role": "user", "content": example.prompt}] if isinstance(example.prompt, str) else list(example.prompt)
+        turns += [message for message in own if message["role"] != "system"]
+        turns.append({"role": "assistant", "content": example.answer})
+    return turns

@@ -1,0 +1,214 @@
+"""Which network the spaces call for: vectors an MLP, images filters, texts a language model.
+
+A `ModelSpec` says the rest: the weights it starts from, what is trained, in which numbers. Actor,
+critic, reference, Q-network and reward are all built here; no environment builds a network.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from torch import nn
+
+from rlbook.checks import nearest
+from rlbook.interaction.spaces import is_image
+from rlbook.networks.cnn import ConvolutionalNetwork, ImagePolicy, ImageReward
+from rlbook.networks.mlp import MLP, MLPPolicy
+from rlbook.networks.model_spec import ModelSpec
+from rlbook.networks.policy import Policy
+from rlbook.networks.q_network import QNetwork, QSettings
+from rlbook.networks.reward_network import RewardNetwork, StepReward
+from rlbook.seeding import torch_generator
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+BUILDERS = {"language_model": "rlbook.llm.models.build:language_model_policy"}
+"""What an environment may call its `policy_kind` → who builds it, as "module:function"."""
+REWARD_BUILDERS = {"language_model": "rlbook.llm.models.build:completion_reward"}
+"""The same, for a network that learns a reward."""
+
+
+@dataclass(frozen=True)
+class PolicySettings:
+    """What an agent asks of its policy, beside what the environment's spaces say."""
+
+    critic: bool = False                     # whether there is a V
+    temperature: float = 1.0                 # divides the logits of a discrete policy
+    hidden_sizes: tuple[int, ...] = (64, 64) # of an MLP
+    shared: bool = False                     # V as a second head on an MLP's hidden layers
+    orthogonal: bool = True                  # initial weights of an MLP
+    normalize_observation: bool = False      # standardise the observations of an MLP
+
+
+def build_policy(
+    env: VectorEnv, rng: np.random.Generator, settings: PolicySettings,
+    model: object = None,
+) -> Policy:  # fmt: skip
+    """The policy for `env`, a VectorEnv adapted to the agent.
+
+    An environment whose observations are neither vectors nor images names the policy that reads
+    them, `policy_kind`.
+
+    Args:
+        env: its spaces are read, and it is not stepped.
+        rng: draws every new weight.
+        settings: what the agent asks for.
+        model: what `ModelSpec.of` reads.
+
+    Raises:
+        ValueError: the model asks for what this kind of network does not have.
+    """
+    spec = ModelSpec.of(model) or ModelSpec()
+    kind = getattr(env.unwrapped, "policy_kind", None)
+    if kind is not None:
+        return _imported(BUILDERS[kind])(env, rng, settings, spec)
+    refuse_language(spec)
+    generator, layers = torch_generator(rng), dataclasses.asdict(settings)
+    observations, actions = env.single_observation_space, env.single_action_space
+    if is_image(observations):
+        del layers["normalize_observation"]
+        policy = ImagePolicy(observations, actions, generator, **layers)
+    else:
+        policy = MLPPolicy(_size(observations), actions, generator, **layers)
+    in_numbers(policy, spec.dtype)
+    choose_trained(policy, spec.trained, policy.heads())
+    return policy
+
+
+def build_reward_network(
+    env: VectorEnv, rng: np.random.Generator, hidden_sizes: tuple[int, ...],
+    model: object = None,
+) -> RewardNetwork:  # fmt: skip
+    """What learns a reward in `env`, as in `build_policy`; `hidden_sizes` are those of an MLP."""
+    spec = ModelSpec.of(model) or ModelSpec()
+    kind = getattr(env.unwrapped, "policy_kind", None)
+    if kind is not None:
+        return _imported(REWARD_BUILDERS[kind])(env, rng, spec)
+    refuse_language(spec)
+    generator = torch_generator(rng)
+    observations, actions = env.single_observation_space, env.single_action_space
+    if is_image(observations):
+        network = ImageReward(observations, actions, generator, hidden_sizes)
+    else:
+        network = StepReward(_size(observations), actions, generator, hidden_sizes)
+    in_numbers(network, spec.dtype)
+    choose_trained(network, spec.trained, network.network.layers[-1].parameters())
+    return network
+
+
+def build_action_value(
+    env: VectorEnv, rng: np.random.Generator, hidden_sizes: tuple[int, ...],
+    model: object = None, settings: QSettings | None = None,
+) -> MLP | ConvolutionalNetwork | QNetwork:  # fmt: skip
+    """Q(s, ·) of `env`, with ReLU between the layers: an `ActionValue`, as in `build_policy`.
+
+    `settings`: the parts of a `QNetwork`, where there are to be any.
+    """
+    spec = ModelSpec.of(model) or ModelSpec()
+    refuse_language(spec)
+    generator, observations = torch_generator(rng), env.single_observation_space
+    assert isinstance(env.single_action_space, spaces.Discrete)
+    num_actions = int(env.single_action_space.n)
+    sizes = (*hidden_sizes, num_actions)
+    if settings is not None and settings != QSettings():
+        network = QNetwork(observations, num_actions, hidden_sizes, generator, settings)
+    elif is_image(observations):
+        network = ConvolutionalNetwork(
+            observations, sizes, generator, activation="relu", orthogonal=False
+        )
+    else:
+        sizes = (_size(observations), *sizes)
+        network = MLP(sizes, generator, activation="relu", orthogonal=False)
+    in_numbers(network, spec.dtype)
+    last = network.heads() if isinstance(network, QNetwork) else network.layers[-1].parameters()
+    choose_trained(network, spec.trained, last)
+    return network
+
+
+def _size(space: spaces.Space) -> int:
+    """Numbers in an observation."""
+    return math.prod(space.shape or ())
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module, function = name.split(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def refuse_language(spec: ModelSpec) -> None:
+    """Raises ValueError where a spec says something about a language model, and there is none."""
+    for name in ("folder", "config", "adapter"):
+        if getattr(spec, name) is not None:
+            raise ValueError(
+                f"the model's {name} is for a language model, and the observations here are no"
+                " texts; an MLP's layers are given by hidden_sizes"
+            )
+
+
+def in_numbers(network: nn.Module, dtype: str) -> None:
+    """Turns the parameters into numbers of this type; buffers, such as a table of angles, stay."""
+    for parameter in network.parameters():
+        parameter.data = parameter.data.to(getattr(torch, dtype))
+
+
+def choose_trained(
+    network: nn.Module, trained: str | tuple[str, ...], head: Iterable[nn.Parameter]
+) -> None:
+    """Lets gradients change what a `ModelSpec` says is trained, and nothing else.
+
+    Args:
+        network: changed in place. Of one with an adapter, "adapter" leaves all as peft set it.
+        trained: "all", "adapter", "head", or patterns of parameters' names.
+        head: the parameters that "head" means.
+
+    Raises:
+        ValueError: a pattern that matches no parameter.
+    """
+    names = dict(network.named_parameters())
+    if trained == "adapter":
+        return
+    chosen = set(names)
+    if trained == "head":
+        last = set(map(id, head))
+        chosen = {name for name, parameter in names.items() if id(parameter) in last}
+    elif isinstance(trained, tuple):
+        _check_patterns(list(names), trained)
+        chosen = {name for name in names if any(fnmatchcase(name, part) for part in trained)}
+    for name, parameter in names.items():
+        parameter.requires_grad_(name in chosen)
+
+
+def _check_patterns(names: list[str], patterns: tuple[str, ...]) -> None:
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            match = nearest(pattern, names) or names[0]
+            raise ValueError(
+                f"trainable names {pattern!r}, and no parameter is called so (one is {match!r})"
+            )
+
+
+def refuse_idle(policy: Policy | RewardNetwork, config: DataclassInstance) -> None:
+    """Raises ValueError where `config` changes a hyper-parameter without effect on this network.
+
+    Args:
+        policy: names those that it has no use for in `idle`.
+        config: a dataclass; a field that is at its default was not asked for.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name in policy.idle and value != field.default:
+            reason = policy.idle[field.name]
+            raise ValueError(
+                f"{field.name} has no effect here, because {reason}; got {value!r}, leave it out"
+            )

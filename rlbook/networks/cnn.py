@@ -1,0 +1,150 @@
+"""A small convolutional network over images, with the layers of an MLP behind it.
+
+Shapes: an image is uint8 or bool, [H, W, C] or [C, H, W]; [..., H, W, C] stands for both.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import cast
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rlbook.interaction.spaces import channels_first, image_size
+from rlbook.networks.distributions import Distribution
+from rlbook.networks.mlp import MLP, MLPPolicy, action_size, initialise, with_second_head
+from rlbook.networks.policy import Policy
+from rlbook.networks.reward_network import StepReward
+
+LARGE_FILTERS = ((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0))
+"""Channels, kernel, stride and padding of each layer, for images of at least 36 x 36 pixels.
+
+Source: Mnih et al. 2015, doi:10.1038/nature14236, Methods, "Model architecture".
+"""
+SMALL_FILTERS = ((16, 3, 2, 1), (32, 3, 2, 1))
+"""The same for smaller images: 3 x 3 kernels, which leave a quarter of each side."""
+SMALLEST = 36
+"""Pixels of a side from which the large filters leave something."""
+
+
+class ConvolutionalNetwork(nn.Module):
+    """[..., H, W, C] → [..., out]: filters with ReLU between them, then an MLP.
+
+    Args:
+        space: of the images.
+        sizes: units of each layer behind the filters, the outputs last.
+        generator: draws the weights.
+        activation, orthogonal, out_gain: as of an `MLP`.
+    """
+
+    def __init__(
+        self, space: spaces.Space, sizes: tuple[int, ...], generator: torch.Generator, *,
+        activation: str = "tanh", orthogonal: bool = True, out_gain: float = 1.0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        height, width, channels = image_size(space)
+        kinds = LARGE_FILTERS if min(height, width) >= SMALLEST else SMALL_FILTERS
+        self.channels_first = channels_first(space)
+        self.largest = 1.0 if space.dtype == bool else 255.0
+        inputs = (channels, *(kind[0] for kind in kinds))
+        self.filters = nn.ModuleList(
+            _filter(fan, *kind, generator, orthogonal)
+            for (fan, _), kind in zip(pairwise(inputs), kinds, strict=True)
+        )
+        for _, kernel, stride, padding in kinds:
+            height, width = ((n + 2 * padding - kernel) // stride + 1 for n in (height, width))
+        self.features_size = inputs[-1] * height * width
+        self.head = MLP(
+            (self.features_size, *sizes), generator,
+            activation=activation, orthogonal=orthogonal, out_gain=out_gain,
+        )  # fmt: skip
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The layers behind the filters."""
+        return self.head.layers
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.features(images))
+
+    def hidden(self, images: Tensor) -> Tensor:
+        """What the last layer sees: [..., H, W, C] → [..., K]."""
+        return self.head.hidden(self.features(images))
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the filters see, in one row: [..., H, W, C] → [..., F]."""
+        x = images.to(next(self.parameters())) / self.largest
+        x = x.reshape(-1, *images.shape[-3:])                                  # [N, H, W, C]
+        x = x if self.channels_first else x.movedim(-1, 1)                      # [N, C, H, W]
+        for layer in self.filters:
+            x = torch.relu(layer(x))
+        return x.reshape(*images.shape[:-3], self.features_size)
+
+
+def _filter(
+    inputs: int, outputs: int, kernel: int, stride: int, padding: int,
+    generator: torch.Generator, orthogonal: bool,
+) -> nn.Conv2d:  # fmt: skip
+    layer = cast(nn.Conv2d, nn.utils.skip_init(
+        nn.Conv2d, inputs, outputs, kernel, stride=stride, padding=padding,
+    ))  # fmt: skip
+    initialise(layer, generator, gain=2**0.5 if orthogonal else None)
+    return layer
+
+
+class ImagePolicy(MLPPolicy):
+    """π and V of images; otherwise as `MLPPolicy`, whose `hidden_sizes` are behind the filters.
+
+    A V that is `shared` sees the policy's last hidden layer, filters and all.
+    """
+
+    idle = {**Policy.idle, "normalize_observation": "the numbers of an image lie in [0, 1] anyway"}
+
+    def __init__(
+        self, space: spaces.Space, action_space: spaces.Space, generator: torch.Generator, *,
+        critic: bool, hidden_sizes: tuple[int, ...] = (64, 64), shared: bool = False,
+        orthogonal: bool = True, temperature: float = 1.0,
+    ) -> None:  # fmt: skip
+        Policy.__init__(self)
+        self.discrete = isinstance(action_space, spaces.Discrete)
+        actions = action_size(action_space)
+        self.actor = ConvolutionalNetwork(
+            space, (*hidden_sizes, actions), generator, orthogonal=orthogonal, out_gain=0.01
+        )
+        self.log_std = None if self.discrete else nn.Parameter(torch.zeros(actions))
+        self.critic = self.value_head = None
+        if critic and shared:
+            body = (self.actor.features_size, *hidden_sizes)
+            self.value_head = MLP((body[-1], 1), generator, orthogonal=orthogonal)
+        elif critic:
+            sizes = (*hidden_sizes, 1)
+            self.critic = ConvolutionalNetwork(space, sizes, generator, orthogonal=orthogonal)
+        self.temperature = temperature
+
+    def _forward(
+        self, obs: Tensor, action_mask: Tensor | None = None
+    ) -> tuple[Distribution, Tensor | None]:
+        if self.value_head is None:
+            value = None if self.critic is None else self.critic(obs).squeeze(-1)
+            return self._distribution(self.actor(obs), action_mask), value
+        seen = self.actor.features(obs)                                        # once, for both
+        output, value = with_second_head(self.actor.head, self.value_head, seen)
+        return self._distribution(output, action_mask), value.squeeze(-1)
+
+
+class ImageReward(StepReward):
+    """r(s, a): filters over the image, and an MLP over what they see and the action."""
+
+    def __init__(
+        self, space: spaces.Space, action_space: spaces.Space, generator: torch.Generator,
+        hidden_sizes: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        filters = ConvolutionalNetwork(space, (), generator)
+        super().__init__(filters.features_size, action_space, generator, hidden_sizes)
+        self.filters = filters
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        """[..., H, W, C] and [...] or [..., A] → [...]."""
+        return super().forward(self.filters.features(obs), action)

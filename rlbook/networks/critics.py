@@ -1,0 +1,65 @@
+"""Critics of actions, several side by side, and target networks that follow them slowly."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rlbook.networks.mlp import MLP, action_size, side_by_side
+
+
+class Critics(nn.Module):
+    """K estimates of Q(s, a) in reward units, alike but for their first weights.
+
+    Args:
+        observation_space: a Box of vectors [O].
+        action_space: Discrete, or a Box [A], whose actions the networks see beside the state.
+        generator: draws the weights.
+        count: K.
+        hidden_sizes: units of each hidden layer of a network, with ReLU behind them.
+    """
+
+    def __init__(
+        self, observation_space: spaces.Space, action_space: spaces.Space,
+        generator: torch.Generator, *, count: int, hidden_sizes: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        size, actions = math.prod(observation_space.shape or ()), action_size(action_space)
+        self.discrete = isinstance(action_space, spaces.Discrete)
+        inputs, outputs = (size, actions) if self.discrete else (size + actions, 1)
+        sizes = (inputs, *hidden_sizes, outputs)
+        self.networks = nn.ModuleList(
+            MLP(sizes, generator, activation="relu", orthogonal=False) for _ in range(count)
+        )
+
+    def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
+        """[B, O] → [K, B, A], of every discrete action; with actions [B, A] of a box → [K, B]."""
+        networks = [cast(MLP, network) for network in self.networks]
+        if action is None:
+            return torch.stack(side_by_side(networks, obs))
+        return torch.stack(side_by_side(networks, torch.cat([obs, action], -1))).squeeze(-1)
+
+    def evaluate(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Q(s, a) of given actions, int64 [B] or [B, A] of a box: [B, O] → [K, B]."""
+        if not self.discrete:
+            return self(obs, action)
+        q = self(obs)                                                                  # [K, B, A]
+        return q.gather(-1, action.expand(len(q), -1)[..., None]).squeeze(-1)
+
+
+@torch.no_grad()
+def polyak_update(target: nn.Module, online: nn.Module, tau: float) -> None:
+    """Moves a target network towards the one that is trained, in place: θ⁻ ← θ⁻ + τ (θ - θ⁻).
+
+    Args:
+        target, online: modules of the same parameters.
+        tau: τ, in [0, 1]; 1 copies.
+
+    Source: Lillicrap et al. 2016 (DDPG), arXiv:1509.02971, algorithm 1, after Polyak's averages.
+    """
+    for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
+        slow.lerp_(fast, tau)

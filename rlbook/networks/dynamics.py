@@ -1,0 +1,245 @@
+"""A learned model of an environment: an ensemble of networks for what follows an action.
+
+Shapes: K members, B rows, O observation, A action components (or actions, one-hot).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlbook.checks import check_memory
+from rlbook.data.replay import ReplayBuffer, Transitions
+from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
+
+MODEL_METRICS = {
+    "model_loss": "mean over the last training: ½ squared errors of the standardised "
+    "differences and rewards, summed, and the cross-entropy of the terminations",
+    "one_step_error": "of the steps since the last training, before the model has seen them: "
+    "RMS error of s', in standard deviations of s' - s; 1 is no better than the mean",
+    "reward_error": "of the same steps: RMS error of r, in reward units",
+    "rollout_error": "of the same steps: RMS error of the state after `horizon` predicted "
+    "steps with the actions that were taken, in standard deviations of s",
+    "grad_norm": "L2 norm of the model's gradient before clipping",
+}
+"""What the functions of this file say of a model, by name."""
+
+
+class Prediction(NamedTuple):
+    """What each member expects of the next step."""
+
+    next_obs: Tensor    # [K, B, O]
+    reward: Tensor      # [K, B], in reward units
+    terminated: Tensor  # [K, B], log-odds of the episode's termination
+
+
+class Ensemble(nn.Module):
+    """K networks of the same shape with weights of their own: [K, B, in] → [K, B, out].
+
+    All K run as one product of stacks of matrices. SiLU between the layers, since the function to
+    be learned is smooth.
+    """
+
+    def __init__(self, members: int, sizes: tuple[int, ...], generator: torch.Generator) -> None:
+        super().__init__()
+        weights = members * sum((i + 1) * o for i, o in pairwise(sizes))
+        check_memory("hidden_sizes: the number of weights", weights, 16)
+        self.weight, self.bias = nn.ParameterList(), nn.ParameterList()
+        for i, o in pairwise(sizes):
+            bound = i**-0.5
+            weight, bias = torch.empty(members, i, o), torch.empty(members, 1, o)
+            self.weight.append(nn.Parameter(weight.uniform_(-bound, bound, generator=generator)))
+            self.bias.append(nn.Parameter(bias.uniform_(-bound, bound, generator=generator)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = len(self.weight) - 1
+        for layer, (weight, bias) in enumerate(zip(self.weight, self.bias, strict=True)):
+            x = torch.baddbmm(bias, x, weight)
+            x = x if layer == last else nn.functional.silu(x)
+        return x
+
+
+class WorldModel(nn.Module):
+    """s' - s, r and the odds of a termination, from s and a, each by an ensemble's member.
+
+    The networks see and predict standardised numbers: differences of the observation rather than
+    the next observation, because most of it stays as it is from one step to the next.
+
+    Args:
+        observation_size: O.
+        action_size: A.
+        members: K.
+        hidden_sizes: units of each hidden layer.
+        generator: draws the initial weights.
+    """
+
+    input_mean: Tensor
+    input_std: Tensor
+    output_mean: Tensor
+    output_std: Tensor
+
+    def __init__(
+        self, observation_size: int, action_size: int, members: int,
+        hidden_sizes: tuple[int, ...], generator: torch.Generator,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.members, self.observation_size = members, observation_size
+        self.action_size = action_size
+        inputs, outputs = observation_size + action_size, observation_size + 1
+        self.ensemble = Ensemble(members, (inputs, *hidden_sizes, outputs + 1), generator)
+        for name, size in (("input", inputs), ("output", outputs)):
+            self.register_buffer(f"{name}_mean", torch.zeros(size))
+            self.register_buffer(f"{name}_std", torch.ones(size))
+
+    @torch.no_grad()
+    def standardise(self, rows: Transitions, actions: Tensor) -> None:
+        """Takes means and standard deviations from all B stored transitions; actions are [B, A]."""
+        for name, numbers in (("input", self._inputs(rows, actions)), ("output", _outputs(rows))):
+            std, mean = torch.std_mean(numbers.double(), dim=0, correction=0)
+            getattr(self, f"{name}_mean").copy_(mean)
+            getattr(self, f"{name}_std").copy_(torch.where(std > 1e-6, std, 1.0))
+
+    def _inputs(self, rows: Transitions, actions: Tensor) -> Tensor:
+        return torch.cat([rows.obs.float(), actions], dim=-1)
+
+    def outputs(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """Standardised difference and reward, then log-odds: [K, B, O + 2].
+
+        Args:
+            obs: [K, B, O], or [B, O] for all members.
+            actions: [K, B, A], or [B, A].
+        """
+        seen = (torch.cat([obs, actions], dim=-1) - self.input_mean) / self.input_std
+        return self.ensemble(seen.expand(self.members, -1, -1))
+
+    def forward(self, obs: Tensor, actions: Tensor) -> Prediction:
+        """The expected next step, in the environment's units; shapes as in `outputs`."""
+        out = self.outputs(obs, actions)
+        numbers = out[..., :-1] * self.output_std + self.output_mean
+        return Prediction(obs + numbers[..., :-1], numbers[..., -1], out[..., -1])
+
+    def targets(self, rows: Transitions) -> Tensor:
+        """What `outputs` should say of the difference and the reward: [..., O + 1]."""
+        return (_outputs(rows) - self.output_mean) / self.output_std
+
+    def encoded(self, action: Tensor) -> Tensor:
+        """Actions as the networks take them: integers one-hot, [..., A]; others as they are."""
+        whole = not action.is_floating_point()
+        return F.one_hot(action, self.action_size).float() if whole else action.float()
+
+
+def _outputs(rows: Transitions) -> Tensor:
+    difference = rows.next_obs.float() - rows.obs.float()
+    return torch.cat([difference, rows.reward.float()[..., None]], dim=-1)
+
+
+def model_loss(model: WorldModel, batch: Transitions) -> LossOutput:
+    """½ |Δ̂ - (s' - s)|² + ½ (r̂ - r)² - log P̂(terminated or not), the sum over the members.
+
+    Args:
+        model: differences and rewards are compared as it standardises them.
+        batch: K · B transitions: the first B for the first member, and so on.
+    """
+    rows = batch.each(lambda field: field.unflatten(0, (model.members, -1)))
+    out = model.outputs(rows.obs.float(), model.encoded(rows.action))              # [K, B, O + 2]
+    error = out[..., :-1] - model.targets(rows)
+    ending = F.binary_cross_entropy_with_logits(out[..., -1], rows.terminated.float())
+    loss = 0.5 * error.square().sum(-1).mean() + ending
+    return LossOutput(loss * model.members, {"model_loss": loss.detach()})
+
+
+def fit_model(
+    model: WorldModel, optimizer: Optimizer, replay: ReplayBuffer, rng: np.random.Generator, *,
+    batch_size: int, gradient_steps: int, max_grad_norm: float | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """`gradient_steps` minibatches of `batch_size` for each member, drawn from all stored steps.
+
+    Returns:
+        The means of the loss's metrics and of the gradient's norm.
+    """
+    rows = replay.rows_at(replay.newest(replay.size))
+    model.standardise(rows, model.encoded(rows.action))
+    metrics = [
+        gradient_step(
+            optimizer, lambda batch: model_loss(model, batch),
+            replay.sample(model.members * batch_size, rng), max_grad_norm=max_grad_norm,
+        )
+        for _ in range(gradient_steps)
+    ]  # fmt: skip
+    return mean_metrics(metrics)
+
+
+def model_errors(
+    model: WorldModel, rows: Transitions, num_envs: int, horizon: int
+) -> dict[str, float]:
+    """How far the model is off on some steps: `one_step_errors` and `rollout_errors`.
+
+    Args:
+        model, num_envs, horizon: as there.
+        rows: stored steps in their order; of the oldest moment some environments may be missing.
+    """
+    first = len(rows.reward) % num_envs
+    rows = rows.each(lambda field: field[first:])
+    actions = model.encoded(rows.action)
+    rolled = rollout_errors(model, rows, actions, num_envs, horizon)
+    return one_step_errors(model, rows, actions) | rolled
+
+
+@torch.no_grad()
+def one_step_errors(model: WorldModel, rows: Transitions, actions: Tensor) -> dict[str, float]:
+    """How far the members' mean is from what happened in B steps.
+
+    Returns:
+        "one_step_error", the RMS error of s' in standard deviations of s' - s, over all components;
+        "reward_error", that of r, in reward units.
+    """
+    predicted = model(rows.obs.float(), actions)
+    error = (predicted.next_obs.mean(0) - rows.next_obs) / model.output_std[:-1]
+    reward = predicted.reward.mean(0) - rows.reward
+    return {
+        "one_step_error": float(error.square().mean().sqrt()),
+        "reward_error": float(reward.square().mean().sqrt()),
+    }
+
+
+@torch.no_grad()
+def rollout_errors(
+    model: WorldModel, rows: Transitions, actions: Tensor, num_envs: int, horizon: int
+) -> dict[str, float]:
+    """How far predictions that follow their own predictions are from what happened.
+
+    Args:
+        model: each member predicts from its own last prediction; their mean is compared.
+        rows: T · N steps, the N environments of one moment side by side.
+        actions: [T N, A], what was done.
+        num_envs: N.
+        horizon: H, steps that are predicted in a row.
+
+    Returns:
+        "rollout_error", the RMS error of the state after H steps in standard deviations of s; {}
+        where no H steps in a row lie within one episode.
+    """
+    obs, next_obs, acted = (
+        x.float().unflatten(0, (-1, num_envs)) for x in (rows.obs, rows.next_obs, actions)
+    )                                                                                  # [T, N, ·]
+    starts = len(obs) - horizon + 1
+    if starts < 1:
+        return {}
+    goes_on = (next_obs[:-1] == obs[1:]).all(-1)                                       # [T-1, N]
+    inside = goes_on.new_ones(starts, num_envs)
+    for step in range(horizon - 1):
+        inside = inside & goes_on[step : step + starts]
+    if not inside.any():
+        return {}
+    state = obs[:starts][inside].expand(model.members, -1, -1)
+    for step in range(horizon):
+        taken = acted[step : step + starts][inside]
+        state = model(state, taken.expand(model.members, -1, -1)).next_obs
+    reached = next_obs[horizon - 1 :][inside]
+    error = (state.mean(0) - reached) / model.input_std[: model.observation_size]
+    return {"rollout_error": float(error.square().mean().sqrt())}

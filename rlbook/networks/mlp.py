@@ -1,0 +1,271 @@
+"""A small multi-layer perceptron as a policy, with a critic beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rlbook.checks import check_memory
+from rlbook.data.rollout import Batch, Rollout, as_rows
+from rlbook.fast_forms import has_fast_form
+from rlbook.functional.action_masks import masked_logits
+from rlbook.functional.moments import merged_moments
+from rlbook.networks.distributions import (
+    Categorical,
+    Distribution,
+    Gaussian,
+    mode_categorical,
+    sample_categorical,
+)
+from rlbook.networks.policy import Policy, Unit, as_array, full_precision
+
+
+class MLP(nn.Module):
+    """[..., in] → [..., out] through hidden layers of `activation`, "tanh" or "relu"."""
+
+    def __init__(
+        self, sizes: tuple[int, ...], generator: torch.Generator, *,
+        activation: str = "tanh", orthogonal: bool = True, out_gain: float = 1.0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        weights = sum((i + 1) * o for i, o in pairwise(sizes))
+        check_memory("hidden_sizes: the number of weights", weights, 16)     # Adam keeps three more
+        layers = [cast(nn.Linear, nn.utils.skip_init(nn.Linear, i, o)) for i, o in pairwise(sizes)]
+        self.activation = activation
+        for layer in layers:
+            gain = out_gain if layer is layers[-1] else 2**0.5
+            initialise(layer, generator, gain=gain if orthogonal else None)
+        self.layers = nn.ModuleList(layers)
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """Weight [out, in] and bias [out] of each layer in turn."""
+        return [getattr(layer, name) for layer in self.layers for name in ("weight", "bias")]
+
+    @has_fast_form
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers[-1](self.hidden(x))
+
+    @has_fast_form
+    def hidden(self, x: Tensor) -> Tensor:
+        """What the last layer sees: [..., in] → [..., H]."""
+        phi = torch.tanh if self.activation == "tanh" else torch.relu
+        x = x.to(next(self.parameters()))                      # to the weights' type and device
+        for layer in list(self.layers)[:-1]:
+            x = phi(layer(x))
+        return x
+
+
+@has_fast_form
+def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
+    """The outputs [..., out] of several networks on the same x [..., in]."""
+    return [network(x) for network in networks]
+
+
+@has_fast_form
+def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The network's output, and that of a head which sees the network's last hidden layer."""
+    return network(x), head(network.hidden(x))
+
+
+@torch.no_grad()
+def initialise(
+    layer: nn.Linear | nn.Conv2d, generator: torch.Generator, gain: float | None
+) -> None:
+    """Orthogonal weights scaled by `gain`, and zero bias; an output's weights are one row.
+
+    Where `gain` is None: uniform in ±1/√fan_in, torch's default for Linear.
+    """
+    assert layer.bias is not None
+    if gain is None:
+        bound = layer.weight[0].numel() ** -0.5
+        layer.weight.uniform_(-bound, bound, generator=generator)
+        layer.bias.uniform_(-bound, bound, generator=generator)
+    else:
+        nn.init.orthogonal_(layer.weight, gain, generator=generator)
+        layer.bias.zero_()
+
+
+class MLPPolicy(Policy):
+    """π and V as MLPs over float32 vectors [O].
+
+    Discrete actions are categorical, continuous ones Gaussian.
+
+    Args:
+        observation_size: O.
+        action_space: Discrete, or Box [A] (the environment side clips; the policy keeps the action
+            as drawn).
+        critic: whether there is a V.
+        hidden_sizes: units of each hidden layer.
+        shared: V as a second head on the policy's hidden layers, instead of a network of its own.
+        orthogonal: orthogonal weights; false: torch's default for Linear.
+        temperature: divides the logits of a discrete policy, when acting and when evaluating.
+        normalize_observation: standardise by running mean and variance, clipped to ±10.
+    """
+
+    def __init__(
+        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator, *,
+        critic: bool, hidden_sizes: tuple[int, ...] = (64, 64), shared: bool = False,
+        orthogonal: bool = True, temperature: float = 1.0, normalize_observation: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.discrete = isinstance(action_space, spaces.Discrete)
+        actions = action_size(action_space)
+        body = (observation_size, *hidden_sizes)
+        self.actor = MLP((*body, actions), generator, orthogonal=orthogonal, out_gain=0.01)
+        self.log_std = None if self.discrete else nn.Parameter(torch.zeros(actions))
+        self.critic = self.value_head = None
+        if critic and shared:
+            self.value_head = MLP((body[-1], 1), generator, orthogonal=orthogonal)
+        elif critic:
+            self.critic = MLP((*body, 1), generator, orthogonal=orthogonal)
+        self.temperature = temperature
+        if normalize_observation:
+            self.normalizer = Normalizer(observation_size)
+
+    def act(
+        self, obs: NDArray[np.float32], rng: np.random.Generator | None, state: object = None,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[np.int64] | NDArray[np.float32], NDArray[np.float32]]:  # fmt: skip
+        with torch.inference_mode():
+            output = as_array(self.actor(self._input(torch.from_numpy(obs))))
+        if self.discrete:
+            logits = output if self.temperature == 1.0 else output / self.temperature
+            if action_mask is not None:
+                logits = np.where(action_mask, logits, -np.inf)
+            if rng is None:
+                return mode_categorical(logits)
+            return sample_categorical(logits, rng.random(len(logits)))
+        assert self.log_std is not None
+        action = output
+        if rng is not None:
+            noise = rng.standard_normal(output.shape, dtype=np.float32)
+            action = output + noise * np.exp(as_array(self.log_std.detach()))
+        with torch.inference_mode():
+            gaussian = Gaussian(torch.from_numpy(output), self.log_std.cpu())
+            log_prob = gaussian.log_prob(torch.from_numpy(action))
+        return action, as_array(log_prob.float())
+
+    def distribution(self, obs: Tensor, action_mask: Tensor | None = None) -> Distribution:
+        """π(·|s) for observations [..., O]; what a mask [..., A] forbids has probability 0, and its
+        logits have no gradient."""
+        return self._distribution(self.actor(self._input(obs)), action_mask)
+
+    def distributions(self, batch: Batch) -> Distribution:
+        return self.distribution(batch.obs, batch.action_mask)
+
+    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
+        mask = rollout.tensor("valid")                                                 # [T, N]
+        fields = {
+            "obs": rollout.tensor("obs"), "action": rollout.tensor("action"),
+            "log_prob": rollout.log_prob(), "mask": mask,
+        }  # fmt: skip
+        action_mask = rollout.action_mask()
+        if action_mask is not None:
+            fields["action_mask"] = action_mask
+        unit = unit or self.unit
+        return Batch(**{name: as_rows(value, mask, unit) for name, value in fields.items()})
+
+    def evaluate(
+        self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        distribution, value = self._forward(self._input(batch.obs), batch.action_mask)
+        log_prob = distribution.log_prob(batch.action)
+        spread = self.entropy_of(distribution, entropy_gradient) if entropy else None
+        return log_prob, spread, value
+
+    @torch.inference_mode()
+    def value(self, obs: Tensor) -> Tensor:
+        """V(s) in reward units: [..., O] → [...]."""
+        return self._value(self._input(obs))
+
+    def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        value = self.value(rollout.tensor("obs"))                                      # [T, N]
+        last = self.value(torch.from_numpy(rollout.steps[-1].next_obs))                # [N]
+        next_value = torch.cat([value[1:], last[None]])
+        truncated = rollout.tensor("truncated")
+        if truncated[:-1].any():                           # the next row there is another episode's
+            final = np.concatenate([step.next_obs[step.truncated] for step in rollout.steps])
+            next_value[truncated] = self.value(torch.from_numpy(final))
+        return value.clone(), next_value.clone()
+
+    def value_parameters(self) -> list[nn.Parameter]:
+        network = self.value_head if self.critic is None else self.critic
+        return [] if network is None else list(network.parameters())
+
+    def heads(self) -> list[nn.Parameter]:
+        """The parameters of the last layers, and the Gaussian's deviation."""
+        networks = (self.actor, self.critic, self.value_head)
+        layers = [network.layers[-1] for network in networks if network is not None]
+        deviation = [] if self.log_std is None else [self.log_std]
+        return [*deviation, *(parameter for layer in layers for parameter in layer.parameters())]
+
+    def _input(self, obs: Tensor) -> Tensor:
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def _forward(
+        self, obs: Tensor, action_mask: Tensor | None = None
+    ) -> tuple[Distribution, Tensor | None]:
+        if self.value_head is not None:
+            output, value = with_second_head(self.actor, self.value_head, obs)
+            return self._distribution(output, action_mask), value.squeeze(-1)
+        if self.critic is None:
+            return self._distribution(self.actor(obs), action_mask), None
+        output, value = side_by_side([self.actor, self.critic], obs)
+        return self._distribution(output, action_mask), value.squeeze(-1)
+
+    def _value(self, obs: Tensor) -> Tensor:
+        value = self.critic(obs).squeeze(-1) if self.critic is not None else self._forward(obs)[1]
+        assert value is not None
+        return value
+
+    def _distribution(self, output: Tensor, action_mask: Tensor | None = None) -> Distribution:
+        output = full_precision(output)
+        if self.log_std is None:
+            logits = output if self.temperature == 1.0 else output / self.temperature
+            return Categorical(masked_logits(logits, action_mask))
+        return Gaussian(output, self.log_std.to(output.dtype))
+
+
+def action_size(space: spaces.Space) -> int:
+    """The outputs of a network that says what to do: actions, or components of one."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    return math.prod(space.shape or ())
+
+
+class Normalizer(nn.Module):
+    """Running mean and variance of observations; frozen except in `update`.
+
+    Detail 8 of the 9 for continuous control in "The 37 Implementation Details of PPO".
+    """
+
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., size] → [..., size], within ±10."""
+        scale = (self.variance + 1e-8).rsqrt()
+        return ((x.to(scale.device) - self.mean.float()) * scale.float()).clamp(-10.0, 10.0)
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Takes in a batch [B, size]."""
+        held = (self.count, self.mean, self.variance)
+        for buffer, value in zip(held, merged_moments(*held, x.double()), strict=True):
+            buffer.copy_(value)

@@ -1,0 +1,138 @@
+"""Which model an agent starts from: what the environment's spaces do not say.
+
+The spaces choose the kind of network (`rlbook.networks.build`): vectors an MLP, images a small
+convolution, tokens a causal language model. A `ModelSpec` says with which weights it starts, which
+of them are trained, in which numbers and where.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlbook.checks import check, did_you_mean, one_of, optional
+
+FOUR_BIT = "4bit"
+DTYPES = ("float32", "float64", "bfloat16", FOUR_BIT)
+DEVICES = ("cpu", "cuda", "auto")
+PARTS = ("all", "adapter", "head")
+"""What `trainable` may say beside patterns."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """The model behind an actor, a critic, a reference or a reward.
+
+    Raises:
+        ValueError: a field has a value that it cannot have, or two of them contradict each other.
+    """
+
+    folder: str | None = None
+    """A local Hugging Face folder: config.json, a tokenizer, and safetensors weights. Where it has
+    no weights, they are drawn from the run's seed."""
+    config: Mapping[str, object] | None = None
+    """Instead of a folder: the sizes of a language model for the task's own characters, by their
+    names in config.json. Llama where `model_type` names no other. Weights are drawn."""
+    adapter: str | Mapping[str, object] | None = None
+    """LoRA: the folder of an adapter in peft's format, or the settings of a new one, such as
+    `{"r": 8}`; see `rlbook.llm.models.lora`. What that does not know, such as `modules_to_save`,
+    goes through peft."""
+    trainable: str | tuple[str, ...] | None = None
+    """What is trained: "all", "adapter", "head" (the last layer), or patterns of parameters' names,
+    such as `("*.layers.1.*",)`. None: the adapter where there is one, else all."""
+    dtype: str = "float32"
+    """The type of the weights: "float32", "float64" or "bfloat16"; or "4bit", the weights of a
+    folder below an adapter in four bits each, through bitsandbytes on a GPU."""
+    device: str | None = None
+    """The same as the run's option `device`."""
+
+    def __post_init__(self) -> None:
+        if self.folder is not None:
+            object.__setattr__(self, "folder", _path("folder", self.folder))
+        if self.adapter is not None and not isinstance(self.adapter, Mapping):
+            object.__setattr__(self, "adapter", _path("adapter", self.adapter))
+        if self.folder is not None and self.config is not None:
+            raise ValueError("a model has a folder or a config, and both were given")
+        if self.config is not None and not isinstance(self.config, Mapping):
+            raise ValueError(f"config must be a mapping of sizes, got {self.config!r}")
+        check("dtype", self.dtype, one_of(*DTYPES))
+        if self.dtype == FOUR_BIT and self.adapter is None:
+            raise ValueError("dtype 4bit is for the weights below an adapter; give an adapter too")
+        check("device", self.device, optional(one_of(*DEVICES)))
+        self._check_trainable()
+
+    def _check_trainable(self) -> None:
+        asked = self.trainable
+        if isinstance(asked, list):
+            asked = tuple(asked)
+            object.__setattr__(self, "trainable", asked)
+        if isinstance(asked, tuple):
+            if not asked or not all(isinstance(pattern, str) for pattern in asked):
+                raise ValueError(f"trainable must hold patterns of names, got {asked!r}")
+        elif asked is not None and asked not in PARTS:
+            raise ValueError(
+                f"trainable must be one of {', '.join(PARTS)}, or a list of patterns of"
+                f" parameters' names, got {asked!r}"
+            )
+        if asked == "adapter" and self.adapter is None:
+            raise ValueError("trainable is adapter, and the model has no adapter")
+
+    @classmethod
+    def of(cls, value: object) -> ModelSpec | None:
+        """What a user gave as `model`; None from None.
+
+        Args:
+            value: a folder; a spec; its fields as a mapping; or the mapping of a `config`.
+
+        Raises:
+            ValueError: it is none of these, or a field is wrong.
+        """
+        if value is None or isinstance(value, ModelSpec):
+            return value
+        if not isinstance(value, Mapping):
+            if not isinstance(value, str | Path):
+                wanted = "it must be a folder, a ModelSpec or a mapping"
+                raise ValueError(f"{wanted}, got {value!r}"[:200])
+            return cls(folder=str(value))
+        names = [item.name for item in dataclasses.fields(cls)]
+        unknown = [name for name in value if name not in names]
+        if not unknown:
+            return cls(**value)
+        hint = did_you_mean(unknown[0], names)
+        if any(name in names for name in value if name != "dtype"):
+            raise ValueError(f"a model has no {unknown[0]!r}{hint} (it has: {', '.join(names)})")
+        if hint:
+            raise ValueError(f"a model has no {unknown[0]!r}{hint}")
+        return cls(config=value)
+
+    @property
+    def trained(self) -> str | tuple[str, ...]:
+        """`trainable`, where it was left open too."""
+        if self.trainable is not None:
+            return self.trainable
+        return "all" if self.adapter is None else "adapter"
+
+    def given(self) -> dict[str, object]:
+        """The fields that were set, as plain data; `ModelSpec.of` takes them back."""
+        fields = {item.name: (getattr(self, item.name), item) for item in dataclasses.fields(self)}
+        return {
+            name: _plain(value) for name, (value, item) in fields.items() if value != item.default
+        }
+
+    def __str__(self) -> str:
+        given = self.given()
+        return str(self.folder) if list(given) == ["folder"] else str(given)
+
+
+def _path(name: str, value: object) -> str:
+    if not isinstance(value, str | Path):
+        raise ValueError(f"{name} must be a folder or a mapping, got {value!r}"[:300])
+    return str(value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

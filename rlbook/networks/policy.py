@@ -1,0 +1,264 @@
+"""The policy protocol: the torch module inside an agent.
+
+An MLP and a language model both keep it, so one PPO serves both. Everything an algorithm needs of a
+policy is below, and nothing else is called.
+
+Shapes: N environments, T time, B minibatch rows, A action components. An MLP's batch is [B] steps
+(or [B, T] episodes); a sequence model's is [B, T], one row an episode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlbook.agent import Frozen, State
+from rlbook.data.rollout import Batch, Rollout, as_rows
+from rlbook.networks.distributions import Distribution
+
+Unit = Literal["step", "episode"]
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    """A tensor without gradient as an array: from any device, half precisions as float32."""
+    return full_precision(tensor).cpu().numpy()
+
+
+def full_precision(tensor: Tensor) -> Tensor:
+    """Half precisions as float32, so that probabilities are computed in no less."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def module_device(module: nn.Module) -> torch.device:
+    """Where the module's parameters are."""
+    return next(module.parameters()).device
+
+
+FROZEN = "frozen"
+"""What weights that are not trained stand under in what is saved."""
+
+
+def whole(module: nn.Module) -> State:
+    """The module's tensors by name, one that goes by several names (a tied output layer) under the
+    first alone."""
+    return dict(_once(module))
+
+
+def saved(module: nn.Module) -> State:
+    """The tensors of `whole`; what is not trained stands apart, or, of a module that is `rebuilt`
+    from its `ModelSpec`, is named by its digest.
+    """
+    frozen = frozen_parameters(module)
+    state: State = {name: tensor for name, tensor in _once(module) if name not in frozen}
+    if not frozen:
+        return state
+    return state | {FROZEN: digest(frozen) if getattr(module, "rebuilt", False) else Frozen(frozen)}
+
+
+def load_saved(module: nn.Module, state: State) -> None:
+    """The inverse of `saved` and of `whole`.
+
+    Raises:
+        RuntimeError: names or shapes do not fit, or what is not trained differs from what it was.
+    """
+    kept = state.get(FROZEN, {})
+    tensors = {name: value for name, value in state.items() if name != FROZEN}
+    needed = {name for name, _ in _once(module)}
+    if isinstance(kept, str):
+        frozen = frozen_parameters(module)
+        check_digest("the weights that are not trained", frozen, kept)
+        needed -= frozen.keys()
+    else:
+        tensors |= kept
+    missing, unexpected = module.load_state_dict(tensors, strict=False)
+    odd = [*sorted(needed.intersection(missing)), *unexpected]
+    if odd:
+        raise RuntimeError(f"tensors are missing or left over: {', '.join(odd)}")
+
+
+def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
+    """Name → weight of what is not trained."""
+    return {name: value for name, value in module.named_parameters() if not value.requires_grad}
+
+
+def check_digest(what: str, tensors: Mapping[str, Tensor], held: str) -> None:
+    """Raises RuntimeError where `what` has another digest than the one that was `held`."""
+    if digest(tensors) != held:
+        raise RuntimeError(
+            f"{what} have changed since the run started: their sha256 was {held[:12]}…"
+        )
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """The sha256 of tensors and their names."""
+    hashed = hashlib.sha256()
+    for name, tensor in tensors.items():
+        numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        hashed.update(f"{name} {tensor.dtype} {list(tensor.shape)} ".encode())
+        hashed.update(numbers.numpy().data)
+    return hashed.hexdigest()
+
+
+def _once(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor of the module under the first of its names."""
+    first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
+    for name, tensor in module.state_dict().items():
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if first.setdefault(place, name) == name or not tensor.numel():
+            yield name, tensor
+
+
+class Policy(nn.Module):
+    """π(a|s), and V(s) where a critic was asked for."""
+
+    rollout: ClassVar[str] = "steps"
+    """"episodes" for a sequence model: it sees whole episodes or nothing."""
+    unit: ClassVar[Unit] = "step"
+    """What one row of a minibatch is by default."""
+    idle: Mapping[str, str] = {"packing": "it is for texts, and the rows here are steps"}
+    """Hyper-parameters that have no effect on this policy, each with the reason."""
+    rebuilt: bool = False
+    """Whether its weights that are not trained come again when it is built from its `ModelSpec`: a
+    checkpoint then holds their digest alone."""
+    named: bool = False
+    """Whether all its first weights stand in a folder, where they can be read again."""
+    packing: int | None = None
+    """Tokens of a row that holds several texts, where `evaluate` lays them behind each other."""
+    stores: ClassVar[Literal["all", "first"]] = "all"
+    """Which observations a rollout must keep. "first": it and the actions rebuild the row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.normalizer: Any = None
+        """Running statistics of observations, where the policy keeps them; the agent updates them
+        after each rollout."""
+
+    def initial_state(self) -> Any:
+        """Memory for acting, beside the weights (a KV cache); None where none is needed.
+
+        Evaluation owns another one.
+        """
+        return None
+
+    @abstractmethod
+    def act(
+        self, obs: Any, rng: np.random.Generator | None, state: Any = None,
+        action_mask: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """One action an environment, sampled with `rng`, or the mode where `rng` is None.
+
+        Without gradients. `action_mask` [N, A] bool: which discrete actions are allowed; None: all.
+
+        Returns:
+            action [N] or [N, A], and its log-probability [N] in nats (float32).
+        """
+
+    @abstractmethod
+    def distribution(self, obs: Any) -> Distribution:
+        """π(·|s) for observations (a tensor, or a dict of tensors) [N, ...], with gradients."""
+
+    def distributions(self, batch: Batch) -> Distribution:
+        """π(·|s) in the states of a batch, over the actions that `batch.action_mask` allows, with
+        gradients; its log-probabilities are shaped like `batch.mask`."""
+        return self.distribution(batch.obs)
+
+    @abstractmethod
+    def value_parameters(self) -> list[nn.Parameter]:
+        """What V alone depends on; empty without a critic."""
+
+    @abstractmethod
+    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
+        """The rollout as rows: [B, ...] valid steps, or [N, T, ...] episodes with `mask`."""
+
+    def rows(self, rollout: Rollout, **fields: Tensor) -> Batch:
+        """The rollout as rows to train on, with what was computed for each of its steps [T, N]."""
+        mask = rollout.tensor("valid")
+        rows = {name: as_rows(item, mask, self.unit) for name, item in fields.items()}
+        return dataclasses.replace(self.batch(rollout), **rows)
+
+    @abstractmethod
+    def evaluate(
+        self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """log π(a|s), the entropy of π(·|s) (both in nats) and V(s); shaped like `batch.mask`.
+
+        π is over the actions that `batch.action_mask` allows. The entropy is None where it was not
+        asked for, and has no gradient where `entropy_gradient` is false. V(s) is None without a
+        critic.
+        """
+
+    @abstractmethod
+    def value(self, obs: Any) -> Tensor:
+        """V(s) of observations (a tensor, or a dict of tensors): [N, ...] → [N].
+
+        In reward units, without gradients; a `rlbook.networks.values.Value`.
+        """
+
+    @abstractmethod
+    def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """V(obs) and V(next_obs), each [T, N], without gradients.
+
+        Where the episode terminated, V(next_obs) is of no use.
+        """
+
+    def entropy_of(self, distribution: Distribution, gradient: bool) -> Tensor:
+        """The entropy in nats.
+
+        Without `gradient` it keeps no graph, which for a large vocabulary is most of an update's
+        memory.
+        """
+        with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
+            return distribution.entropy()
+
+    def start_from(self, other: Policy) -> None:
+        """Takes over the weights of a policy of the same networks; its critic's too, where both
+        have one.
+
+        Raises:
+            ValueError: the networks differ.
+        """
+        critic = set(map(id, self.value_parameters()))
+        own = {name for name, value in self.named_parameters() if id(value) in critic}
+        given, mine = other.state_dict(), self.state_dict()
+        fits = {
+            name: value for name, value in given.items()
+            if name in mine and mine[name].shape == value.shape
+        }  # fmt: skip
+        if not mine.keys() - own <= fits.keys():
+            lacking = min(mine.keys() - own - fits.keys())
+            raise ValueError(
+                "start must be a run of the same networks; its policy has no "
+                f"{lacking!r} of shape {list(mine[lacking].shape)}"
+            )
+        self.load_state_dict(fits, strict=False)
+
+    def start_critic(self, reward: nn.Module) -> None:
+        """Takes over the weights of a reward model's network for V.
+
+        Raises:
+            ValueError: the reward is one of steps, or of another network.
+        """
+        raise ValueError(
+            "critic_start must be 'policy' here, got 'reward_model': it pays each step r(s, a), "
+            "and only the score of a whole text has the form of a value"
+        )
+
+    def reference(self) -> Policy:
+        """What a KL penalty holds this policy to: its weights as they are now, shared where they
+        stay what they are."""
+        return self.frozen_copy()
+
+    def frozen_copy(self) -> Policy:
+        """A policy of the same weights, never trained."""
+        import copy
+
+        reference = copy.deepcopy(self)
+        reference.requires_grad_(False)
+        return reference

@@ -1,0 +1,114 @@
+"""A Q-network with dueling streams, noisy layers and a distribution for each action.
+
+Shapes: [..., O] is a vector or an image; A actions, K atoms (1 where Q itself is learned).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rlbook.functional.rainbow import categorical_mean, dueling_action_values
+from rlbook.interaction.spaces import is_image
+from rlbook.networks.cnn import ConvolutionalNetwork
+from rlbook.networks.mlp import MLP
+from rlbook.networks.noisy_linear import NoisyMLP
+from rlbook.networks.policy import full_precision
+from rlbook.networks.values import ActionValue
+
+
+@dataclass(frozen=True)
+class QSettings:
+    """What makes a Q-network more than an MLP with one output an action."""
+
+    dueling: bool = False                    # a stream for V(s) and one for the advantages
+    noise_scale: float | None = None         # σ_0 of noisy layers; None: no noise
+    support: tuple[float, float, int] | None = None  # least and largest atom, atoms; None: no atoms
+
+
+class QNetwork(nn.Module):
+    """Q(s, ·), which may be the mean of a distribution, and may be noisy.
+
+    Images pass through filters, which have no noise. Of the hidden layers behind them a dueling
+    network's streams have the last one each for itself and share the others.
+
+    Args:
+        space: of the observations.
+        num_actions: A.
+        hidden_sizes: units of each hidden layer.
+        generator: draws the weights.
+        settings: which of the parts.
+    """
+
+    support: Tensor
+
+    def __init__(
+        self, space: spaces.Space, num_actions: int, hidden_sizes: tuple[int, ...],
+        generator: torch.Generator, settings: QSettings,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.settings, self.num_actions = settings, num_actions
+        low, high, self.num_atoms = settings.support or (0.0, 0.0, 1)
+        atoms = torch.linspace(low, high, self.num_atoms)
+        self.register_buffer("support", atoms, persistent=False)
+        self.filters = None
+        inputs = math.prod(space.shape or ())
+        if is_image(space):
+            self.filters = ConvolutionalNetwork(
+                space, (), generator, activation="relu", orthogonal=False
+            )
+            inputs = self.filters.features_size
+        shared = hidden_sizes[:-1] if settings.dueling else ()
+        last = (shared[-1] if shared else inputs, *hidden_sizes[len(shared) :])
+        self.shared = self._layers((inputs, *shared), generator) if shared else None
+        self.value = self._layers((*last, self.num_atoms), generator) if settings.dueling else None
+        self.advantage = self._layers((*last, num_actions * self.num_atoms), generator)
+
+    def _layers(self, sizes: tuple[int, ...], generator: torch.Generator) -> MLP | NoisyMLP:
+        if self.settings.noise_scale is not None:
+            return NoisyMLP(sizes, generator, self.settings.noise_scale)
+        return MLP(sizes, generator, activation="relu", orthogonal=False)
+
+    def forward(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+        """Q(s, ·): [..., O] → [..., A], in reward units; with a generator, under fresh noise."""
+        if self.settings.support is None:
+            return self._outputs(x, rng).squeeze(-1)
+        return categorical_mean(self.log_prob(x, rng), self.support)
+
+    def log_prob(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+        """Log-probabilities of the atoms, action by action: [..., O] → [..., A, K]."""
+        return torch.log_softmax(full_precision(self._outputs(x, rng)), -1)
+
+    def _outputs(self, x: Tensor, rng: np.random.Generator | None) -> Tensor:
+        x = x if self.filters is None else self.filters.features(x)
+        if self.shared is not None:
+            x = torch.relu(_through(self.shared, x, rng))
+        advantage = _through(self.advantage, x, rng)
+        advantage = advantage.unflatten(-1, (self.num_actions, self.num_atoms))
+        if self.value is None:
+            return advantage
+        return dueling_action_values(_through(self.value, x, rng).unsqueeze(-2), advantage)
+
+    def heads(self) -> list[nn.Parameter]:
+        """The parameters of the last layers."""
+        streams = (stream for stream in (self.value, self.advantage) if stream is not None)
+        return [parameter for stream in streams for parameter in stream.layers[-1].parameters()]
+
+
+def _through(layers: MLP | NoisyMLP, x: Tensor, rng: np.random.Generator | None) -> Tensor:
+    return layers(x) if isinstance(layers, MLP) else layers(x, rng)
+
+
+def predict(network: ActionValue, obs: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+    """Q(s, ·) [B, A], or where a network has atoms their log-probabilities [B, A, K].
+
+    With a generator, a noisy network is under fresh noise.
+    """
+    if not isinstance(network, QNetwork):
+        return network(obs)
+    return (network if network.settings.support is None else network.log_prob)(obs, rng)

@@ -1,0 +1,1 @@
+"""Post-training in stages: what a recipe's file says, and how its stages are run and measured."""

@@ -1,0 +1,106 @@
+"""The file of a recipe: what it says, what the command line changes in it, and which recipes the book has."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlbook.checks import did_you_mean
+from rlbook.errors import RequestError
+from rlbook.runs.storage.files import CheckpointError, read_file
+from rlbook.runs.storage.plain_yaml import parse_yaml
+
+SHIPPED = Path(__file__).parent
+LIMIT = 1_000_000                            # bytes of a recipe
+ENTRIES = ("title", "about", "seed", "defaults", "measure", "stages")
+EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+Tree = dict[str, Any]
+
+
+def recipes() -> dict[str, str]:
+    """The book's recipes: name → title."""
+    return {path.stem: str(parsed(path)["title"]) for path in sorted(SHIPPED.glob("*.yaml"))}
+
+
+@functools.cache
+def functions_of_the_book() -> frozenset[str]:
+    """The functions that the book's recipes name."""
+    trees = [parsed(path) for path in sorted(SHIPPED.glob("*.yaml"))]
+    made = [str(stage["make"]) for tree in trees for stage in tree["stages"].values() if "make" in stage]
+    return frozenset(made + [item["call"] for tree in trees for item in (tree.get("measure") or {}).values() if "call" in item])
+
+
+def parsed(path: Path) -> Tree:
+    """What a recipe's file says; numbers such as 1e-3, which YAML takes for text, are numbers."""
+    try:
+        tree = _numbers(parse_yaml(read_file(path, LIMIT, follow=True).decode()))
+    except OSError as error:
+        raise RequestError(f"the recipe {path} cannot be read ({(error.strerror or str(error)).lower()})") from None
+    except (CheckpointError, ValueError) as error:
+        raise RequestError(f"the recipe {path} cannot be used: {error}") from None
+    if not isinstance(tree, dict) or not isinstance(tree.get("stages"), dict) or not tree["stages"]:
+        raise RequestError(f"the recipe {path} must hold 'stages', a mapping of names to stages")
+    for key in tree:
+        if key not in ENTRIES:
+            hint = did_you_mean(key, ENTRIES)
+            raise RequestError(f"the recipe {path} has an unknown entry {key!r}{hint} (known: {', '.join(ENTRIES)})")
+    for key in ("defaults", "measure"):
+        if not isinstance(tree.get(key) or {}, dict):
+            raise RequestError(f"the recipe {path}: {key} must be a mapping, got {short(tree[key])}")
+    return {"title": path.stem} | tree
+
+
+def _numbers(value: object) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
+
+
+def put(tree: Tree, path: list[str], value: object) -> None:
+    """Puts a value of the command line where the recipe has it."""
+    where, *keys = path
+    if where == "measure" or where == "defaults":
+        inside: Any = tree.setdefault(where, {})
+    else:
+        names = [*tree["stages"], "measure", "defaults"]
+        if where not in tree["stages"]:
+            hint = did_you_mean(where, names)
+            raise RequestError(f"--{'.'.join(path)}: the recipe has no stage {where!r}{hint} (it has: {', '.join(tree['stages'])})")
+        inside = tree["stages"][where]
+    keys = ["env_kwargs" if key == "env" and len(keys) > 1 and index == 0 else key for index, key in enumerate(keys)]
+    for key in keys[:-1]:
+        inside = inside.setdefault(key, {}) if isinstance(inside, dict) else None
+    if not isinstance(inside, dict):
+        raise RequestError(f"--{'.'.join(path)} goes into what is no mapping")
+    inside[keys[-1]] = value
+
+
+def over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Tree:
+    """A stage's arguments, and those of all stages where it says nothing; of the environment's arguments each by itself."""
+    whole = {**copy.deepcopy(dict(defaults)), **own}
+    inner = [tree.get("env_kwargs") for tree in (defaults, own)]
+    if all(isinstance(item, Mapping) for item in inner):
+        whole["env_kwargs"] = {**copy.deepcopy(inner[0]), **inner[1]}  # type: ignore[dict-item]
+    return whole
+
+
+def limit(tree: Tree, max_samples: int) -> None:
+    """Puts a number in the place of each stage's `max_samples`."""
+    limited = [stage for stage in tree["stages"].values() if isinstance(stage, dict) and "max_samples" in stage]
+    if not limited:
+        raise RequestError("max_samples: no stage of this recipe says it")
+    if max_samples < 1:
+        raise RequestError(f"max_samples must be at least 1, got {max_samples}")
+    for stage in limited:
+        stage["max_samples"] = max_samples
+
+
+def short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

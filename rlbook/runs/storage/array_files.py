@@ -1,0 +1,108 @@
+"""Named arrays as a safetensors file, written piece by piece: no second copy of them is made.
+
+    8 bytes: the length n of the header · n bytes of JSON: name → dtype, shape, where its bytes stand · the bytes of each array in turn
+
+Source: the format's description at https://github.com/huggingface/safetensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rlbook.checks import is_count
+from rlbook.runs.storage.files import refuse
+
+Arrays = dict[str, np.ndarray]
+MAX_HEADER = 32 * 2**20                      # bytes of JSON
+PIECE = 2**20                                # bytes that are hashed and written at once
+NAMES = {"bool": "BOOL", "float": "F", "int": "I", "uint": "U"}
+SIZES = {"bool": ("",), "float": ("16", "32", "64"), "int": ("8", "16", "32", "64"), "uint": ("8", "16", "32", "64")}
+DTYPES = {NAMES[name] + size: np.dtype(name + size) for name, sizes in SIZES.items() for size in sizes}
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """What the file is going to hold. The arrays are not to change before it is written."""
+
+    head: bytes
+    arrays: tuple[np.ndarray, ...]           # in C order
+
+    @classmethod
+    def of(cls, arrays: Arrays) -> ArrayFile:
+        """The file of these arrays. The same arrays give the same bytes, whatever order they come in."""
+        entries: dict[str, dict[str, str | list[int]]] = {}
+        end = 0
+        ordered = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))        # so that each one begins at a multiple of its size
+        for name in ordered:
+            array = arrays[name]
+            start, end = end, end + array.nbytes
+            entries[name] = {"dtype": _dtype(array.dtype), "shape": list(array.shape), "data_offsets": [start, end]}
+        text = json.dumps(entries, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        return cls(struct.pack("<Q", len(text)) + text, tuple(arrays[name] for name in ordered))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self.head) + sum(array.nbytes for array in self.arrays)
+
+    def sha256(self) -> str:
+        """Of the file, before it is written."""
+        digest = hashlib.sha256()
+        for piece in self:
+            digest.update(piece)
+        return digest.hexdigest()
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        """The file's bytes in order."""
+        yield self.head
+        for array in self.arrays:
+            content = array.reshape(-1).view(np.uint8).data
+            for start in range(0, len(content), PIECE):
+                yield content[start : start + PIECE]
+
+
+def load_arrays(blob: bytearray, path: Path) -> Arrays:
+    """The arrays of a file, views of its bytes: no second copy of them is made.
+
+    Raises:
+        CheckpointError: naming `path`, where it is no file of arrays.
+    """
+    length = struct.unpack("<Q", blob[:8])[0] if len(blob) >= 8 else 0
+    if not 2 <= length <= min(MAX_HEADER, len(blob) - 8):
+        refuse(path, "the length of its header makes no sense")
+    try:
+        entries = json.loads(blob[8 : 8 + length].decode())
+        entries.pop("__metadata__", None)
+        ends = sorted(entry["data_offsets"] for entry in entries.values())
+        whole = [0, *itertools.chain(*ends), len(blob) - 8 - length]
+        if any(end != start for end, start in zip(whole[::2], whole[1::2], strict=True)):
+            raise ValueError("the arrays overlap, or leave something out")
+        return {name: _view(blob, 8 + length, **entry) for name, entry in entries.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+        refuse(path, "it is not a safetensors file of arrays")
+
+
+def _view(blob: bytearray, base: int, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
+    """The array behind one entry of the header, offsets counted from `base`. Raises ValueError or KeyError where they contradict."""
+    kind, (start, end) = DTYPES[dtype], data_offsets
+    if not all(map(is_count, (*shape, start, end))) or math.prod(shape) * kind.itemsize != end - start:
+        raise ValueError("the shape does not fit the bytes")
+    if start == end:
+        return np.zeros(shape, kind)
+    array = np.frombuffer(blob, kind, math.prod(shape), base + start).reshape(shape)
+    return array if array.flags.aligned else array.copy()
+
+
+def _dtype(dtype: np.dtype) -> str:
+    name = dtype.name.rstrip("0123456789")
+    return NAMES[name] + dtype.name.removeprefix(name)

@@ -1,0 +1,95 @@
+"""The folder of a run: whether it is free, who writes it, and what is said when the disk fails."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlbook.errors import RequestError, TrainingError
+from rlbook.runs.storage.checkpoints import latest
+from rlbook.runs.storage.files import CheckpointError, lock, read_file, replace_file
+from rlbook.runs.storage.log import read_metrics
+
+CONFIG, CONFIG_LIMIT = "config.yaml", 1_000_000                 # its name, and its bytes at most
+
+
+def check_free(folder: Path) -> None:
+    """Raises RequestError where the folder holds a run, or cannot be looked into.
+
+    A run that was killed between its first checkpoint and its config has not begun; its folder is free.
+    """
+    try:
+        begun = os.path.lexists(folder / CONFIG) or latest(folder) not in (None, 0)
+        taken = begun or any(line for line in read_metrics(folder))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"cannot read {folder}: {getattr(error, 'strerror', None) or error}") from error
+    except CheckpointError as error:
+        raise RequestError(str(error).removesuffix(".")) from error
+    if taken:
+        raise RequestError(f"{folder} already holds a run; continue it with --resume (resume=True), or choose another folder")
+
+
+def seed_folder(folder: Path, seed: int) -> Path:
+    """Where one of several runs lives that differ in their seed alone."""
+    return folder / f"seed-{seed}"
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folders of the runs in a folder of several seeds, in the order of their seeds; of a single run the folder itself."""
+    if os.path.lexists(folder / CONFIG):
+        return [folder]
+    seeds = [found for path in folder.glob("seed-*") if (found := re.fullmatch(r"seed-(\d+)", path.name))]
+    inside = [folder / item[0] for item in sorted(seeds, key=lambda item: int(item[1]))]
+    return [path for path in inside if os.path.lexists(path / CONFIG)] or [folder]
+
+
+def write_config(folder: Path, text: str) -> str:
+    """All of it or nothing. Returns its seal."""
+    replace_file(folder / CONFIG, text.encode())
+    return seal(text.encode())
+
+
+def read_config(folder: Path) -> tuple[str, str]:
+    """The text of config.yaml and its seal.
+
+    Raises:
+        RequestError: there is none.
+        CheckpointError: it is a link or no regular file, or has more than `CONFIG_LIMIT` bytes.
+    """
+    try:
+        data = read_file(folder / CONFIG, CONFIG_LIMIT)
+    except FileNotFoundError:
+        unbegun = " and was stopped before it began: train anew, without --resume" if latest(folder) == 0 else ""
+        raise RequestError(f"{folder} is not a run folder: it has no config.yaml{unbegun}") from None
+    return data.decode(errors="replace"), seal(data)
+
+
+def seal(config: bytes) -> str:
+    """The sha256 of a config.yaml, which its checkpoints name."""
+    return hashlib.sha256(config).hexdigest()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds the folder for this process; RequestError where another one does."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock(folder))
+        except CheckpointError as error:
+            raise RequestError(str(error).removesuffix(".")) from error
+        yield
+
+
+@contextlib.contextmanager
+def report_disk_errors(folder: Path | None) -> Iterator[None]:
+    """What goes wrong with the disk ends the training with one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(f"cannot write to {folder}: {error.strerror or error}") from error
+    except CheckpointError as error:
+        raise TrainingError(str(error).removesuffix(".")) from error

@@ -1,0 +1,63 @@
+"""YAML as a run's config.yaml needs it: names, numbers, texts, lists and mappings, and nothing that stands for more than is written."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlbook.errors import RequestError
+from rlbook.runs.storage.checkpoints import latest_sealed
+from rlbook.runs.storage.files import CheckpointError
+from rlbook.runs.storage.folder import read_config
+
+
+def parse_yaml(text: str) -> Any:
+    """What the text says. Raises ValueError, one sentence, where it is not YAML or uses what a config has no need of."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader that refuses more
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ValueError(f"it is not YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """What a run's config.yaml says, algorithm and environment among it; nothing is imported or made.
+
+    Raises:
+        RequestError: there is none, or it is none of a run.
+        CheckpointError: it is not the one that the run's latest checkpoint belongs to.
+    """
+    text, seal = read_config(folder)
+    sealed = latest_sealed(folder)
+    if sealed is not None and sealed.configs and seal not in sealed.configs:
+        was = "was changed or damaged: its checkpoint belongs to another one"
+        raise CheckpointError(f"{folder}/config.yaml {was}.")
+    try:
+        config = parse_yaml(text)
+    except ValueError as error:
+        raise RequestError(f"{folder}/config.yaml cannot be used: {error}") from None
+    if not isinstance(config, dict) or not {"algorithm", "env"} <= set(config):
+        raise RequestError(f"{folder}/config.yaml must hold at least 'algorithm' and 'env'")
+    for name in ("env_kwargs", "hyperparameters"):
+        if not isinstance(config.get(name) or {}, dict):
+            raise RequestError(f"{folder}/config.yaml: {name!r} must be a mapping")
+    return config
+
+
+class _Loader(yaml.SafeLoader):
+    """Without aliases, a short file cannot stand for a vast one; a name that stands twice says two things."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not allowed")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        names: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key.value, str) and key.value in names:
+                raise yaml.YAMLError(f"{key.value[:80]!r} stands there twice")
+            names.add(str(key.value))
+        return super().construct_mapping(node, deep)

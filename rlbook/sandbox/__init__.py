@@ -1,0 +1,1 @@
+"""Code of strangers, with limits: programs, and templates that a model folder brings along."""
