@@ -41,7 +41,7 @@ def test_a_penalty_in_the_loss_settles_beside_it_unless_no_token_matters_to_late
     additive = paid[np.arange(tabular.STEPS), tabular.COMPLETIONS].sum(axis=1)
     for reference, reward, exact in ((softmax(LOGITS[rows]), additive, True), (softmax(LOGITS), tabular.rewards(0), False)):
         best = tabular.optimum(tabular.chances(reference), reward, 0.5)
-        away = {name: np.abs(tabular.settled(reference, reward, 0.5, name) - best).max() for name in ("k2", "k3")}
+        away = {name: np.abs(tabular.fixed_point(reference, reward, 0.5, name) - best).max() for name in ("k2", "k3")}
         # where its steps stop; the other one stays ten times as far away, and more
         assert (away["k2"] < 1e-4) == exact and 1e-3 < away["k3"] < 0.05, away
 

@@ -65,7 +65,7 @@ def test_a_text_can_be_gone_back_to_as_well() -> None:
 def test_an_advantage_is_judged_by_its_distance_and_by_what_stays_in_the_mean() -> None:
     """Errors 1 and 3 at one pair, -2 and -2 at another: the mean square is 18 / 4; of the first mean, 1² is sampling noise."""
     walk = credit.Walk(np.array([0, 0, 1, 1]), np.zeros(4, dtype=np.int64), np.zeros(4), [])
-    found = credit.score_steps([walk], [np.array([1.0, 3.0, -2.0, -2.0])], np.zeros((2, 1)), 1.0)
+    found = credit.estimate_errors([walk], [np.array([1.0, 3.0, -2.0, -2.0])], np.zeros((2, 1)), 1.0)
     assert found.error == near((18 / 4) ** 0.5, terms=4)
     assert found.bias == near(((4 - 1 + 4) / 2) ** 0.5, terms=4)
 

@@ -51,4 +51,4 @@ def test_a_difference_shows_both_functions_whole():
 
 
 def test_a_function_is_found_by_its_place() -> None:
-    assert repr(lines("envs.mdp.TabularMDP.backup")) == repr(lines(TabularMDP.backup))
+    assert repr(lines("envs.tabular.mdp.TabularMDP.backup")) == repr(lines(TabularMDP.backup))

@@ -21,15 +21,15 @@ def test_the_area_is_the_share_of_pairs_that_are_ordered_rightly() -> None:
 def test_pairs_are_of_one_prompt_and_differ_in_their_true_scores() -> None:
     true = np.array([[1.0, 0.5, 0.5], [0.2, 0.2, 0.9]])              # 2 pairs that differ in each row
     learned = np.array([[0.0, -1.0, 0.0], [7.0, 8.0, 7.5]])          # right, equal; right, wrong
-    area, pairs = book.score_steps(learned, true)
+    area, pairs = book.judge_accuracy(learned, true)
     assert pairs == (1 + 0.5 + 1 + 0) / 4
     assert area == book.ordered_rightly(np.array([0.0, 7.5]), np.array([-1.0, 0.0, 7.0, 8.0])) == (1 + 0.5 + 0 + 0 + 1 + 1 + 1 + 0) / 8
-    assert np.isnan(book.score_steps(learned, np.zeros((2, 3)))).all()
+    assert np.isnan(book.judge_accuracy(learned, np.zeros((2, 3)))).all()
 
 
 def test_a_perfect_judge_and_its_opposite() -> None:
     true = np.random.default_rng(0).random((20, 4))
-    assert book.score_steps(np.exp(true), true) == (1.0, 1.0) and book.score_steps(-true, true) == (0.0, 0.0)
+    assert book.judge_accuracy(np.exp(true), true) == (1.0, 1.0) and book.judge_accuracy(-true, true) == (0.0, 0.0)
 
 
 def test_looks_become_curves_and_a_picture() -> None:

@@ -75,7 +75,7 @@ def lines(function: Callable[..., Any] | str) -> Lines:
     """The source of a function without its docstring and its decorators, under the file where it stands.
 
     Args:
-        function: itself, or where it stands in the library, such as "envs.mdp.TabularMDP.backup".
+        function: itself, or where it stands in the library, such as "envs.tabular.mdp.TabularMDP.backup".
     """
     shown = inspect.unwrap(found(function) if isinstance(function, str) else function)
     source = textwrap.dedent(inspect.getsource(shown))
