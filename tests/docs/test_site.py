@@ -262,7 +262,7 @@ def test_the_learners_on_one_axis_were_trained_as_the_page_says(name):
     for learner, seeds in learners.items():
         found = measure.one_axis.Curves.of(curves[learner])
         assert len(found.distance) == seeds
-        assert measure.one_axis.told(found) == known["learners"][learner]
+        assert measure.one_axis.steps_to_optimum(found) == known["learners"][learner]
     assert f"| `{next(iter(learners))}` | " in results.one_axis_as_markdown()
 
 
