@@ -8,17 +8,20 @@ Source: Williams 1992; Sutton & Barto 2018, section 13.4, the box on page 330. D
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from rlbook import Agent
+from rlbook.checks import positive, unit_interval
+from rlbook.hyperparameters import Hyperparameters
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
 @dataclass(frozen=True)
-class ReinforceConfig:
-    alpha: float = 0.1      # α, step size of the policy and of the baseline
-    gamma: float = 0.9      # γ, discount for each step
+class ReinforceConfig(Hyperparameters):
+    alpha: Annotated[float, positive] = 0.1  # α, step size of the policy and of the baseline
+    gamma: Annotated[float, unit_interval] = 0.9  # γ, discount for each step
 
 
 class Reinforce(Agent):
