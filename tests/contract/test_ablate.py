@@ -18,6 +18,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_each_variant_differs_in_what_is_switched_off_alone(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*SHORT, "--off", "alpha=0.5", "--seeds", "1", "--jobs", "1", "--out", "all"]
     assert cli.main([*words, "--json"]) == 0

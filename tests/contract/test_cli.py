@@ -635,6 +635,7 @@ def test_no_run_is_lost_for_what_its_output_leads_to(empty_folder: Path) -> None
     assert errors["explained"] == "rlbook: the result was not printed (no space left on device)\n"
 
 
+@pytest.mark.slow
 def test_a_result_that_nobody_got_is_no_success(empty_folder: Path) -> None:
     train = "rlbook train q_learning Maze-v0 --steps 60 --eval-every 0 --json --out"
     lost, closed = "the result was not printed", "(standard output is closed)"

@@ -149,6 +149,7 @@ def test_a_wrong_expectation_is_told_in_one_sentence(entry: Any, said: str) -> N
         Expected.of(entry, "the preset of ppo on Maze-v0")
 
 
+@pytest.mark.slow
 def test_verify_trains_again_and_tells_what_is_lower(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The optimum of the maze is 3; a preset that promises 4 is found out."""
     promised = {"value": 4.0, "interval": [4.0, 4.0], "seeds": 3, "episodes": 5, "seconds": 1.0}

@@ -42,6 +42,7 @@ def test_every_one_of_three_seeds_gains_what_is_promised(algorithm: str, gain: f
     assert min(after) >= before + gain, (before, after)
 
 
+@pytest.mark.slow
 def test_plain_dpo_makes_even_the_better_answers_less_likely_and_the_nll_term_prevents_it() -> None:
     """Twenty passes over the pairs of one round. Only differences count in DPO's loss: it falls although both log-probabilities do.
 

@@ -35,6 +35,7 @@ def test_ppo_solves_the_maze_on_ten_of_ten_seeds(rewards: str, seeds: range) -> 
     assert greedy_returns("ppo", rewards, seeds) == optimum(rewards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(10), marks=THE_REST)], ids=str)
 @pytest.mark.parametrize("rewards", OPTIMA)
 @pytest.mark.parametrize("algorithm", ["grpo", "dpo"])
@@ -51,6 +52,7 @@ def test_a2c_solves_the_maze_on_ten_of_ten_seeds(rewards: str, seeds: range) -> 
     assert greedy_returns("a2c", rewards, seeds) == optimum(rewards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewards", "seeds"),
     [("standard", range(1)), pytest.param("standard", range(1, 5), marks=THE_REST), pytest.param("shaped", range(2), marks=THE_REST)],
@@ -66,6 +68,7 @@ def test_reinforce_solves_the_maze_on_ten_of_ten_seeds(baseline: str, seeds: ran
     assert returns == optimum("standard")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewards", "seeds"),
     [("standard", range(1)), pytest.param("standard", range(1, 5), marks=THE_REST), pytest.param("shaped", range(5), marks=THE_REST)],

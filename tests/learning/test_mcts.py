@@ -16,6 +16,7 @@ RIGHT = 3
 TWO_BY_TWO = ["SF", "FG"]
 
 
+@pytest.mark.slow
 def test_mcts_with_its_preset_solves_the_maze_on_ten_of_ten_seeds() -> None:
     for seed in range(10):
         run = rlbook.train("mcts", "Maze-v0", episodes=1, seed=seed)

@@ -44,6 +44,7 @@ def reward_in_all(algorithm: str, variant: str, steps: int, **options: Any) -> n
     return np.array([sum(run.episode_returns) for run in runs])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variant", "steps"), [("blocking", 3_000), ("shortcut", 6_000)])
 def test_curiosity_pays_when_the_world_changes(variant: str, steps: int) -> None:
     """Figures 8.4 and 8.5: Dyna-Q+ earns more than Dyna-Q in both mazes; by more than two standard errors of the difference."""

@@ -65,6 +65,7 @@ def test_playing_at_random_tells_what_another_policy_is_worth(blackjack: Tabular
     assert (np.abs(found.mean(axis=0) - exact[hands]) <= 3.5 * error + rounding_bound("float64", terms=20_000)).all()
 
 
+@pytest.mark.slow
 def test_weighted_sampling_is_steadier_than_ordinary_and_truncated_is_biased(blackjack: TabularMDP) -> None:
     """A hand of soft 13, from which several cards are drawn: what figure 5.3 shows, by the errors of 30 runs of 1 000 games."""
     hand, exact = number((13, True), 2), blackjack.policy_values(STICK_ON_20, 1.0)

@@ -35,6 +35,7 @@ def test_the_error_on_the_walk_falls_as_in_the_book(alpha: float, after_10: floa
         assert mean[episodes] == pytest.approx(expected, rel=0, abs=4 * error[episodes] + 0.5e-4)
 
 
+@pytest.mark.slow
 def test_batch_td_comes_closer_than_the_averages_of_the_returns() -> None:
     """Figure 6.2, with 150 runs of 100 episodes: .0392 against .0583, standard errors .002 and .003. The averages explain the same data
     best, and yet predict worse."""

@@ -146,6 +146,7 @@ def test_a_step_in_the_maze_has_the_same_numbers_as_a_token(tmp_path: Path) -> N
     assert 'rlbook inspect' not in (page := page_of(found)) and "ppo on Maze-v0, seed 0" in page
 
 
+@pytest.mark.slow
 def test_where_nothing_was_recorded_the_checkpoints_are_asked(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rlbook.train("sft", "Addition-v0", steps=4, eval_every=0, env_kwargs={"model": model}, folder=tmp_path / "sft", batch_size=4)
     found = record_of(tmp_path / "sft", 1)

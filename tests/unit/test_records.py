@@ -45,6 +45,7 @@ def test_a_field_that_is_missing_or_too_many_is_refused() -> None:
         Table(1.0, q=2.0)
 
 
+@pytest.mark.slow
 def test_a_collection_of_garbage_meanwhile_does_no_harm() -> None:
     """The class that the methods are taken from must live until all are taken: here garbage is
     collected before each is set."""

@@ -130,6 +130,7 @@ def test_a_run_beside_itself_differs_in_nothing(run: Run, result: SampledEvaluat
     assert found.gained == found.lost == []
 
 
+@pytest.mark.slow
 def test_before_may_be_the_folder_of_a_model_or_of_a_run(tmp_path: Path) -> None:
     """Both hold the weights that the run begins with, so nothing differs; the folder's own tokenizer makes the ids."""
     model, folder = tmp_path / "model", tmp_path / "run"
